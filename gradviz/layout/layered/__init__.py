@@ -25,7 +25,7 @@ from gradviz.layout import (
     turned_back,
 )
 from gradviz.layout.layered.frames import place_with_frames
-from gradviz.layout.layered.grouping import distinct_pairs, starts_of
+from gradviz.layout.layered.grouping import distinct_pairs
 from gradviz.layout.layered.layers import plain_sheet
 from gradviz.layout.layered.routes import SAME, Routes, joined
 from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
@@ -89,18 +89,19 @@ def _are_free(
 ) -> bool:
     """Whether the line of each skip is level and runs through nothing."""
     half = np.column_stack((drawing.widths, drawing.heights)) / 2
-    boxes = np.column_stack((placed.middles - half, placed.middles + half))
+    boxes = np.hstack((placed.middles - half, placed.middles + half))
     rects = np.array(frames).reshape(-1, 4)
     rects[:, 2:] += rects[:, :2]
-    left, top, right, bottom = np.concatenate((boxes, rects)).T
+    left, top, right, bottom = np.vstack((boxes, rects)).T
 
     for box, other in drawing.edges[skips].tolist():
         y = float(placed.middles[box, 1])
         is_hit = (top < y) & (bottom > y)
         is_hit &= (left < left[other]) & (right > right[box])
         is_hit[_holders(drawing, box) + _holders(drawing, other)] = False
-        level = abs(placed.middles[other, 1] - y) < SAME
-        if is_hit.any() or not level or right[box] > left[other]:
+        if abs(placed.middles[other, 1] - y) > SAME or right[box] > left[other]:
+            return False
+        if is_hit.any():
             return False
     return True
 
@@ -125,14 +126,15 @@ def _with_skips(
     ends[:, 1, 0] -= drawing.widths[other] / 2
     ends[:, 1, 1] = ends[:, 0, 1]
 
-    sizes = np.append(np.diff(placed.routes.starts), np.full(len(skips), 2))
-    points = np.concatenate((placed.routes.points, ends.reshape(-1, 2)))
-    pieces = np.arange(len(drawing.edges))
-    pieces[skips] = len(pieces) + np.arange(len(skips))
-    routes = joined(
-        Routes(points, starts_of(sizes)), np.arange(len(pieces)), pieces, len(pieces)
+    points, starts = placed.routes
+    lines = Routes(
+        np.vstack((points, *ends)),
+        np.append(starts, len(points) + 2 * np.arange(1, len(skips) + 1)),
     )
-    return placed._replace(routes=routes)
+    owner = np.arange(len(drawing.edges))
+    piece = owner.copy()
+    piece[skips] = len(owner) + np.arange(len(skips))
+    return placed._replace(routes=joined(lines, owner, piece, len(owner)))
 
 
 def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:

@@ -39,8 +39,8 @@ def on_levels(rows: Rows, layers: Layers, levels: Sequence[Level]) -> Rows:
         further[first + 1 : last + 1] += abs(more) / max(last - first, 1)
 
     sums = np.cumsum(further)
-    begins = layers.first_line[:-1]
-    lower = sums - np.repeat((sums - further)[begins], np.diff(layers.first_line))
+    before = (sums - further)[layers.first_line[:-1]]
+    lower = sums - np.repeat(before, np.diff(layers.first_line))
     return Rows(
         rows.top + lower,
         rows.bottom + lower,
@@ -62,7 +62,7 @@ class End(NamedTuple):
 class Beside(NamedTuple):
     """Corners of both columns, the polyline of every line, and the size of all."""
 
-    corners: list[Floats]
+    corners: Floats
     lines: list[Floats]
     size: Floats
 
@@ -71,59 +71,82 @@ def place_beside(
     sizes: Floats, lower: float, lines: Sequence[tuple[End, End]], gap: float
 ) -> Beside:
     """Columns beside each other, the right one lower by so much, and lines that turn
-    above and below them. Each line begins at a column.
+    above and below them.
     """
-    beside = sizes[0, 0] + gap
+    beside = _TwoColumns(sizes, lower, [_from_column(*line) for line in lines], gap)
+    routes = [beside.route(i) for i in range(len(lines))]
+    furthest = [float(route[:, 0].max()) + STEP for route in routes]
+    size = np.array([max(beside.right, *furthest, 0.0), beside.height])
 
-    def reach(i: int) -> float:
-        """How far a line leads sideways: the others turn inside it."""
-        begin, end = lines[i]
-        across = beside if end.column is not None else 0.0
-        return across + end.x - begin.x
+    for i, (begin, _) in enumerate(lines):
+        if begin.column is None:
+            routes[i] = routes[i][::-1]
+    return Beside(beside.corners, routes, size)
 
-    order = sorted(range(len(lines)), key=reach)
-    above = [i for i in order if _turns(lines[i], top=True)]
-    below = [i for i in order if _turns(lines[i], top=False)]
 
-    top = TURN + STEP * len(above) if above else 0.0
-    corners = np.array([[0.0, max(-lower, 0.0)], [beside, max(lower, 0.0)]])
-    corners[:, 1] += top
-    right, bottom = (corners + sizes).max(axis=0).tolist()
-    height = bottom + (TURN + STEP * len(below) if below else 0.0)
+def _from_column(begin: End, end: End) -> tuple[End, End]:
+    """A line from a column to the other one, or to the border."""
+    return (end, begin) if begin.column is None else (begin, end)
 
-    def point(end: End) -> Floats:
+
+class _TwoColumns:
+    """Two columns, and the levels on which lines turn."""
+
+    def __init__(
+        self, sizes: Floats, lower: float, lines: list[tuple[End, End]], gap: float
+    ) -> None:
+        self._sizes, self._lines = sizes, lines
+        self._middle, beside = sizes[0, 0] + gap / 2, sizes[0, 0] + gap
+
+        def reach(i: int) -> float:
+            """How far a line leads sideways: the others turn inside it."""
+            begin, end = lines[i]
+            across = beside if end.column is not None else 0.0
+            return across + end.x - begin.x
+
+        turning = sorted((i for i in range(len(lines)) if self._turns(i)), key=reach)
+        self._above = [i for i in turning if lines[i][0].is_top]
+        self._below = [i for i in turning if not lines[i][0].is_top]
+
+        self._top = TURN + STEP * len(self._above) if self._above else 0.0
+        self.corners = np.array([[0.0, max(-lower, 0.0)], [beside, max(lower, 0.0)]])
+        self.corners[:, 1] += self._top
+        self.right, self._bottom = (self.corners + sizes).max(axis=0).tolist()
+        turns = TURN + STEP * len(self._below) if self._below else 0.0
+        self.height = self._bottom + turns
+
+    def _turns(self, i: int) -> bool:
+        """Whether a line turns: on its way to the other column, or to the opposite
+        border.
+        """
+        begin, end = self._lines[i]
+        return end.column is not None or end.is_top != begin.is_top
+
+    def _point(self, end: End) -> list[float]:
+        """Where a line ends at a column."""
         column = end.column or 0
-        along = 0.0 if end.is_top else sizes[column, 1]
-        placed: Floats = corners[column] + (end.x, along)
-        return placed
+        x, y = self.corners[column]
+        return [x + end.x, y if end.is_top else y + self._sizes[column, 1]]
 
-    routes: list[Floats] = []
-    for i, (begin, end) in enumerate(lines):
-        x, y = point(begin)
-        border = 0.0 if end.is_top else height
-        if i not in above + below:
-            routes.append(np.array([[x, y], [x, border]]))
-            continue
+    def route(self, i: int) -> Floats:
+        """The polyline of a line, from its column on."""
+        begin, end = self._lines[i]
+        x, y = self._point(begin)
+        border = 0.0 if end.is_top else self.height
+        if not self._turns(i):
+            return np.array([[x, y], [x, border]])
 
-        turns = above if i in above else below
-        aside = STEP * (turns.index(i) + 1)
-        level = top - aside if i in above else bottom + aside
-        if end.column is not None:
-            final = point(end)
+        if begin.is_top:
+            aside = STEP * (self._above.index(i) + 1)
+            level = self._top - aside
         else:
-            # down or up between the columns, or outside
-            outside = i in above and begin.column == 1
-            x_there = right + aside if outside else beside - gap / 2
-            final = np.array([x_there, border])
-        routes.append(np.array([[x, y], [x, level], [final[0], level], final]))
+            aside = STEP * (self._below.index(i) + 1)
+            level = self._bottom + aside
 
-    beyond = max((float(route[:, 0].max()) + STEP for route in routes), default=0.0)
-    return Beside(list(corners), routes, np.array([max(right, beyond), height]))
-
-
-def _turns(ends: tuple[End, End], *, top: bool) -> bool:
-    """Whether a line from a column turns above it, or below: on its way to the other
-    column, or to the opposite border.
-    """
-    begin, end = ends
-    return begin.is_top == top and (end.column is not None or end.is_top != top)
+        if end.column is not None:
+            final = self._point(end)
+        elif begin.is_top and begin.column == 1:
+            final = [self.right + aside, border]
+        else:
+            final = [self._middle, border]
+        return np.array([[x, y], [x, level], [final[0], level], final])

@@ -7,15 +7,11 @@ on the first box of the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import starts_of
 from gradviz.layout.layered.layers import BOTTOM, Layers, Sheet
-from gradviz.layout.layered.routes import TURN, Routes, Rows
+from gradviz.layout.layered.routes import TURN, Routes, Rows, as_routes
 
 LONG, LONGEST = 1_000.0, 4_000.0  # px: what is broken into columns
 EDGES = 2_000  # of a sheet, above which nobody reads it line by line
@@ -25,38 +21,32 @@ WORTH, STEP = 0.66, 0.02  # of the length, what the longest column may have
 CHANNEL = 3.0  # of the gap between boxes, between two columns
 
 
-class BrokenUp(NamedTuple):
-    """Where points and boxes of a sheet are when long components stand in columns."""
-
-    x: Floats  # (points,)
-    rows: Rows
-    routes: Routes
+Placed = tuple[Floats, Rows, Routes]
+"""x of every point, the rows, and the routes of a sheet."""
 
 
-def in_columns(
-    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes
-) -> BrokenUp:
+def in_columns(sheet: Sheet, layers: Layers, placed: Placed) -> Placed:
     """The same with every long component in columns, where edges leave a place to break
     it.
     """
-    long = np.flatnonzero((rows.height > LONG) & (rows.height < LONGEST))
-    if not len(long) or not 0 < len(sheet.above) <= EDGES:
-        return BrokenUp(x, rows, routes)
+    height = placed[1].height
+    if not 0 < len(sheet.above) <= EDGES:
+        return placed
 
-    breaker = _Breaker(sheet, layers, x, rows, routes)
-    for component in long.tolist():
-        ends = _breaks(sheet, layers, x, rows, component)
-        if ends:
-            breaker.break_up(component, ends)
-    return breaker.result()
+    for component in np.flatnonzero((height > LONG) & (height < LONGEST)).tolist():
+        last = _last_lines(sheet, layers, placed, component)
+        if last:
+            placed = _broken(sheet, layers, placed, component, np.array(last))
+    return placed
 
 
-def _breaks(
-    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, component: int
+def _last_lines(
+    sheet: Sheet, layers: Layers, placed: Placed, component: int
 ) -> list[int]:
     """The lines that columns end with, about equally far apart; none where no edge is
     alone.
     """
+    x, rows, _ = placed
     first, end = layers.first_line[component : component + 2].tolist()
     inside = layers.component == component
     if inside[sheet.above[layers.left_out]].any():
@@ -69,105 +59,73 @@ def _breaks(
 
     passing = np.bincount(layers.line[layers.above], minlength=layers.lines)
     alone = [line for line in range(first + 1, end - 2) if passing[line] == 1]
-    bottoms = [float(rows.bottom[line]) for line in alone]
     for limit in np.arange(1 / max(count, 1), WORTH, STEP) * height:
-        ends = _ends(bottoms, float(limit), height)
-        if len(ends) < count:
-            return [alone[i] for i in ends]
+        last = _at_most(limit, alone, rows, height)
+        if last is not None and len(last) < count:
+            return last
     return []
 
 
-def _ends(bottoms: Sequence[float], limit: float, height: float) -> list[int]:
-    """Of the places where a drawing may be broken, those that leave no part longer than
-    the limit; as many as there are where that cannot be.
+def _at_most(
+    limit: float, alone: list[int], rows: Rows, height: float
+) -> list[int] | None:
+    """Of the lines below which a drawing may be broken, those that leave no part longer
+    than the limit.
     """
-    ends: list[int] = []
+    last: list[int] = []
     top = 0.0
     while height - top > limit:
-        fitting = [i for i, bottom in enumerate(bottoms) if top < bottom <= top + limit]
+        fitting = [i for i in alone if top < rows.bottom[i] <= top + limit]
         if not fitting:
-            return list(range(MOST))
-        ends.append(fitting[-1])
-        top = bottoms[fitting[-1]]
-    return ends
+            return None
+        last.append(fitting[-1])
+        top = float(rows.bottom[last[-1]])
+    return last
 
 
-class _Breaker:
-    """Moves the components of a sheet into columns."""
-
-    def __init__(
-        self, sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes
-    ) -> None:
-        self._sheet, self._layers, self._rows = sheet, layers, rows
-        self._x, self._y, self._height = x.copy(), rows.y.copy(), rows.height.copy()
-        self._lines = np.split(routes.points.copy(), routes.starts[1:-1])
-        self._channel = CHANNEL * layers.gap
-
-    def result(self) -> BrokenUp:
-        """The sheet as it is now."""
-        starts = starts_of(np.array([len(line) for line in self._lines]))
-        return BrokenUp(
-            self._x,
-            self._rows._replace(y=self._y, height=self._height),
-            Routes(np.concatenate(self._lines), starts),
+def _broken(
+    sheet: Sheet, layers: Layers, placed: Placed, component: int, last: Ints
+) -> Placed:
+    """One component in columns that end with these lines."""
+    x, rows, routes = placed
+    inside = layers.component == component
+    column = np.searchsorted(last, layers.line)
+    channel = CHANNEL * layers.gap
+    move, right = np.zeros((len(last) + 1, 2)), np.zeros(len(last) + 1)
+    for number in range(len(last) + 1):
+        points = inside & (column == number)
+        left, furthest = (
+            x[points] - layers.half[points],
+            x[points] + layers.half[points],
         )
+        if number:
+            top = rows.top[last[number - 1] + 1]
+            move[number] = right[number - 1] + channel - left.min(), TURN - top
+        right[number] = furthest.max() + move[number, 0]
 
-    def break_up(self, component: int, ends: list[int]) -> None:
-        """Move one component into columns that end with these rows."""
-        layers, rows = self._layers, self._rows
-        points = np.flatnonzero(layers.component == component)
-        column = np.searchsorted(ends, layers.line[points])
-        move, right = self._moves(points, column, ends)
+    low = rows.bottom[last] + move[:-1, 1]
+    end = rows.height[component] + move[-1, 1]
+    height = rows.height.copy()
+    height[component] = max(low.max() + TURN, end)
 
-        bottoms = [rows.bottom[end] + move[i, 1] + TURN for i, end in enumerate(ends)]
-        last = float(rows.height[component]) + float(move[-1, 1])
-        self._height[component] = max(*bottoms, last)
+    # ports at the bottom of the last column stand on the border
+    more = np.where(sheet.pin == BOTTOM, height[component] - end, 0.0)
+    boxes, of_box = inside[: layers.boxes], column[: layers.boxes]
+    y = np.where(boxes, rows.y + move[of_box, 1] + more, rows.y)
 
-        self._x[points] += move[column, 0]
-        is_box = points < layers.boxes
-        boxes = points[is_box]
-        self._y[boxes] += move[column[is_box], 1]
+    lines = np.split(routes.points, routes.starts[1:-1])
+    for edge in np.flatnonzero(boxes[sheet.above]).tolist():
+        begin, final = sheet.above[edge], sheet.below[edge]
+        line = lines[edge] + move[column[begin]]
+        if column[begin] != column[final]:
+            tip = lines[edge][-1] + move[column[final]]
+            middle = right[column[begin]] + channel / 2
+            foot = low[column[begin]]
+            down = [line[0, 0], foot], [middle, foot]
+            up = [middle, TURN], [tip[0], TURN]
+            line = np.array([line[0], *down, *up, tip])
+        line[-1, 1] += more[final]
+        lines[edge] = line
 
-        column_of = dict(zip(points.tolist(), column.tolist()))
-        sheet = self._sheet
-        for edge in np.flatnonzero(layers.component[sheet.above] == component).tolist():
-            start = column_of[int(sheet.above[edge])]
-            end = column_of[int(sheet.below[edge])]
-            line = self._lines[edge]
-            if start == end:
-                self._lines[edge] = line + move[start]
-                continue
-
-            first, final = line[:1] + move[start], line[-1:] + move[end]
-            middle = right[start] + self._channel / 2
-            low, high = bottoms[start] - TURN, TURN
-            down = [[first[0, 0], low], [middle, low]]
-            up = [[middle, high], [final[0, 0], high]]
-            self._lines[edge] = np.concatenate((first, down, up, final))
-
-        self._lengthen(boxes, self._height[component] - last)
-
-    def _moves(
-        self, points: Ints, column: Ints, ends: list[int]
-    ) -> tuple[Floats, list[float]]:
-        """How far each column moves to the right and down, and its right border then."""
-        x, half = self._x, self._layers.half
-        moves: list[tuple[float, float]] = []
-        right: list[float] = []
-        for number in range(len(ends) + 1):
-            inside = points[column == number]
-            across = down = 0.0
-            if number:
-                left = float((x[inside] - half[inside]).min())
-                across = right[-1] + self._channel - left
-                down = TURN - float(self._rows.top[ends[number - 1] + 1])
-            moves.append((across, down))
-            right.append(float((x[inside] + half[inside]).max()) + across)
-        return np.array(moves), right
-
-    def _lengthen(self, boxes: Ints, more: float) -> None:
-        """Take the ports at the bottom of the last column down to the border."""
-        ports = boxes[self._sheet.pin[boxes] == BOTTOM]
-        self._y[ports] += more
-        for edge in np.flatnonzero(np.isin(self._sheet.below, ports)).tolist():
-            self._lines[edge][-1, 1] += more
+    x = np.where(inside, x + move[column, 0], x)
+    return x, rows._replace(y=y, height=height), as_routes(lines)

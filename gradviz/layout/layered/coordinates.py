@@ -75,14 +75,15 @@ def pieces_by_place(order: Order) -> Pieces:
 def tier_of_pieces(order: Order) -> Ints:
     """How early each piece may become straight: longest way, bend chains, lone pieces."""
     layers = order.layers
-    down, up = counts(layers.above, layers.size), counts(layers.below, layers.size)
+    down = counts(layers.above, layers.size)
+    up = counts(layers.below, layers.size)
     tiers = (
         # the longest way down is what a reader follows
         layers.main,
         # between two bend points
-        (layers.above >= layers.boxes) & (layers.below >= layers.boxes),
+        np.minimum(layers.above, layers.below) >= layers.boxes,
         # the only one at either of its ends
-        (down[layers.above] == 1) & (up[layers.below] == 1),
+        np.maximum(down[layers.above], up[layers.below]) == 1,
     )
     return np.select(tiers, range(TIERS), default=TIERS)
 
@@ -100,11 +101,7 @@ def choose_alignments(places: int, pieces: Pieces, tier: Ints) -> Ints:
             continue
         piece_to = np.full(places, -1, np.int64)
         piece_to[pieces.below[piece]] = piece
-        wanted = np.where(
-            piece_to < 0,
-            -1,
-            pieces.above[piece_to],
-        )
+        wanted = np.where(piece_to < 0, -1, pieces.above[piece_to])
         # two lines that cross cannot both be vertical, and earlier tiers come first
         taken = _accept(partner, wanted)
         partner[taken], chosen[taken] = wanted[taken], piece_to[taken]
@@ -117,79 +114,52 @@ def _accept(partner: Ints, wanted: Ints) -> Mask:
     themselves.
     """
     places = len(partner)
-    before = np.concatenate(([-1], np.maximum.accumulate(partner)[:-1]))
-    from_right = np.minimum.accumulate(np.where(partner >= 0, partner, places)[::-1])[
-        ::-1
-    ]
-    after = np.append(from_right[1:], places)
-    wanted = np.where(
-        (partner < 0) & (wanted > before) & (wanted < after),
-        wanted,
-        -1,
-    )
-
-    return wanted > np.concatenate(([-1], np.maximum.accumulate(wanted)[:-1]))
+    from_right = np.where(partner >= 0, partner, places)[::-1]
+    after = np.minimum.accumulate(from_right)[::-1]
+    after = np.append(after[1:], places)
+    is_free = (wanted > _largest_before(partner)) & (wanted < after)
+    wanted = np.where((partner < 0) & is_free, wanted, -1)
+    return wanted > _largest_before(wanted)
 
 
-def _chains(
-    places: int,
-    pieces: Pieces,
-    chosen: Ints,
-) -> tuple[Ints, Floats]:
-    """Where the chain of given pieces begins that each place is on, and its shift from
-    there when all of it is vertical.
-    """
-    root = np.arange(places)
-    step = np.zeros(places)
-    root[pieces.below[chosen]] = pieces.above[chosen]
-    step[pieces.below[chosen]] = pieces.shift[chosen]
-    return follow_adding(root, step)
+def _largest_before(values: Ints) -> Ints:
+    """The largest of all values before each; -1 before the first."""
+    return np.append(-1, np.maximum.accumulate(values)[:-1])
 
 
 def make_blocks(places: int, pieces: Pieces, vertical: Ints) -> Blocks:
     """Join the ends of the given pieces. At most one of them may begin and one end at a
     place.
     """
-    root, shift = _chains(places, pieces, vertical)
+    root, step = np.arange(places), np.zeros(places)
+    root[pieces.below[vertical]] = pieces.above[vertical]
+    step[pieces.below[vertical]] = pieces.shift[vertical]
+    root, shift = follow_adding(root, step)
     block, total = numbered(root)
     return Blocks(block, shift, total)
 
 
 def spacing(order: Order) -> Constraints:
     """Least distances between all neighbours."""
-    left, gap = order.neighbours(), order.layers.gap
-    half, bend = order.layers.half[order.at], order.layers.bend[order.at]
-    room = np.where(
-        bend[left] & bend[left + 1],
-        gap * BEND_GAP,
-        gap,
-    )
-
-    return Constraints(
-        left,
-        left + 1,
-        half[left] + half[left + 1] + room,
-    )
+    layers, left = order.layers, order.neighbours()
+    half, bend = layers.half[order.at], layers.bend[order.at]
+    both_bend = bend[left] & bend[left + 1]
+    room = np.where(both_bend, layers.gap * BEND_GAP, layers.gap)
+    return Constraints(left, left + 1, half[left] + half[left + 1] + room)
 
 
 def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
     """What the distances between neighbours mean for their blocks."""
-    left, right = blocks.block[room.left], blocks.block[room.right]
-    distance = room.distance + blocks.shift[room.left] - blocks.shift[room.right]
-    key = left * blocks.total + right
+    block, shift, total = blocks
+    distance = room.distance + shift[room.left] - shift[room.right]
+    key = block[room.left] * total + block[room.right]
     order = np.argsort(key, kind="stable")
     key = key[order]
     first = first_of_runs(key)
     if len(first):
         distance = np.maximum.reduceat(distance[order], first)
 
-    return Constraints(
-        *np.divmod(
-            key[first],
-            max(blocks.total, 1),
-        ),
-        distance,
-    )
+    return Constraints(*np.divmod(key[first], max(total, 1)), distance)
 
 
 # -- packing ---------------------------------------------------------------------------
@@ -203,7 +173,8 @@ def first_coordinates(
     x is the mean of two packings of each component, after moving the wider one to the
     near edge of the narrower.
     """
-    component, count = order.layers.component[order.at], order.layers.components
+    count = order.layers.components
+    component = order.layers.component[order.at]
     tier = tier_of_pieces(order)
     vertical = choose_alignments(len(component), pieces, tier)
     blocks = make_blocks(len(component), pieces, vertical[vertical >= 0])
@@ -229,10 +200,8 @@ def pack(count: int, limits: Constraints) -> Floats:
     """
     by_left = group(limits.left, count)
     start = by_left.start.tolist()
-    right, distance = (
-        limits.right[by_left.order].tolist(),
-        limits.distance[by_left.order].tolist(),
-    )
+    right = limits.right[by_left.order].tolist()
+    distance = limits.distance[by_left.order].tolist()
     waiting = counts(limits.right, count).tolist()
     x = [0.0] * count
     ready = [block for block, n in enumerate(waiting) if not n]
@@ -253,92 +222,47 @@ def pack(count: int, limits: Constraints) -> Floats:
 
     # back from the right, to close the gaps that packing to the left has opened
     for block in reversed(settled):
-        first, end = start[block], start[block + 1]
-        if first < end:
-            furthest = min([x[right[i]] - distance[i] for i in range(first, end)])
-            if furthest > x[block]:
-                x[block] = furthest
+        beside = range(start[block], start[block + 1])
+        furthest = [x[right[i]] - distance[i] for i in beside]
+        if furthest and min(furthest) > x[block]:
+            x[block] = min(furthest)
 
     return np.array(x)
 
 
 # -- polish ----------------------------------------------------------------------------
 
-POLISH_ROUNDS, RELAX_ROUNDS = 3, 24
+RELAX_ROUNDS = 72
 STRAIGHT, SWING = 0.01, 1.0  # px
-FAR = 1e18
 
 
-def polish(
-    x: Floats,
-    pieces: Pieces,
-    straight: Mask,
-    room: Constraints,
-) -> Floats:
-    """Better x for every place. `straight` says of the pieces which should be.
+def relax(x: Floats, pieces: Pieces, straight: Mask, room: Constraints) -> Floats:
+    """Better x for every place: runs of pieces that should be straight, and are, move
+    all at once to the mean of what they join.
 
-    Straight runs move towards what they join, and bent chains are straightened where
-    there is room. Never changes the order in a row nor lets neighbours come closer than
-    they may.
+    Each takes at most half of the room beside it, so the order in a row never changes,
+    and neighbours come no closer than they may.
     """
-    chain = np.flatnonzero(straight)
-    for _ in range(POLISH_ROUNDS):
-        before, x = (
-            x,
-            straighten(
-                relax(x, pieces, chain, room),
-                pieces,
-                chain,
-                room,
-            ),
-        )
-        if np.abs(x - before).max(initial=0.0) < STRAIGHT:
-            break
-
-    return x
-
-
-def relax(
-    x: Floats,
-    pieces: Pieces,
-    chain: Ints,
-    room: Constraints,
-) -> Floats:
-    """Move straight runs, all at once, to the mean of what they join; each at most half
-    of the room beside it.
-    """
-    bend = x[pieces.above[chain]] + pieces.shift[chain] - x[pieces.below[chain]]
-    blocks = make_blocks(
-        len(x),
-        pieces,
-        chain[np.abs(bend) < STRAIGHT],
-    )
-    count = blocks.total
+    above, below, shift = pieces
+    bend = x[above] + shift - x[below]
+    vertical = straight & (np.abs(bend) < STRAIGHT)
+    blocks = make_blocks(len(x), pieces, np.flatnonzero(vertical))
+    block, of_place, count = blocks
     block_x = np.zeros(count)
-    block_x[blocks.block] = x - blocks.shift
+    block_x[block] = x - of_place
     limits = block_constraints(blocks, room)
-    upper, lower = blocks.block[pieces.above], blocks.block[pieces.below]
-    shift = pieces.shift + blocks.shift[pieces.above] - blocks.shift[pieces.below]
-    between = upper != lower
-    upper, lower, shift = upper[between], lower[between], shift[between]
-    weight = np.maximum(
-        np.bincount(upper, minlength=count) + np.bincount(lower, minlength=count), 1
-    )
+
+    between = block[above] != block[below]
+    shift = (shift + of_place[above] - of_place[below])[between]
+    upper, lower = block[above[between]], block[below[between]]
+    weight = np.maximum(counts(upper, count) + counts(lower, count), 1)
 
     for _ in range(RELAX_ROUNDS):
         pull = block_x[lower] - block_x[upper] - shift
-        want = np.bincount(
-            upper,
-            weights=pull,
-            minlength=count,
-        ) - np.bincount(lower, weights=pull, minlength=count)
+        want = np.bincount(upper, pull, count) - np.bincount(lower, pull, count)
         # half of a gap for each of its two sides, so that all may move at once
-        free = (
-            np.maximum(
-                block_x[limits.right] - block_x[limits.left] - limits.distance, 0
-            )
-            / 2
-        )
+        free = block_x[limits.right] - block_x[limits.left] - limits.distance
+        free = np.maximum(free, 0) / 2
         to_right, to_left = (
             by_key(np.minimum, free, side, count, np.inf)
             for side in (limits.left, limits.right)
@@ -351,85 +275,4 @@ def relax(
     if np.abs(step).max(initial=0.0) > SWING:
         block_x -= step / 2
 
-    return block_x[blocks.block] + blocks.shift
-
-
-def straighten(
-    x: Floats,
-    pieces: Pieces,
-    chain: Ints,
-    room: Constraints,
-) -> Floats:
-    """Redraw chains that bend with the fewest straight runs that fit between their
-    neighbours, from the top down.
-    """
-    root, shift = _chains(len(x), pieces, chain)
-    line = x - shift  # equal along a straight chain
-    bent = np.zeros(len(x), np.bool_)
-    bent[root[np.abs(line - line[root]) > STRAIGHT]] = True
-    members = np.flatnonzero(bent[root])
-    members = members[np.argsort(root[members], kind="stable")]
-
-    if len(members):
-        return _in_runs(
-            x,
-            shift,
-            room,
-            members.tolist(),
-            root[members].tolist(),
-        )
-
-    return x
-
-
-def _in_runs(
-    x: Floats,
-    shift: Floats,
-    room: Constraints,
-    member: list[int],
-    root: list[int],
-) -> Floats:
-    """Straighten the chains with these members, one run after another; those of one
-    chain lie together, from the top down.
-
-    The neighbours of a run are where they are by then.
-    """
-    distances = np.full((2, len(x)), -1.0)  # to the left, to the right
-    distances[0, room.right] = distances[1, room.left] = room.distance
-    to_left, to_right = distances.tolist()
-    x_of, shift_of = x.tolist(), shift.tolist()
-    # where the next run begins, and the line of the one above it in its chain
-    i, before = 0, None
-
-    while i < len(member):
-        if i and root[i] != root[i - 1]:
-            before = None
-        low, high, total, end = -FAR, FAR, 0.0, i
-        while end < len(member) and root[end] == root[i]:
-            place = member[end]
-            offset = shift_of[place]
-            left = (
-                x_of[place - 1] + to_left[place] if to_left[place] >= 0 else -FAR
-            ) - offset
-            right = (
-                x_of[place + 1] - to_right[place] if to_right[place] >= 0 else FAR
-            ) - offset
-            # no common x is left: the run ends here, and the chain bends
-            if max(low, left) > min(high, right) + 1e-9:
-                break
-            low, high = max(low, left), min(high, right)
-            total += x_of[place] - offset
-            end += 1
-        if end == i:  # no room at all, by rounding: stays
-            before = x_of[member[i]] - shift_of[member[i]]
-            i += 1
-            continue
-        before = min(
-            max(total / (end - i) if before is None else before, low),
-            high,
-        )
-        for place in member[i:end]:
-            x_of[place] = before + shift_of[place]
-        i = end
-
-    return np.array(x_of)
+    return block_x[block] + of_place

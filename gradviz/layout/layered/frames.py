@@ -15,11 +15,11 @@ import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints, Rect
 from gradviz.layout.layered.beside import CHANNEL, NARROW, End, place_beside
-from gradviz.layout.layered.grouping import by_key, places, starts_of
+from gradviz.layout.layered.grouping import Mask, by_key, places, starts_of
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Level, Sheet
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.ranks import neighbours, rank_nodes
-from gradviz.layout.layered.routes import Routes, joined, reversed_routes
+from gradviz.layout.layered.routes import Routes, as_routes, joined, reversed_routes
 from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
 from gradviz.layout.layered.u_shapes import Halves
 from gradviz.stages import phase
@@ -46,7 +46,6 @@ def place_with_frames(
         left_on_top[list(shape.left_on_top)] = True
     hierarchy = build_hierarchy(tree, edges, rank, left_on_top)
     placer = _Placer(hierarchy, drawing, shapes)
-    placer.edges = len(edges)
 
     deepest = int(placer.tree.depth.max())
     phase("modules", of=PHASES * (deepest + 1) + 3)
@@ -55,9 +54,8 @@ def place_with_frames(
         placer.place_level(depth)
 
     placed, frames = placer.on_page()
-    routes = joined(
-        placed.routes, np.flatnonzero(kept), np.arange(len(edges)), len(kept)
-    )
+    every = np.arange(len(edges))
+    routes = joined(placed.routes, np.flatnonzero(kept), every, len(kept))
     return placed._replace(routes=routes), frames
 
 
@@ -72,8 +70,7 @@ class _Placer:
         self.hierarchy, self.drawing, self.tree = hierarchy, drawing, hierarchy.tree
         nodes, self.boxes = len(hierarchy.home), drawing.size
         self.page = hierarchy.tree.page
-        self.size = np.zeros((nodes, 2))
-        self.middle = np.zeros((nodes, 2))
+        self.size, self.middle = np.zeros((2, nodes, 2))
         self.size[: self.boxes] = np.column_stack((drawing.widths, drawing.heights))
         self.words = np.zeros(nodes)
         self.words[: self.boxes] = drawing.room_below
@@ -85,23 +82,28 @@ class _Placer:
         self.port_offset = np.zeros(nodes - self.boxes - self.page + 1)
         self.placed: list[tuple[Ints, Routes]] = []  # segments and their routes
         self.page_size = np.zeros((1, 2))
-        self.edges = 0
 
-        # frames whose content is two columns, and whether one is upside down
-        self.columns = {int(self._around(shape.left)): shape for shape in shapes}
-        self._right_ones = [shape.right for shape in shapes if len(shape.skips)]
+        # frames whose content is two columns; the right one of a U is upside down
+        self.columns = {self._around(shape.left): shape for shape in shapes}
         self.mirrored = np.zeros(self.page + 1, np.bool_)
-        self.mirrored[self._right_ones] = True
         self.side = np.zeros(nodes, np.int64)
         for shape in shapes:
+            self.mirrored[shape.right] = len(shape.skips) > 0
             for box, other in drawing.edges[shape.skips].tolist():
                 self.side[self._items(box, shape.left)] = 1
                 self.side[self._items(other, shape.right)] = -1
-        for frame in np.argsort(self.tree.depth[:-1], kind="stable").tolist():
+        outermost_first = np.argsort(self.tree.depth[:-1], kind="stable")
+        for frame in outermost_first.tolist():
             self.mirrored[frame] |= self.mirrored[self._around(frame)]
 
     def _around(self, frame: int) -> int:
         return int(self.tree.home[self.boxes + frame])
+
+    def _chosen(self, frames: Ints) -> Mask:
+        """True for these frames."""
+        chosen = np.zeros(self.page + 1, np.bool_)
+        chosen[frames] = True
+        return chosen
 
     def place_level(self, depth: int) -> None:
         """Place the contents of all frames of one depth."""
@@ -122,8 +124,8 @@ class _Placer:
     def _place_in_rows(self, frames: Ints) -> Floats:
         """Place the contents of these frames in rows, and return how large they are."""
         home, segment = self.hierarchy.home, self.hierarchy.segments
-        chosen = np.zeros(self.page + 1, np.bool_)
-        chosen[frames] = True
+        chosen = self._chosen(frames)
+        halved = [s for s in self.columns.values() if chosen[s.left]]
         members = np.flatnonzero(chosen[home])
         # an edge through frames is cut at each border, and each piece placed in its
         # frame
@@ -131,6 +133,11 @@ class _Placer:
         local, part = np.zeros_like(home), np.zeros(self.page + 1, np.int64)
         local[members] = np.arange(len(members))
         part[frames] = np.arange(len(frames))
+        levels = [
+            level._replace(left=local[level.left], right=local[level.right])
+            for shape in halved
+            for level in self._levels(shape)
+        ]
         placed = place_sheet(
             Sheet(
                 widths=self.size[members, 0],
@@ -146,13 +153,8 @@ class _Placer:
                 rank_gap=self.drawing.rank_gap,
                 words=self.words[members],
                 side=self.side[members],
-                levels=tuple(
-                    level._replace(left=local[level.left], right=local[level.right])
-                    for shape in self.columns.values()
-                    if chosen[shape.left]
-                    for level in self._levels(shape)
-                ),
-                columns=not any(chosen[shape.left] for shape in self.columns.values()),
+                levels=tuple(levels),
+                columns=not halved,
             )
         )
         self.middle[members] = placed.middles
@@ -165,23 +167,24 @@ class _Placer:
         for box, other in self.drawing.edges[shape.skips].tolist():
             left = self._items(box, shape.left)
             right = self._items(other, shape.right)
-            offsets = self._below(left), self._below(right)
-            levels.append(Level(left[-1], offsets[0], right[-1], offsets[1]))
+            ends = left[-1], self._below(left), right[-1], self._below(right)
+            levels.append(Level(*ends))
         return levels
 
     def _items(self, box: int, frame: int) -> list[int]:
         """A box and the frames around it, up to the one that lies right in `frame`."""
         items = [box]
         while self.tree.home[items[-1]] != frame:
-            items.append(self.boxes + int(self.tree.home[items[-1]]))
+            around = int(self.tree.home[items[-1]])
+            items.append(self.boxes + around)
         return items
 
     def _below(self, items: list[int]) -> float:
         """How far the middle of the first lies below that of the last."""
         offset = 0.0
         for item, around in pairwise(items):
-            offset += self.inset[around - self.boxes, 1] + self.middle[item, 1]
-            offset -= self.size[around, 1] / 2
+            offset += self.inset[around - self.boxes, 1]
+            offset += self.middle[item, 1] - self.size[around, 1] / 2
         return offset
 
     def _place_beside(self, frame: int) -> Floats:
@@ -194,29 +197,22 @@ class _Placer:
             left = self._below([*self._items(box, shape.left), nodes[0]])
             right = self._below([*self._items(other, shape.right), nodes[1]])
             # the right column is upside down
-            shorter = self.size[nodes[0], 1] - self.size[nodes[1], 1]
-            lower = left + right + shorter / 2
+            height, other_height = self.size[nodes, 1].tolist()
+            lower = left + right + (height - other_height) / 2
 
         segments = np.flatnonzero(segment.frame == frame)
+        upper = zip(segment.upper[segments], segment.upper_port[segments])
+        under = zip(segment.lower[segments], segment.lower_port[segments])
         pairs = [
-            (
-                self._end(nodes, segment.upper[i], segment.upper_port[i]),
-                self._end(nodes, segment.lower[i], segment.lower_port[i]),
-            )
-            for i in segments.tolist()
+            (self._end(nodes, *end), self._end(nodes, *other))
+            for end, other in zip(upper, under)
         ]
-        # from a column, to the other one or to the border
-        turned = [begin.column is None for begin, _ in pairs]
-        lines = [pair[::-1] if back else pair for pair, back in zip(pairs, turned)]
         gap = CHANNEL if len(shape.skips) else NARROW
-        placed = place_beside(self.size[nodes], lower, lines, gap)
+        placed = place_beside(self.size[nodes], lower, pairs, gap)
 
         for node, corner in zip(nodes, placed.corners):
             self.middle[node] = corner + self.size[node] / 2
-        routes = [
-            line[::-1] if back else line for line, back in zip(placed.lines, turned)
-        ]
-        for i, route in zip(segments.tolist(), routes):
+        for i, route in zip(segments.tolist(), placed.lines):
             for node, point in (
                 (segment.upper[i], route[0]),
                 (segment.lower[i], route[-1]),
@@ -224,9 +220,7 @@ class _Placer:
                 if self.hierarchy.pin[node] != FREE:
                     self.middle[node] = point
 
-        sizes = np.array([len(route) for route in routes], np.int64)
-        points = np.concatenate([np.zeros((0, 2)), *routes])
-        self.placed.append((segments, Routes(points, starts_of(sizes))))
+        self.placed.append((segments, as_routes(placed.lines)))
         return placed.size
 
     def _end(self, nodes: list[int], node: int, port: int) -> End:
@@ -241,14 +235,10 @@ class _Placer:
     def _size_frames(self, frames: Ints, contents: Floats) -> None:
         """Sizes of frames from their contents, and where their ports are."""
         home, pin, gap = self.hierarchy.home, self.hierarchy.pin, self.drawing.gap
-        chosen = np.zeros(self.page + 1, np.bool_)
-        chosen[frames] = True
-        members = np.flatnonzero(chosen[home] & (pin != FREE))
+        members = np.flatnonzero(self._chosen(frames)[home] & (pin != FREE))
         title, title_height = self.title[frames].T
-        mirrored = self.mirrored[frames]
-        ports = members[
-            pin[members] == np.where(self.mirrored[home[members]], BOTTOM, TOP)
-        ]
+        mirrored = self.mirrored[home[members]]
+        ports = members[pin[members] == np.where(mirrored, BOTTOM, TOP)]
         entry = by_key(
             np.minimum,
             self.middle[ports, 0],
@@ -268,7 +258,7 @@ class _Placer:
             (title + gap - widths) / 2,
         )
         self.inset[frames] = np.column_stack(
-            (left, np.where(mirrored, 0.0, title_height) + gap / 2)
+            (left, np.where(self.mirrored[frames], 0.0, title_height) + gap / 2)
         )
         node = self.boxes + frames
         self.size[node] = np.column_stack(
@@ -284,62 +274,47 @@ class _Placer:
 
     def on_page(self) -> tuple[SheetPlacement, tuple[Rect, ...]]:
         """Everything in the coordinates of the page, and the frames there."""
-        depth, corner = self.tree.depth, np.zeros_like(self.inset)
-        axis = np.zeros(self.page + 1)
-        for level in range(1, int(depth.max()) + 1):
-            frames = np.flatnonzero(depth == level)
+        # a point of a frame's content is at origin + sign * point
+        origin, sign = np.zeros_like(self.inset), np.ones_like(self.inset)
+        sign[self.mirrored, 1] = -1.0
+        corner = np.zeros_like(self.inset)
+        # outer frames first
+        for depth in range(1, int(self.tree.depth.max()) + 1):
+            frames = np.flatnonzero(self.tree.depth == depth)
             node = self.boxes + frames
-            # outer frames first, so their corners are known
-            outer = self.tree.home[node]
-            corner[frames] = (
-                corner[outer]
-                + self.inset[outer]
-                + self.middle[node]
-                - self.size[node] / 2
+            outer, size, inset = (
+                self.tree.home[node],
+                self.size[node],
+                self.inset[frames],
             )
+            middle = sign[outer] * self.middle[node] + origin[outer]
+            corner[frames] = middle - size / 2
+            upright = sign[frames] > 0
+            origin[frames] = corner[frames] + np.where(upright, inset, size - inset)
 
-            is_right = np.isin(frames, self._right_ones)
-            turning = 2 * corner[frames, 1] + self.size[node, 1]
-            axis[frames] = np.where(is_right, turning, axis[outer])
-
-        inner = corner + self.inset
         home = self.tree.home[: self.boxes]
-        middles = self.middle[: self.boxes] + inner[home]
-        middles[:, 1] = self._mirrored_y(middles[:, 1], home, axis)
+        middles = sign[home] * self.middle[: self.boxes] + origin[home]
+        sizes = self.size[self.boxes : self.boxes + self.page]
+        rects = np.column_stack((corner[:-1], sizes)).tolist()
+        placed = SheetPlacement(middles, self._routes(origin, sign), self.page_size)
+        return placed, tuple(Rect(*rect) for rect in rects)
 
-        size = self.size[self.boxes : self.boxes + self.page]
-        top = corner[:-1]
-        around = self.tree.home[self.boxes :]
-        low = self._mirrored_y(top[:, 1] + size[:, 1], around, axis)
-        top[:, 1] = np.where(self.mirrored[around], low, top[:, 1])
-        rects = np.column_stack((top, size)).tolist()
-        return SheetPlacement(
-            middles, self._routes(inner, axis), self.page_size
-        ), tuple(Rect(*rect) for rect in rects)
-
-    def _mirrored_y(self, y: Floats, frame: Ints, axis: Floats) -> Floats:
-        """y of what lies in these frames, when those upside down are turned."""
-        return np.where(self.mirrored[frame], axis[frame] - y, y)
-
-    def _routes(self, inner: Floats, axis: Floats) -> Routes:
+    def _routes(self, origin: Floats, sign: Floats) -> Routes:
         """Routes of the edges from those of their segments."""
+        segment = self.hierarchy.segments
         order = np.concatenate([segments for segments, _ in self.placed])
-        sizes = np.concatenate([np.diff(routes.starts) for _, routes in self.placed])
-        points = np.concatenate([routes.points for _, routes in self.placed])
-        frame = np.repeat(self.hierarchy.segments.frame[order], sizes)
-        points += inner[frame]
-        points[:, 1] = self._mirrored_y(points[:, 1], frame, axis)
-        every = reversed_routes(
-            Routes(points, starts_of(sizes)),
-            np.flatnonzero(self.hierarchy.segments.back[order]),
-        )
-        pieces = places(order)[self.hierarchy.step_segment]
+        parts = [routes for _, routes in self.placed]
+        sizes = np.concatenate([np.diff(routes.starts) for routes in parts])
+        points = np.concatenate([routes.points for routes in parts])
+        frame = np.repeat(segment.frame[order], sizes)
+        points = sign[frame] * points + origin[frame]
+        back = np.flatnonzero(segment.back[order])
+        pieces = reversed_routes(Routes(points, starts_of(sizes)), back)
         routes = joined(
-            every,
-            self.hierarchy.step_edge,
             pieces,
-            self.edges,
+            self.hierarchy.step_edge,
+            places(order)[self.hierarchy.step_segment],
+            self.hierarchy.edges,
         )
-
         # edges that were turned round, so that no circle was left, run upwards again
         return reversed_routes(routes, self.hierarchy.upwards)

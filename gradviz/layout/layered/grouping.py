@@ -12,9 +12,9 @@ import numpy as np
 
 from gradviz.layout import Floats, Ints
 
-Values = TypeVar("Values", Floats, Ints)
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 """One truth value per entry."""
+Values = TypeVar("Values", Floats, Ints, Mask)
 
 
 class SortedGroups(NamedTuple):
@@ -24,6 +24,10 @@ class SortedGroups(NamedTuple):
 
     order: Ints
     start: Ints
+
+    def of(self, key: int) -> Ints:
+        """The entries with this key."""
+        return self.order[self.start[key] : self.start[key + 1]]
 
 
 def counts(keys: Ints, count: int) -> Ints:

@@ -20,7 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, ranges, starts_of, unsorted
+from gradviz.layout.layered.grouping import (
+    Mask,
+    by_key,
+    first_of_runs,
+    ranges,
+    starts_of,
+    unsorted,
+)
 
 FREE, TOP, BOTTOM = 0, -1, 1
 
@@ -177,7 +184,8 @@ def cut_into_layers(
     trunk = _trunks(sheet, main)
     # a bend in every row for every edge would be millions; the longest go round instead
     within = _within_budget(span, trunk, n)
-    short, long = np.flatnonzero(span == 1), np.flatnonzero(within & (span > 1))
+    short = np.flatnonzero(span == 1)
+    long = np.flatnonzero(within & (span > 1))
     leader, first = _trunk_bends(span[long], trunk[long])
     longest = long[leader]  # edge of every trunk
     owner, step = ranges(span[longest] - 1)
@@ -218,11 +226,12 @@ def cut_into_layers(
         np.concatenate(column) for column in zip(*pieces)
     )
     bend_half = np.full(len(bend_edge), BEND_HALF_WIDTH)
+    source = sheet.above[bend_edge]
 
     return Layers(
         boxes=n,
-        row=np.concatenate((row, row[sheet.above[bend_edge]] + 1 + step)),
-        component=np.concatenate((component, component[sheet.above[bend_edge]])),
+        row=np.append(row, row[source] + 1 + step),
+        component=np.append(component, component[source]),
         components=components,
         half=np.concatenate(
             (
@@ -260,12 +269,11 @@ def _trunks(sheet: Sheet, main: Mask) -> Ints:
             sheet.above,
         )
     )
-    above, offset, apart = sheet.above[order], sheet.above_offset[order], main[order]
+    above, offset = sheet.above[order], sheet.above_offset[order]
     begins = np.ones(edges, np.bool_)
+    begins[1:] = (np.diff(above) != 0) | (np.diff(offset) != 0)
     # the longest way is drawn straight, so it shares its bends with no other
-    begins[1:] = (
-        (above[1:] != above[:-1]) | (offset[1:] != offset[:-1]) | apart[1:] | apart[:-1]
-    )
+    begins[1:] |= main[order][1:] | main[order][:-1]
 
     return unsorted(np.cumsum(begins) - 1, order)
 
@@ -276,9 +284,10 @@ def _trunk_bends(span: Ints, trunk: Ints) -> tuple[Ints, Ints]:
     """
     order = np.lexsort((span, trunk))
     ends = np.ones(len(order), np.bool_)
-    ends[:-1] = trunk[order][1:] != trunk[order][:-1]
+    ends[:-1] = np.diff(trunk[order]) != 0
     leader = order[ends]
-    return leader, starts_of(span[leader] - 1)[unsorted(np.cumsum(ends) - ends, order)]
+    number = unsorted(np.cumsum(ends) - ends, order)
+    return leader, starts_of(span[leader] - 1)[number]
 
 
 def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
@@ -287,13 +296,11 @@ def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
     """
     order = np.lexsort((span, trunk))
     longer = span.copy()  # by how much its trunk gets longer for an edge
-    same = trunk[order][1:] == trunk[order][:-1]
-    longer[order[1:][same]] -= span[order[:-1][same]]
-    longer[order[np.append(True, ~same)[: len(order)]]] -= 1
+    first = first_of_runs(trunk[order])
+    later = np.setdiff1d(np.arange(len(order)), first, assume_unique=True)
+    longer[order[later]] -= span[order[later - 1]]
+    longer[order[first]] -= 1
     # short edges first: many of them fit into what one long edge takes
     order = np.argsort(span, kind="stable")
-    within = np.zeros(len(span), np.bool_)
-    within[
-        order[np.cumsum(longer[order]) <= max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)]
-    ] = True
-    return within
+    budget = max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)
+    return unsorted(np.cumsum(longer[order]) <= budget, order)

@@ -58,6 +58,7 @@ class Hierarchy:
     """Everything that is laid out frame by frame, and how edges are put together again."""
 
     tree: FrameTree
+    edges: int
     home: Ints  # (nodes,)
     pin: Ints  # (nodes,) FREE, TOP or BOTTOM
     segments: Segments
@@ -86,9 +87,8 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     circle.
     """
     page = len(frames)
-    parent = np.array(
-        [page if f.parent is None else f.parent for f in frames] + [page], np.int64
-    )
+    around = [page if frame.parent is None else frame.parent for frame in frames]
+    parent = np.array([*around, page], np.int64)
     depth = np.zeros(page + 1, np.int64)
     ancestor = np.arange(page + 1)
 
@@ -100,8 +100,8 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
                 "some frames lie inside each other in a circle: look at their parents"
             )
 
-    home = np.concatenate((np.where(frame_of < 0, page, frame_of), parent[:page]))
-    return FrameTree(len(frame_of), home, depth)
+    home = np.where(frame_of < 0, page, frame_of)
+    return FrameTree(len(frame_of), np.append(home, parent[:page]), depth)
 
 
 def build_hierarchy(
@@ -112,10 +112,11 @@ def build_hierarchy(
     """
     items = meeting_items(tree, edges)
     upwards = against_the_stream(tree, rank, *items)
-    boxes = np.where(upwards, edges[:, ::-1].T, edges.T)
+    boxes = np.where(upwards, np.flip(edges.T, 0), edges.T)
     holders = np.where(upwards, items[::-1], items)
-    steps = _steps(tree, boxes, holders, np.where(left_on_top, TOP, BOTTOM))
-    return _share(tree, steps, np.flatnonzero(upwards))
+    exit_side = np.where(left_on_top, TOP, BOTTOM)
+    steps = _steps(tree, boxes, holders, exit_side)
+    return _share(tree, steps, len(edges), np.flatnonzero(upwards))
 
 
 def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
@@ -153,18 +154,18 @@ def _steps(tree: FrameTree, boxes: Ints, items: Ints, exit_side: Ints) -> _Steps
     edge = np.arange(len(upper))
     across = _Steps(
         edge,
-        np.full(len(edge), middle),
+        np.full_like(edge, middle),
         tree.home[upper_item],
         out_key,
         into_key,
         np.zeros(len(edge), np.bool_),
     )
     into = [
-        s._replace(turn=2 * middle - s.turn, back=np.zeros(len(s.edge), np.bool_))
-        for s in into
+        step._replace(turn=2 * middle - step.turn, back=np.zeros_like(step.back))
+        for step in into
     ]
-
-    return _Steps(*(np.concatenate(column) for column in zip(across, *out, *into)))
+    columns = zip(across, *out, *into)
+    return _Steps(*(np.concatenate(column) for column in columns))
 
 
 def _climb(
@@ -192,10 +193,10 @@ def _climb(
     return steps, key
 
 
-def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
+def _share(tree: FrameTree, steps: _Steps, edges: int, upwards: Ints) -> Hierarchy:
     """Number the ports and draw every segment once."""
     n = max(tree.boxes, 1)  # without boxes there are no steps
-    keys, index = distinct(np.concatenate((steps.upper, steps.lower)))
+    keys, index = distinct(np.append(steps.upper, steps.lower))
     upper, lower, segment = distinct_pairs(
         index.reshape(2, -1),
         len(keys),
@@ -203,7 +204,8 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     upper, lower = keys[upper], keys[lower]
     port_keys = keys[keys >= n]
     port_frame, port_is_low = np.divmod(port_keys // n - 1, 2)
-    frame, back = np.empty(len(upper), np.int64), np.empty(len(upper), np.bool_)
+    frame = np.empty(len(upper), np.int64)
+    back = np.empty(len(upper), np.bool_)
     frame[segment], back[segment] = steps.frame, steps.back
 
     def nodes(key: Ints) -> tuple[Ints, Ints]:
@@ -211,12 +213,9 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
         from inside its frame, or from the drawing around it.
         """
         is_port = key >= n
-        port = np.where(
-            is_port,
-            np.searchsorted(port_keys, key),
-            -1,
-        )
-        through = is_port & (np.append(port_frame, -1)[port] != frame)
+        port = np.where(is_port, np.searchsorted(port_keys, key), -1)
+        inside = np.append(port_frame, -1)[port]
+        through = is_port & (inside != frame)
         node = np.where(is_port, n + tree.page + port, key)
         node[through] = n + port_frame[port[through]]
         return node, np.where(through, port, -1)
@@ -226,6 +225,7 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     order = np.lexsort((steps.turn, steps.edge))
     return Hierarchy(
         tree=tree,
+        edges=edges,
         home=np.concatenate((tree.home, port_frame)),
         pin=np.concatenate(
             (
@@ -273,8 +273,9 @@ def _mean_rank(tree: FrameTree, rank: Ints) -> Floats:
     boxes, home, depth = tree
     page = tree.page
     inside = home[:boxes]  # sums of ranks, and how many they are
+    ones = np.ones(boxes)
     sums = np.column_stack(
-        [np.bincount(inside, values, page + 1) for values in (rank, np.ones(boxes))]
+        [np.bincount(inside, values, page + 1) for values in (rank, ones)]
     )
     parent = np.append(home[boxes:], page)
 
@@ -286,12 +287,8 @@ def _mean_rank(tree: FrameTree, rank: Ints) -> Floats:
         frames = np.flatnonzero(depth == level)
         np.add.at(sums, parent[frames], sums[frames])
 
-    return np.concatenate(
-        (
-            rank,
-            (sums[:, 0] / np.maximum(sums[:, 1], 1))[:page],
-        )
-    )
+    means = sums[:page, 0] / np.maximum(sums[:page, 1], 1)
+    return np.append(rank, means)
 
 
 def _line_up(
@@ -302,7 +299,8 @@ def _line_up(
 ) -> Ints:
     """Put items in a line in which as few edges as may be go back: the place of each."""
     down = group(above, items)
-    start, following = down.start.tolist(), below[down.order].tolist()
+    start = down.start.tolist()
+    following = below[down.order].tolist()
     waiting = counts(below, items).tolist()
     ready = [item for item, count in enumerate(waiting) if not count]
     line: list[int] = []

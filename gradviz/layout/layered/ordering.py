@@ -119,7 +119,8 @@ class Order:
             upper * (layers.size * self.steps) + lower,
             kind="stable",
         )
-        return inversions(lower[order], self.line[layers.above[order]], self.lines)
+        line = self.line[layers.above[order]]
+        return inversions(lower[order], line, self.lines)
 
 
 def inversions(values: Ints, groups: Ints, count: int) -> Ints:
@@ -131,19 +132,22 @@ def inversions(values: Ints, groups: Ints, count: int) -> Ints:
     """
     sizes = counts(groups, count)
     start = starts_of(sizes)[groups]
-    end, place = start + sizes[groups], np.arange(len(values)) - start
+    end = start + sizes[groups]
+    place = np.arange(len(values)) - start
     beyond = int(values.max(initial=0)) + 1
     total, width = np.zeros(count, np.int64), 1
 
     while width < sizes.max(initial=0):
         block = start + place // (2 * width) * (2 * width)
         from_right = place // width % 2
-        order = np.argsort((block * beyond + values) * 2 + from_right, kind="stable")
+        key = (block * beyond + values) * 2 + from_right
+        order = np.argsort(key, kind="stable")
         from_right = from_right[order]
         # a value of the right run is passed by the rest of the left one
         before = np.cumsum(1 - from_right) - (1 - from_right)
         rest = np.minimum(width, end - block) - (before - before[block])
-        total += np.bincount(groups, rest * from_right, count).astype(np.int64)
+        passed = np.bincount(groups, rest * from_right, count)
+        total += passed.astype(np.int64)
         values, width = values[order], 2 * width
     return total
 
@@ -289,24 +293,20 @@ def _side_gain(
     right: Ints,
 ) -> Floats:
     start = side.start
-    of_left, of_right = start[left + 1] - start[left], start[right + 1] - start[right]
+    size = np.diff(start)
+    of_left, of_right = size[left], size[right]
     pairs = of_left * of_right
     # two wide fans: comparing all their lines would take more than the rest
     pairs[pairs > LARGEST_PAIR] = 0
     owner, k = ranges(pairs)
     wide = of_right[owner]
-    first, second = start[left[owner]] + k // wide, start[right[owner]] + k % wide
+    first = start[left[owner]] + k // wide
+    second = start[right[owner]] + k % wide
     a, b = (
         order.place[side.far[piece]] * order.steps + side.port[piece]
         for piece in (first, second)
     )
-    sign = (a > b).astype(np.float64) - (a < b)
-
-    return np.bincount(
-        owner,
-        weights=sign,
-        minlength=len(left),
-    ).astype(np.float64)
+    return np.bincount(owner, np.sign(a - b), len(left)).astype(np.float64)
 
 
 def _sweep_once(
@@ -363,9 +363,8 @@ def _windows(
         np.maximum(crossed - REACH, 0),
         np.minimum(crossed + 2 + REACH, order.lines),
     )
-    inside = (
-        np.cumsum(counts(first, order.lines) - counts(end, order.lines + 1)[:-1]) > 0
-    )
+    begun = counts(first, order.lines) - counts(end, order.lines + 1)[:-1]
+    inside = np.cumsum(begun) > 0
     begins = inside.copy()
     begins[1:] &= ~inside[:-1]
     first_line = order.layers.first_line[:-1]
@@ -400,7 +399,7 @@ def _sweep_window(
     side = order.down if upwards else order.up
     sizes, piece = members(side.start, points)
     number, far = points.tolist(), side.far[piece].tolist()
-    port: list[float] = (((side.port[piece] + 0.5) / order.steps) - 0.5).tolist()
+    port: list[float] = ((side.port[piece] + 0.5) / order.steps - 0.5).tolist()
     start: list[int] = starts_of(sizes).tolist()
     moved: dict[int, int] = {}
 
@@ -415,7 +414,8 @@ def _sweep_window(
         return total / (start[i + 1] - start[i])
 
     bounds = (order.line_start[first : end + 1] - base).tolist()
-    for i in range(end - first - 1, -1, -1) if upwards else range(end - first):
+    rows = range(end - first)
+    for i in reversed(rows) if upwards else rows:
         line = range(bounds[i], bounds[i + 1])
         means = {i: mean(i) for i in line if start[i] < start[i + 1]}
         others = iter(sorted(means, key=means.__getitem__))

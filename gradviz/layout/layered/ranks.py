@@ -52,6 +52,10 @@ class Neighbours(NamedTuple):
         """The nodes below a node."""
         return self.below[self.below_start[node] : self.below_start[node + 1]]
 
+    def before(self, node: int) -> list[int]:
+        """The nodes above a node."""
+        return self.above[self.above_start[node] : self.above_start[node + 1]]
+
     def ends(self) -> list[int]:
         """The nodes with nothing below them."""
         return [
@@ -68,9 +72,7 @@ class Neighbours(NamedTuple):
             seen[end] = 1
 
         for node in met:  # grows while it is read
-            for other in self.above[
-                self.above_start[node] : self.above_start[node + 1]
-            ]:
+            for other in self.before(node):
                 if not seen[other]:
                     seen[other] = 1
                     met.append(other)
@@ -88,16 +90,14 @@ class Ranking(NamedTuple):
 def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     """Neighbour lists of a graph."""
     down, up = group(upper, size), group(lower, size)
-    below, above = lower[down.order].tolist(), upper[up.order].tolist()
-
     return Neighbours(
         size,
         upper,
         lower,
-        below,
+        lower[down.order].tolist(),
         down.start.tolist(),
         down.order,
-        above,
+        upper[up.order].tolist(),
         up.start.tolist(),
     )
 
@@ -159,14 +159,11 @@ def _main_ends(
     near: Neighbours,
 ) -> list[int]:
     """Ends that matter most where they are: no node above them leads to a deeper end."""
-    below, start = near.below, near.below_start
     depth = [0] * len(upwards)
     _hand_down(depth, upwards, near, 1)
     deepest = depth[:]  # of the ends that can be reached
     for node in upwards:
-        for other in below[start[node] : start[node + 1]]:
-            if deepest[other] > deepest[node]:
-                deepest[node] = deepest[other]
+        deepest[node] = max([deepest[node], *(deepest[v] for v in near.next(node))])
     # ... and of the ends that any node above leads to
     _hand_down(deepest, upwards, near, 0)
     return [end for end in ends if deepest[end] == depth[end]]
@@ -179,10 +176,9 @@ def _hand_down(
     more: int,
 ) -> None:
     """Raise the value of every node to the largest above it and `more`."""
-    below, start = near.below, near.below_start
     for node in reversed(upwards):
         least = values[node] + more
-        for other in below[start[node] : start[node + 1]]:
+        for other in near.next(node):
             if values[other] < least:
                 values[other] = least
 
@@ -198,12 +194,6 @@ def _pull_up(
     Without this every auxiliary output would hang at the bottom of the page, at the end
     of a very long line.
     """
-    above, above_start, below, below_start = (
-        near.above,
-        near.above_start,
-        near.below,
-        near.below_start,
-    )
     leads_to_main = bytearray(len(rank))
     for node in main:
         leads_to_main[node] = 1
@@ -211,22 +201,16 @@ def _pull_up(
     settled = bytearray(leads_to_main)
     for node in reversed(upwards):
         if not leads_to_main[node]:
-            made_from = [
-                rank[v]
-                for v in above[above_start[node] : above_start[node + 1]]
-                if settled[v]
-            ]
+            made_from = [rank[v] for v in near.before(node) if settled[v]]
             # right below the lowest op that it is made from
             if made_from:
                 settled[node] = 1
                 rank[node] = max(made_from) + 1
 
     for node in upwards:  # what only feeds such nodes goes just above them
-        if not settled[node] and below_start[node] < below_start[node + 1]:
-            rank[node] = (
-                min([rank[v] for v in below[below_start[node] : below_start[node + 1]]])
-                - 1
-            )
+        users = [] if settled[node] else near.next(node)
+        if users:
+            rank[node] = min([rank[v] for v in users]) - 1
 
 
 FRAMED = 100.0  # px: boxes of this height are drawings themselves
@@ -246,7 +230,7 @@ def with_siblings_level(
     first_of_class: dict[object, int] = {}
 
     for node in np.argsort(rank, kind="stable").tolist():
-        above = near.above[near.above_start[node] : near.above_start[node + 1]]
+        above = near.before(node)
         height = round(float(heights[node]))
         if above:
             alike: object = (height, frozenset([class_of[other] for other in above]))
@@ -306,9 +290,7 @@ def _raised(
     """
     moved, waiting = {node: target}, [node]
     for current in waiting:  # grows while it is read
-        for other in near.above[
-            near.above_start[current] : near.above_start[current + 1]
-        ]:
+        for other in near.before(current):
             if moved.get(other, row[other]) >= moved[current]:
                 # it would only push the next tower
                 if heights[other] > TALL:
@@ -413,7 +395,8 @@ def _beginnings(
 
         nodes = order[begin:end]
         if not entry[nodes[0]]:
-            best = (height[nodes] == height[nodes[0]]) & (ends[nodes] == ends[nodes[0]])
+            best = height[nodes] == height[nodes[0]]
+            best &= ends[nodes] == ends[nodes[0]]
             yield nodes[best].tolist()
         else:
             yield nodes[:1].tolist()
@@ -435,7 +418,7 @@ def _even_steps(
             break  # they end apart
 
         following = list(dict.fromkeys(edges))
-        if len(edges) % 2 == 0 and (len(level) == 1 or len(following) == 1):
+        if len(edges) % 2 == 0 and 1 in (len(level), len(following)):
             even.append(step)
         level, step = following, step + 1
     return even

@@ -4,6 +4,7 @@ edge cuts a taller neighbour.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -129,9 +130,11 @@ def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
         return np.zeros(0)
 
     above, below = sheet.above[edges], sheet.below[edges]
-    into, out_of = counts(below, sheet.size)[below], counts(above, sheet.size)[above]
+    into = counts(below, sheet.size)[below]
+    out_of = counts(above, sheet.size)[above]
     # by the end where more of them meet, so that most lines fall together
-    channels, channel = distinct(np.where(into >= out_of, below * 2, above * 2 + 1))
+    by_end = np.where(into >= out_of, below * 2, above * 2 + 1)
+    channels, channel = distinct(by_end)
     right = by_key(
         np.maximum,
         x + layers.half,
@@ -174,13 +177,17 @@ def edge_routes(
     per_edge = counts(runs.edge, len(sheet.above))
     starts = starts_of(2 * per_edge + 4)
     points = np.empty((int(starts[-1]), 2))
-    above, below, first, end = sheet.above, sheet.below, starts[:-1], starts[1:]
-    points[first, 0] = points[first + 1, 0] = x[above] + sheet.above_offset
-    points[first, 1] = rows.y[above] + sheet.heights[above] / 2
-    points[first + 1, 1] = rows.bottom[layers.line[above]]
-    points[end - 2, 0] = points[end - 1, 0] = x[below] + sheet.below_offset
-    points[end - 2, 1] = rows.top[layers.line[below]]
-    points[end - 1, 1] = rows.y[below] - sheet.heights[below] / 2
+    first, end, half = starts[:-1], starts[1:], sheet.heights / 2
+    above, below = sheet.above, sheet.below
+    begin_x, end_x = x[above] + sheet.above_offset, x[below] + sheet.below_offset
+    row_end, row_begin = rows.bottom[layers.line], rows.top[layers.line]
+    for point, ends_x, y in (
+        (first, begin_x, rows.y[above] + half[above]),
+        (first + 1, begin_x, row_end[above]),
+        (end - 2, end_x, row_begin[below]),
+        (end - 1, end_x, rows.y[below] - half[below]),
+    ):
+        points[point] = np.column_stack((ends_x, y))
     edge, turn = ranges(2 * per_edge)
     point = first[edge] + 2 + turn
     points[point, 0] = np.repeat(runs.x, 2)
@@ -189,6 +196,12 @@ def edge_routes(
     ).ravel()
 
     return without_idle_points(Routes(points, starts))
+
+
+def as_routes(lines: Sequence[Floats]) -> Routes:
+    """Polylines in one."""
+    sizes = np.array([len(line) for line in lines], np.int64)
+    return Routes(np.concatenate([np.zeros((0, 2)), *lines]), starts_of(sizes))
 
 
 def joined(
@@ -235,7 +248,8 @@ def _vertical_runs(
         layers.row[sheet.below[long]] - layers.row[sheet.above[long]] - 1
     )
     bend = layers.boxes + layers.first_bend[owner] + turn
-    bend_x, line, edge = x[bend], layers.line[bend], long[owner]
+    bend_x, line = x[bend], layers.line[bend]
+    edge = long[owner]
     begins = np.zeros(len(edge), np.bool_)
     begins[first_of_runs(edge)] = True
     begins[1:] |= np.abs(np.diff(bend_x)) > SAME
@@ -292,17 +306,19 @@ def _inner(routes: Routes) -> Mask:
 
 def _repeated(routes: Routes) -> Mask:
     idle = np.zeros(len(routes.points), np.bool_)
-    same: Mask = np.abs(np.diff(routes.points, axis=0)).max(axis=1) < SAME
+    moves = np.abs(np.diff(routes.points, axis=0))
+    same: Mask = moves.max(axis=1) < SAME
     inner = _inner(routes)
     idle[1:] = same & inner[1:]
     # the end stays, so what repeats it goes
-    last = routes.starts[1:][np.diff(routes.starts) > 2] - 1
-    idle[last - 1] |= same[last - 1] & inner[last - 1]
+    several = np.diff(routes.starts) > 2
+    before = routes.starts[1:][several] - 2
+    idle[before] |= same[before] & inner[before]
     return idle
 
 
 def _between(routes: Routes) -> Mask:
     idle = _inner(routes)
-    level = np.abs(np.diff(routes.points[:, 0])) < SAME
-    idle[1:-1] &= level[:-1] & level[1:]
+    moves = np.abs(np.diff(routes.points[:, 0]))
+    idle[1:-1] &= np.maximum(moves[:-1], moves[1:]) < SAME
     return idle

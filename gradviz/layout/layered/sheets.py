@@ -12,7 +12,7 @@ from gradviz.layout.layered.columns import in_columns
 from gradviz.layout.layered.coordinates import (
     first_coordinates,
     pieces_by_place,
-    polish,
+    relax,
     spacing,
 )
 from gradviz.layout.layered.grouping import Mask, by_key, components, group
@@ -82,7 +82,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)
     x_of_place, straight = first_coordinates(order, pieces, room)
-    x = polish(x_of_place, pieces, straight, room)[order.place]
+    x = relax(x_of_place, pieces, straight, room)[order.place]
     phase("routes")
     rows = place_rows(sheet, layers, x)
     if sheet.levels:
@@ -91,7 +91,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
     if sheet.columns:
-        x, rows, routes = in_columns(sheet, layers, x, rows, routes)
+        x, rows, routes = in_columns(sheet, layers, (x, rows, routes))
 
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 
@@ -101,17 +101,18 @@ def _free_sides(order: Order, sheet: Sheet, main: Mask) -> None:
     pass them on their other side.
     """
     layers = order.layers
-    side = np.zeros(sheet.parts, np.int64)
-    np.add.at(side, sheet.part, sheet.side)
+    of_part = np.sign(np.bincount(sheet.part, sheet.side, sheet.parts))
+    side = of_part[sheet.part].astype(np.int64)
     edge = layers.bend_edge
-    bends = np.where(main[edge], 0, -np.sign(side)[sheet.part[sheet.above[edge]]])
-    order.sort(order.place + np.append(sheet.side, bends) * layers.size)
+    bends = np.where(main[edge], 0, -side[sheet.above[edge]])
+    away = np.append(sheet.side, bends) * layers.size
+    order.sort(order.place + away)
 
     # ports stand where their lines go on
     key = order.place.astype(np.float64)
-    ports = np.flatnonzero((sheet.pin == TOP) & (side[sheet.part] != 0))
-    for port in ports.tolist():
-        key[port] = key[layers.below[layers.above == port]].mean()
+    for port in np.flatnonzero((sheet.pin == TOP) & (side != 0)).tolist():
+        following = layers.below[layers.above == port]
+        key[port] = key[following].mean()
     order.sort(key)
 
 
@@ -146,10 +147,10 @@ def _on_shelves(
     )
     move, sizes = _shelves(sheet, component, right - left, rows.height)
     move[:, 0] -= left
-    points = routes.points + move[component[sheet.above].repeat(np.diff(routes.starts))]
-    middles = np.column_stack((x[: sheet.size], rows.y)) + move[component]
-
-    return SheetPlacement(middles, routes._replace(points=points), sizes)
+    owner = np.repeat(component[sheet.above], np.diff(routes.starts))
+    middles = np.column_stack((x[: sheet.size], rows.y))
+    moved = routes._replace(points=routes.points + move[owner])
+    return SheetPlacement(middles + move[component], moved, sizes)
 
 
 def _shelves(
@@ -166,7 +167,8 @@ def _shelves(
     ported[component[sheet.pin != FREE]] = True
     part = np.zeros(len(widths), np.int64)
     part[component] = sheet.part
-    corner, sizes = np.zeros((len(widths), 2)), np.zeros((sheet.parts, 2))
+    corner = np.zeros((len(widths), 2))
+    sizes = np.zeros((sheet.parts, 2))
 
     def in_rows(
         members: Ints,
@@ -183,15 +185,17 @@ def _shelves(
                 x, y, tallest = 0.0, y + tallest + sheet.rank_gap, 0.0
             corner[number] = left + x, y
             x += wide
-            furthest, tallest = max(furthest, x), max(tallest, float(heights[number]))
+            furthest = max(furthest, x)
+            tallest = max(tallest, float(heights[number]))
         return left + furthest, y + tallest
 
     members = group(part, sheet.parts)
     size = np.diff(members.start)
-    alone = members.order[members.start[:-1][size == 1]]
-    sizes[part[alone]] = np.column_stack((widths, heights))[alone]
+    alone = np.flatnonzero(size[part] == 1)
+    sizes[part[alone], 0] = widths[alone]
+    sizes[part[alone], 1] = heights[alone]
     for p in np.flatnonzero(size > 1).tolist():
-        inside = members.order[members.start[p] : members.start[p + 1]]
+        inside = members.of(p)
         right, bottom = in_rows(
             inside[ported[inside]],
             0.0,
@@ -199,15 +203,11 @@ def _shelves(
         )
         rest = inside[~ported[inside]]
         if len(rest):
-            area = float(
-                (
-                    (widths[rest] + 2 * sheet.gap) * (heights[rest] + sheet.rank_gap)
-                ).sum()
-            )
+            wide = widths[rest] + 2 * sheet.gap
+            high = heights[rest] + sheet.rank_gap
+            area = float((wide * high).sum())
             # the width of a rectangle of this area in the aspect that is aimed at
-            limit = max(
-                float(widths[rest].max()) + 2 * sheet.gap, (area * ASPECT) ** 0.5
-            )
+            limit = max(float(wide.max()), (area * ASPECT) ** 0.5)
             right, low = in_rows(
                 rest[np.argsort(-heights[rest], kind="stable")],
                 right,

@@ -62,8 +62,10 @@ class _Halver:
     def __init__(self, drawing: Drawing) -> None:
         self.tree = frame_tree(drawing.frame_of, drawing.frames)
         self._items = meeting_items(self.tree, drawing.edges)
-        self._sheets = group(self.tree.home[self._items[0]], self.tree.page + 1)
-        self.frames, self.frame_of = list(drawing.frames), drawing.frame_of.copy()
+        sheet = self.tree.home[self._items[0]]
+        self._sheets = group(sheet, self.tree.page + 1)
+        self.frames = list(drawing.frames)
+        self.frame_of = drawing.frame_of.copy()
         self.shapes: list[Halves] = []
 
     def find(self) -> None:
@@ -77,7 +79,7 @@ class _Halver:
             if around[sheet] in within:
                 within.add(sheet)
                 continue
-            rows = self._rows(sheet)
+            rows = self._sheets.of(sheet)
             halves = _halves(rows, self._items[:, rows])
             if halves is not None:
                 within.add(sheet)
@@ -90,13 +92,9 @@ class _Halver:
             if len(alike) == 1 and outer >= 0:
                 self._put_beside(outer, sheet)
 
-    def _rows(self, sheet: int) -> Ints:
-        sheets = self._sheets
-        return sheets.order[sheets.start[sheet] : sheets.start[sheet + 1]]
-
     def _put_beside(self, sheet: int, frame: int) -> None:
         """Put what follows on a frame with a U into a column beside it."""
-        number, near = _neighbours(self._items[:, self._rows(sheet)])
+        number, near = _neighbours(self._items[:, self._sheets.of(sheet)])
         item = self.tree.boxes + frame
         settled = heights(near)[1]
         if item not in number or len(settled) < near.size:
@@ -108,7 +106,8 @@ class _Halver:
             left = len(self.frames)
             no_skips = np.zeros(0, np.int64)
             self._halve(sheet, set(number[right].tolist()), no_skips)
-            self.shapes[-1] = self.shapes[-1]._replace(left_on_top=(frame, left))
+            halves = self.shapes.pop()
+            self.shapes.append(halves._replace(left_on_top=(frame, left)))
 
     def _halve(self, sheet: int, right: set[int], skips: Ints) -> None:
         """Put the items of a sheet into two frames."""
@@ -143,22 +142,24 @@ def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
         return None
 
     # the bottleneck lies half on the left, half on the right
-    last = (skips[-1].begin + skips[-1].end) // 2
-    right = _right_of(near, settled, chain[last], [chain[last + 1]])
+    innermost = skips[-1]
+    last = (innermost.begin + innermost.end) // 2
+    right = _right_of(near, settled, chain[last], chain[last + 1 : last + 2])
+    edges = zip(*np.searchsorted(number, items).tolist())
     first_row: dict[tuple[int, int], int] = {}
-    for row, *edge in zip(rows.tolist(), *np.searchsorted(number, items).tolist()):
-        first_row.setdefault((edge[0], edge[1]), row)
+    for row, edge in zip(rows.tolist(), edges):
+        first_row.setdefault(edge, row)
 
     # on a skip of several edges, it is one of them that leads to the right
     crossing = [
-        next(edge for edge in pairwise(skip.way) if right[edge[1]]) for skip in skips
+        next((a, b) for a, b in pairwise(skip.way) if right[b]) for skip in skips
     ]
     across = {a for a, b in first_row if not right[a] and right[b]}
     # what else goes from half to half: the bottleneck, an embedding
     if len(across) > 2 * len(skips) + 1:
         return None
     return (
-        {item for item, is_right in zip(number.tolist(), right) if is_right},
+        set(number[right].tolist()),
         np.array([first_row[edge] for edge in crossing], np.int64),
     )
 
@@ -175,9 +176,7 @@ def _chain(near: Neighbours, height: list[int]) -> list[int]:
     node = max(range(near.size), key=height.__getitem__)
     chain = [node]
     while height[node]:
-        node = next(
-            other for other in near.next(node) if height[other] == height[node] - 1
-        )
+        node = max(near.next(node), key=height.__getitem__)
         chain.append(node)
     return chain
 
@@ -219,9 +218,10 @@ def _nested(skips: list[_Skip]) -> list[_Skip]:
 
 def _is_u(near: Neighbours, skips: list[_Skip]) -> bool:
     """Whether nested skips make a U of most of a sheet."""
-    outer, inner = (skip.end - skip.begin for skip in (skips[0], skips[-1]))
-    covered = outer + 1 >= LEAST_COVERED * len(set(near.lower.tolist()))
-    return covered and inner <= LARGEST_BOTTOM * outer
+    outer, *_, inner = (skip.end - skip.begin for skip in skips)
+    with_inputs = len(set(near.lower.tolist()))
+    is_small = inner <= LARGEST_BOTTOM * outer
+    return is_small and outer + 1 >= LEAST_COVERED * with_inputs
 
 
 def _right_of(
@@ -244,5 +244,6 @@ def _right_of(
     for node in settled:
         if not left[node]:
             following = near.next(node)
-            right[node] |= bool(following) and all(right[other] for other in following)
+            all_right = all(right[other] for other in following)
+            right[node] |= bool(following) and all_right
     return right
