@@ -19,7 +19,7 @@ from gradviz.errors import GradvizError, did_you_mean
 from gradviz.graph import Graph
 from gradviz.retired import without_retired_flags
 from gradviz.run.ending import users_part
-from gradviz.run.program import Target
+from gradviz.run.target import Target
 
 _FIRST_LINE = "# %%gradviz\n"  # so that lines count as they do in the notebook
 _WHY = "%gradviz why NAME"

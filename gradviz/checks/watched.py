@@ -27,7 +27,7 @@ from gradviz.graph import Graph
 from gradviz.run.ending import Failure, RunResult
 from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
-from gradviz.run.program import Target
+from gradviz.run.target import Target
 from gradviz.wording import one_line, plural
 
 

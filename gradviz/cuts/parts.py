@@ -17,8 +17,8 @@ import torch
 
 from gradviz.graph import Edge, Graph, Leaf, Node
 from gradviz.graph.origins import common
-from gradviz.walker.description import Attribution, BareGraph, Places
 from gradviz.walker.names import Names
+from gradviz.walker.places import Attribution, BareGraph, Places
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture

@@ -2,7 +2,8 @@
 no torch.
 """
 
-from gradviz.graph.model import (
+from gradviz.graph.model import Graph as Graph, column as column
+from gradviz.graph.records import (
     NO_ATTRIBUTES as NO_ATTRIBUTES,
     Absent as Absent,
     BackwardStep as BackwardStep,
@@ -10,7 +11,6 @@ from gradviz.graph.model import (
     Data as Data,
     Edge as Edge,
     Function as Function,
-    Graph as Graph,
     Group as Group,
     GroupKind as GroupKind,
     Leaf as Leaf,
@@ -33,5 +33,4 @@ from gradviz.graph.model import (
     StorageKind as StorageKind,
     TensorInfo as TensorInfo,
     Uses as Uses,
-    column as column,
 )

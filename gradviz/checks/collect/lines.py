@@ -35,7 +35,7 @@ from gradviz.source.statements import (
 )
 from gradviz.variables.objects import class_attribute, members
 from gradviz.variables.scanner import Namespace
-from gradviz.walker.names import flatten
+from gradviz.walker.outputs import flatten
 from gradviz.walker.private import Node
 from gradviz.walker.walk import live_nodes
 

@@ -21,7 +21,7 @@ from gradviz.run.outputs import LiveOutputs
 from gradviz.source.search import (
     CodeLocation,
 )
-from gradviz.walker.description import Attribution
+from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 
 KEPT = 100
