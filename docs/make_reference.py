@@ -23,7 +23,8 @@ import gradviz
 
 MODULES = (
     "gradviz",
-    "gradviz.graph.model",  # what graphs are made of
+    "gradviz.graph.model",
+    "gradviz.graph.records",  # what graphs are made of
     "gradviz.checks.finding",  # and what the functions return
     "gradviz.memory.saved",
     "gradviz.memory.checkpoint",

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.features import load as feature
 from gradviz.graph import Graph
+from gradviz.retired import without_retired_flags
 from gradviz.run.ending import RunResult, users_part
-from gradviz.run.program import Target
+from gradviz.run.target import Target
 
 _FIRST_LINE = "# %%gradviz\n"  # so that lines count as they do in the notebook
 _WHY = "%gradviz why NAME"
@@ -107,7 +108,12 @@ class _Cell:
 
 
 def _over_cell(shell: Any, line: str, text: str) -> object:
-    view = _view(line.strip() or "--picture")
+    words = without_retired_flags(
+        "render",
+        line.split(),
+        lambda sentence: print(f"gradviz: {sentence}", file=sys.stderr),
+    )
+    view = _view(" ".join(words) or "--picture")
     cell, error = _Cell(shell, text), None
     target = Target("cell", f"cell {cell.number}", cell=cell)
 

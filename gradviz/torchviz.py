@@ -23,7 +23,7 @@ import torch
 from gradviz.errors import LayoutTimeout
 from gradviz.graph import Base, Graph, Node, Root, SavedTensor, TensorInfo
 from gradviz.layout.graphviz import run
-from gradviz.walker.names import flatten
+from gradviz.walker.outputs import flatten
 from gradviz.walker.tensors import base_of
 from gradviz.walker.walk import capture
 

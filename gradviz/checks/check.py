@@ -29,8 +29,8 @@ from gradviz.recording.record import Recording, open_recording
 from gradviz.retired import present_checks
 from gradviz.run.ending import RunResult
 from gradviz.run.outputs import LiveOutputs
-from gradviz.run.program import Target
 from gradviz.run.run import Run
+from gradviz.run.target import Target
 from gradviz.variables.scanner import Namespace, namespaces
 from gradviz.wording import one_line
 

@@ -23,7 +23,7 @@ from gradviz.errors import reason_of
 from gradviz.graph import Graph
 from gradviz.run.ending import Failure, RunResult
 from gradviz.run.outputs import LiveOutputs
-from gradviz.run.program import Target
+from gradviz.run.target import Target
 from gradviz.walker.taps import all_tapped
 from gradviz.wording import one_line, plural
 

@@ -12,7 +12,7 @@ from gradviz.cli.streams import destination, open_option, result_stream
 from gradviz.draw.output import write
 from gradviz.errors import OutputError
 from gradviz.features import load
-from gradviz.run.program import parse_target
+from gradviz.run.target import parse_target
 
 SCRIPT, PAGE = "gradviz_demo.py", "gradviz_demo.html"
 

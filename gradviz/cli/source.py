@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gradviz.cli.launch import process_hook
 from gradviz.cli.waiting import END, FIRST_CALL, FIRST_STEP, reading, waiting
 from gradviz.errors import TargetError
-from gradviz.run.program import Target
+from gradviz.run.target import Target
 
 if TYPE_CHECKING:
     from gradviz.graph import Graph

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from gradviz.cli.help import GroupedCommand
 from gradviz.cli.launch import launched, rank_option
 from gradviz.cli.source import Source
-from gradviz.run.program import Target, parse_module, parse_target
+from gradviz.run.target import Target, parse_module, parse_target
 
 F = TypeVar("F", bound=Callable[..., Any])
 

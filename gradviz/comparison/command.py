@@ -23,7 +23,7 @@ from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
 from gradviz.run.ending import RunResult
-from gradviz.run.program import parse_target
+from gradviz.run.target import parse_target
 
 DIFFERENT = 1
 

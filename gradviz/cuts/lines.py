@@ -30,8 +30,8 @@ from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import Place, UserCode, with_text
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import Line, feeding
-from gradviz.walker.description import Attribution
-from gradviz.walker.names import flatten
+from gradviz.walker.outputs import flatten
+from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked

@@ -13,7 +13,8 @@ import torch
 
 from gradviz.graph import Edge, Graph, Leaf, Node, Scope, column
 from gradviz.graph.origins import common
-from gradviz.walker.description import CHECKPOINT, Attribution, BareGraph, Places
+from gradviz.walker.description import CHECKPOINT
+from gradviz.walker.places import Attribution, BareGraph, Places
 from gradviz.walker.private import LAST
 from gradviz.walker.slots import modules_behind
 from gradviz.walker.tensors import grad_fn_of

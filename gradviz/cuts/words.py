@@ -18,7 +18,7 @@ from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reason
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import given_at
-from gradviz.walker.description import Attribution
+from gradviz.walker.places import Attribution
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import clip, line_text, one_line
 

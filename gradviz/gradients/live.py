@@ -18,9 +18,9 @@ from gradviz.gradients.values import outgrown, tensor_in, why_unreadable
 from gradviz.graph import Graph, Leaf, Node as Record, Root, column
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
-from gradviz.walker.description import Attribution
 from gradviz.walker.isolation import isolated
-from gradviz.walker.names import as_tensor, flatten
+from gradviz.walker.outputs import as_tensor, flatten
+from gradviz.walker.places import Attribution
 from gradviz.walker.private import Node
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import few, plural

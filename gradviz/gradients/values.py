@@ -13,7 +13,7 @@ import torch
 
 from gradviz.graph import SavedTensor
 from gradviz.walker.isolation import isolated, unseen
-from gradviz.walker.names import flatten
+from gradviz.walker.outputs import flatten
 from gradviz.walker.slots import tensors_on
 from gradviz.walker.tensors import answers_itself, grad_fn_of, parts_of
 from gradviz.walker.walk import Walked

@@ -2,7 +2,8 @@
 no torch.
 """
 
-from gradviz.graph.model import (
+from gradviz.graph.model import Graph as Graph, column as column
+from gradviz.graph.records import (
     NO_ATTRIBUTES as NO_ATTRIBUTES,
     Absent as Absent,
     BackwardStep as BackwardStep,
@@ -11,7 +12,6 @@ from gradviz.graph.model import (
     Edge as Edge,
     Function as Function,
     FunctionCall as FunctionCall,
-    Graph as Graph,
     Group as Group,
     GroupKind as GroupKind,
     Leaf as Leaf,
@@ -34,5 +34,4 @@ from gradviz.graph.model import (
     StorageKind as StorageKind,
     TensorInfo as TensorInfo,
     Uses as Uses,
-    column as column,
 )

@@ -15,15 +15,14 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple, TypeVar
 
-from gradviz.graph.model import (
-    Graph,
+from gradviz.graph.model import Graph, column
+from gradviz.graph.records import (
     Leaf,
     LeafKind,
     NodeFlag,
     Root,
     StorageKind,
     TensorInfo,
-    column,
 )
 
 _BITS = re.compile(r"\d+")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-from gradviz.graph.model import (
+from gradviz.graph.records import (
     NO_ATTRIBUTES,
     Edge,
     Function,

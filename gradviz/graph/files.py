@@ -35,7 +35,8 @@ from gradviz.graph.codecs import (
     shown,
 )
 from gradviz.graph.columns import paused
-from gradviz.graph.model import Edge, Graph, Leaf, Scope
+from gradviz.graph.model import Graph
+from gradviz.graph.records import Edge, Leaf, Scope
 from gradviz.stages import Stage
 from gradviz.wording import without_hidden
 

@@ -8,7 +8,8 @@ import os
 import re
 from collections.abc import Callable, Iterator
 
-from gradviz.graph.model import Graph, SourceLine, column
+from gradviz.graph.model import Graph, column
+from gradviz.graph.records import SourceLine
 
 
 def sources(graph: Graph) -> Iterator[SourceLine]:

@@ -16,7 +16,8 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.model import Graph, Node, Scope, SourceLine, column
+from gradviz.graph.model import Graph, column
+from gradviz.graph.records import Node, Scope, SourceLine
 
 # -- modules ---------------------------------------------------------------------------
 

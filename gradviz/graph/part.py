@@ -10,18 +10,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gradviz.errors import PartError, did_you_mean
-from gradviz.graph.model import (
+from gradviz.graph.model import Graph
+from gradviz.graph.origins import ScopeTree
+from gradviz.graph.records import (
     Base,
     Data,
     Edge,
-    Graph,
     Node,
     Root,
     SavedTensor,
     Scope,
     TensorInfo,
 )
-from gradviz.graph.origins import ScopeTree
 from gradviz.wording import few, plural
 
 _UNKNOWN = TensorInfo(None, "unknown", "unknown")

@@ -21,7 +21,7 @@ from gradviz.variables.objects import (
     parameters_of_each,
     unwrapped,
 )
-from gradviz.walker.description import BareGraph, Places
+from gradviz.walker.places import BareGraph, Places
 from gradviz.walker.tensors import elements
 
 _HOLDERS = (

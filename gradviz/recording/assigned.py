@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from gradviz.packages import CallSite
 from gradviz.recording.event_log import ModuleCall
-from gradviz.walker.description import BareGraph, Operand
+from gradviz.walker.places import BareGraph, Operand
 from gradviz.walker.private import LAST
 
 Span = tuple[int, int, int, int]

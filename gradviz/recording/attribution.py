@@ -28,8 +28,8 @@ from gradviz.variables.objects import (
     joined,
     parameters,
 )
-from gradviz.walker.description import Argument, BareGraph, Places
 from gradviz.walker.names import distinct
+from gradviz.walker.places import Argument, BareGraph, Places
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
 from gradviz.wording import few, plural, verb

@@ -23,8 +23,8 @@ from gradviz.packages import CallSite, Place
 from gradviz.recording.running import RunningCall
 from gradviz.recording.traced import Trace
 from gradviz.variables.objects import joined, members, parameters, submodules
-from gradviz.walker.description import Argument
 from gradviz.walker.isolation import isolated
+from gradviz.walker.places import Argument
 from gradviz.walker.tensors import elements
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ from gradviz.recording.running import running_call
 from gradviz.recording.traced import TracedCall, trace_of
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
-from gradviz.walker.description import Argument
+from gradviz.walker.places import Argument
 from gradviz.walker.private import hide_global_hooks, peek_sequence
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, tapped

@@ -20,7 +20,8 @@ from typing import Any, Generic, TypeVar
 from gradviz.errors import ScriptError, TargetError, text_of
 from gradviz.packages import runs_around_user
 from gradviz.rank import rank
-from gradviz.run.program import Target, as_module
+from gradviz.run.program import as_module
+from gradviz.run.target import Target
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from gradviz.wording import few_lines, plural
 
 if TYPE_CHECKING:
     from gradviz.recording.record import Recording
-    from gradviz.run.program import Target
-    from gradviz.walker.description import Attribution
+    from gradviz.run.target import Target
+    from gradviz.walker.places import Attribution
 
 _ABSENT = object()
 _ROUTINES = (FunctionType, BuiltinFunctionType, MethodType)
@@ -108,7 +108,7 @@ def outputs_of(value: object, name: str, place: str) -> object:
     """
     import torch
 
-    from gradviz.walker.names import is_node
+    from gradviz.walker.outputs import is_node
 
     if (
         not callable(value)
@@ -129,7 +129,7 @@ def check_tensors(outputs: object, name: str, place: str) -> None:
     """Raises NotATensorError, which says what `outputs` is, when there is no tensor in
     it.
     """
-    from gradviz.walker.names import flatten
+    from gradviz.walker.outputs import flatten
 
     if isinstance(outputs, type):
         raise NotATensorError(

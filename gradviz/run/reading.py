@@ -24,7 +24,8 @@ from gradviz.run.outputs import (
     no_graph_words,
     outputs_of,
 )
-from gradviz.run.program import Program, Target
+from gradviz.run.program import Program
+from gradviz.run.target import Target
 from gradviz.variables.scanner import Namespace, name_of, variables_at
 from gradviz.wording import place_text
 

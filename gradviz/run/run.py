@@ -29,7 +29,7 @@ from gradviz.run.ending import (
 )
 from gradviz.run.engine import Afterwards, EngineCall, watching_backward, when_imported
 from gradviz.run.outputs import LiveOutputs
-from gradviz.run.program import Program, Target, usual_builtins
+from gradviz.run.program import Program, usual_builtins
 from gradviz.run.reading import Moments
 from gradviz.run.selection import (
     Chosen,
@@ -39,6 +39,7 @@ from gradviz.run.selection import (
     Look,
     Selection,
 )
+from gradviz.run.target import Target
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.signals import handlers_of_script, signalled
 

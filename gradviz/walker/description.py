@@ -5,28 +5,19 @@ asks an attribution where each came from.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, repeat
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from gradviz.graph import (
-    Base,
-    Data,
-    Edge,
-    FunctionCall,
-    Leaf,
-    Root,
-    Scope,
-    SourceLine,
-    TensorInfo,
-)
+from gradviz.graph import Base, Data, Leaf, Root, TensorInfo
 from gradviz.graph.columns import EdgeColumns, NodeColumns, NodeType
 from gradviz.stages import Stage
 from gradviz.walker import private
-from gradviz.walker.names import Names, Output
+from gradviz.walker.names import Names
+from gradviz.walker.outputs import LiveRoot
+from gradviz.walker.places import Argument, Attribution, BareGraph, Places
 from gradviz.walker.private import LAST, Node
 from gradviz.walker.saved import SavedReader, saved_operand
 from gradviz.walker.slots import modules_behind, node_type, nodes_of
@@ -38,87 +29,7 @@ from gradviz.walker.tensors import (
     placements,
     storage_of,
     tensor_info,
-    why_no_graph,
 )
-from gradviz.wording import few_lines
-
-# -- where a walk begins ---------------------------------------------------------------
-
-
-class LiveRoot(NamedTuple):
-    """An output and the node that made it, while both are alive. `tensor` is None where
-    only the node was given; `base` is the tensor that it is a view of.
-    """
-
-    name: str
-    tensor: torch.Tensor | None
-    base: torch.Tensor | None
-    node: Node | None
-    output: int = 0
-    why: str = ""
-
-
-def find_root(name: str, output: Output) -> LiveRoot:
-    """The node that made an output, or why there is none."""
-    if not isinstance(output, torch.Tensor):
-        return LiveRoot(name, None, None, output.node, output.output_nr)
-
-    base = base_of(output)
-    try:
-        node = grad_fn_of(output, asked_for=True)
-    except RuntimeError as error:
-        # torch refuses: a view whose base was modified in a way it does not allow
-        why = f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}"
-        return LiveRoot(name, output, base, None, why=why)
-
-    if node is None:
-        return LiveRoot(name, output, base, None, why=why_no_graph(output))
-
-    return LiveRoot(name, output, base, node, output.output_nr)
-
-
-def root_name(
-    variable: str,
-    path: str,
-    output: Output,
-    names: Names,
-) -> str:
-    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where
-    there is no variable.
-
-    What is known by its node only is called as the tensor that the node made.
-    """
-    if variable:
-        return variable + path
-    if not isinstance(output, torch.Tensor):
-        result_names = (
-            name
-            for number, name in names.results.get(output.node, ())
-            if number == output.output_nr
-        )
-        return next(result_names, "output" + path)
-    leaf_names = names.leaf(output)
-    return leaf_names[0] if leaf_names and not path else "output" + path
-
-
-def no_graph(roots: Sequence[LiveRoot]) -> str:
-    """What to tell the user when none of the outputs has a graph."""
-    if len(roots) == 1:
-        return f"{roots[0].name} has no graph to show: it {roots[0].why}"
-    lines = few_lines([f"{root.name} {root.why}" for root in roots], 10)
-    return "\n".join([f"none of the {len(roots)} outputs has a graph to show:", *lines])
-
-
-def starts(roots: Sequence[LiveRoot]) -> list[Node]:
-    """Where a walk begins: the nodes of the roots, then those of the tensors that roots
-    are views of.
-    """
-    nodes = [root.node for root in roots]
-    nodes += [grad_fn_of(root.base) for root in roots if root.base is not None]
-    return [node for node in nodes if node is not None]
-
-
-# -- what a walk found, and who knows more of it ---------------------------------------
 
 
 class Traversal(NamedTuple):
@@ -129,76 +40,6 @@ class Traversal(NamedTuple):
     sequences: array[int]
     edges: EdgeColumns
     none_inputs: dict[int, int]
-
-
-class BareGraph(NamedTuple):
-    """What a walk found: sequence numbers by node id, edges, and the tensor behind each
-    AccumulateGrad by node id.
-
-    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of
-    its node; `kinds` the types of all nodes, `modules` the outermost ones that the
-    caller knows, with their names; `none_inputs` counts inputs that need no gradient.
-    """
-
-    sequences: Sequence[int]
-    edges: Sequence[Edge]
-    variables: Mapping[int, torch.Tensor]
-    checkpoints: Mapping[int, Sequence[torch.nn.Module]] = MappingProxyType({})
-    kinds: Sequence[Hashable] = ()
-    modules: Sequence[tuple[str, torch.nn.Module]] = ()
-    none_inputs: Mapping[int, int] = MappingProxyType({})
-
-
-class Argument(NamedTuple):
-    """The parameter of a module's forward that data was passed as, and whether another
-    module called that module.
-    """
-
-    name: str
-    inner: bool
-
-
-class Operand(NamedTuple):
-    """What the code calls an operand that needs no gradient, and where it stands.
-
-    `stays`: a variable of the script, which still holds what the op was given.
-    """
-
-    name: str
-    position: int
-    stays: bool
-
-
-class Places(NamedTuple):
-    """Scopes, and for every node the id of its scope, its source line and the script's
-    own line, where known.
-
-    `names` are those of leaves by node id, for the leaves that no variable of the
-    caller leads to; `assigned` are names that lines of code give what their last ops
-    make; `arguments` are parameters of modules that data was passed as, by its
-    identity; `operands` are those of operators, by the node's id; `functions` are calls
-    of functions.
-    """
-
-    scopes: tuple[Scope, ...] = ()
-    scope_of: Iterable[int | None] = repeat(None)
-    source_of: Iterable[SourceLine | None] = repeat(None)
-    script_line_of: Iterable[SourceLine | None] = repeat(None)
-    notes: tuple[str, ...] = ()
-    names: Mapping[int, str] = MappingProxyType({})
-    assigned: Mapping[int, str] = MappingProxyType({})
-    arguments: Mapping[int, Argument] = MappingProxyType({})
-    operands: Mapping[int, Operand] = MappingProxyType({})
-    functions: tuple[FunctionCall, ...] = ()
-
-
-class Attribution(Protocol):
-    """Knows where nodes were made."""
-
-    @property
-    def kind(self) -> Literal["", "recorded", "inferred"]: ...
-
-    def places(self, bare: BareGraph) -> Places: ...
 
 
 CHECKPOINT = "CheckpointFunctionBackward"

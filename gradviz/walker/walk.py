@@ -28,17 +28,18 @@ from gradviz.stages import Stage
 from gradviz.variables.objects import reading_once
 from gradviz.variables.scanner import Namespace, name_of
 from gradviz.walker import private
-from gradviz.walker.description import (
-    Attribution,
-    Description,
-    Traversal,
+from gradviz.walker.description import Description, Traversal
+from gradviz.walker.isolation import isolated
+from gradviz.walker.names import Names
+from gradviz.walker.outputs import (
+    Output,
     find_root,
+    flatten,
     no_graph,
     root_name,
     starts,
 )
-from gradviz.walker.isolation import isolated
-from gradviz.walker.names import Names, Output, flatten
+from gradviz.walker.places import Attribution
 from gradviz.walker.private import LAST, Node
 
 RECORDS_UP_TO = 50_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.checks.check import check_target
-from gradviz.run.program import parse_target
+from gradviz.run.target import parse_target
 
 _HOME = "gradviz.checks.collect"
 _SCRIPT = """

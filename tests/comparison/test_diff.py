@@ -12,7 +12,7 @@ import pytest
 from gradviz.cli.source import Source
 from gradviz.comparison.diff import diff
 from gradviz.graph import Edge, Graph, Node, SavedTensor
-from gradviz.run.program import parse_target
+from gradviz.run.target import parse_target
 from tests.builders import (
     GRAPHS,
     chain,

@@ -14,7 +14,7 @@ from gradviz.errors import NotATensorError
 from gradviz.gradients.flow import size
 from gradviz.gradients.live import open_graph
 from gradviz.gradients.replay import replay
-from gradviz.walker.names import flatten
+from gradviz.walker.outputs import flatten
 from tests.gradients.engine import gradients, same
 
 PER_OPERATOR = 2

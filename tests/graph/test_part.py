@@ -12,8 +12,8 @@ from torch import nn
 import gradviz
 from gradviz.graph import Graph
 from gradviz.graph.amounts import held_bytes
-from gradviz.graph.model import Node, Scope
 from gradviz.graph.origins import ScopeTree
+from gradviz.graph.records import Node, Scope
 
 
 class Block(nn.Module):

@@ -22,8 +22,8 @@ from gradviz.checks.command import findings_of
 from gradviz.cli.source import Source
 from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
-from gradviz.run.program import parse_target
 from gradviz.run.reading import read_graph
+from gradviz.run.target import parse_target
 from gradviz.walker.walk import capture
 from tests.real import bodies, boxes
 
@@ -107,7 +107,7 @@ def _largest_model(graph: Graph, live: LiveOutputs) -> torch.nn.Module | None:
 
     Found among all objects that the program made, so that it does not depend on what gradviz finds.
     """
-    from gradviz.walker.names import flatten
+    from gradviz.walker.outputs import flatten
 
     leaves = _leaf_tensors([tensor for _, tensor in flatten(live.outputs)])
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.errors import TargetError
-from gradviz.run.program import Target, parse_target
+from gradviz.run.target import Target, parse_target
 
 
 @pytest.fixture

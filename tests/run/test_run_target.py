@@ -18,9 +18,9 @@ from gradviz.errors import (
 )
 from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
-from gradviz.run.program import Target, parse_target
 from gradviz.run.reading import read_graph
 from gradviz.run.run import Run
+from gradviz.run.target import Target, parse_target
 from tests.cli.scripts import TRAINING, script
 from tests.run.running import run_target
 

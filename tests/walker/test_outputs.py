@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree
 
 from gradviz.errors import NotATensorError
-from gradviz.walker.names import flatten
+from gradviz.walker.outputs import flatten
 
 A, B = torch.zeros(1), torch.zeros(2)
 Pair = namedtuple("Pair", ["first", "second"])

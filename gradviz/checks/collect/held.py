@@ -32,8 +32,8 @@ from gradviz.variables.objects import (
     tensors_in,
 )
 from gradviz.variables.scanner import as_written, scan
-from gradviz.walker.description import Attribution
 from gradviz.walker.isolation import isolated
+from gradviz.walker.places import Attribution
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture, live_nodes
 

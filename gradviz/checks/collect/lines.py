@@ -18,7 +18,7 @@ from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.source.statements import assigned, body_of
 from gradviz.variables.objects import class_attribute, members
 from gradviz.variables.scanner import Namespace
-from gradviz.walker.names import flatten
+from gradviz.walker.outputs import flatten
 from gradviz.walker.private import Node
 from gradviz.walker.walk import live_nodes
 

@@ -17,7 +17,7 @@ from gradviz.checks.call import LeafGradient
 from gradviz.gradients.values import outgrown
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.isolation import isolated, unrecorded
-from gradviz.walker.names import flatten
+from gradviz.walker.outputs import flatten
 from gradviz.walker.tensors import answers_itself, is_plain
 
 TensorRef = weakref.ref[torch.Tensor]

@@ -12,7 +12,7 @@ from gradviz.checks.words import all_names
 from gradviz.recording.session import running
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.search import CodeLocation, addition_to, additions
-from gradviz.walker.description import Attribution
+from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 
 KEPT = 100

@@ -1,0 +1,84 @@
+"""What a walk found, and what an attribution answers: where each node was made, and
+what data and operands are called there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import repeat
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+
+from gradviz.graph import Edge, FunctionCall, Scope, SourceLine
+
+
+class BareGraph(NamedTuple):
+    """What a walk found: sequence numbers by node id, edges, and the tensor behind each
+    AccumulateGrad by node id.
+
+    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of
+    its node; `kinds` the types of all nodes, `modules` the outermost ones that the
+    caller knows, with their names; `none_inputs` counts inputs that need no gradient.
+    """
+
+    sequences: Sequence[int]
+    edges: Sequence[Edge]
+    variables: Mapping[int, torch.Tensor]
+    checkpoints: Mapping[int, Sequence[torch.nn.Module]] = MappingProxyType({})
+    kinds: Sequence[Hashable] = ()
+    modules: Sequence[tuple[str, torch.nn.Module]] = ()
+    none_inputs: Mapping[int, int] = MappingProxyType({})
+
+
+class Argument(NamedTuple):
+    """The parameter of a module's forward that data was passed as, and whether another
+    module called that module.
+    """
+
+    name: str
+    inner: bool
+
+
+class Operand(NamedTuple):
+    """What the code calls an operand that needs no gradient, and where it stands.
+
+    `stays`: a variable of the script, which still holds what the op was given.
+    """
+
+    name: str
+    position: int
+    stays: bool
+
+
+class Places(NamedTuple):
+    """Scopes, and for every node the id of its scope, its source line and the script's
+    own line, where known.
+
+    `names` are those of leaves by node id, for the leaves that no variable of the
+    caller leads to; `assigned` are names that lines of code give what their last ops
+    make; `arguments` are parameters of modules that data was passed as, by its
+    identity; `operands` are those of operators, by the node's id; `functions` are calls
+    of functions.
+    """
+
+    scopes: tuple[Scope, ...] = ()
+    scope_of: Iterable[int | None] = repeat(None)
+    source_of: Iterable[SourceLine | None] = repeat(None)
+    script_line_of: Iterable[SourceLine | None] = repeat(None)
+    notes: tuple[str, ...] = ()
+    names: Mapping[int, str] = MappingProxyType({})
+    assigned: Mapping[int, str] = MappingProxyType({})
+    arguments: Mapping[int, Argument] = MappingProxyType({})
+    operands: Mapping[int, Operand] = MappingProxyType({})
+    functions: tuple[FunctionCall, ...] = ()
+
+
+class Attribution(Protocol):
+    """Knows where nodes were made."""
+
+    @property
+    def kind(self) -> Literal["", "recorded", "inferred"]: ...
+
+    def places(self, bare: BareGraph) -> Places: ...
