@@ -60,11 +60,3 @@ def behind(source: SourceLine | None, statement: str) -> Edit | None:
 def together(edits: Sequence[Edit | None]) -> Edit | None:
     """The one change; None of several lines, which are no edit."""
     return edits[0] if len(edits) == 1 else None
-
-
-def swapped(
-    first: SourceLine | None,
-    second: SourceLine | None,
-) -> Edit | None:
-    """Two lines in each other's place are no change of one."""
-    return None

@@ -17,7 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.origins import forward_name
 from gradviz.source.code_line import parsed, span, without_comment
-from gradviz.source.statements import called, names_in, targets_of, tree_of
+from gradviz.source.statements import assigned, called, tree_of
 from gradviz.wording import one_line
 
 _OPERATORS: dict[str, type[ast.AST]] = {
@@ -91,7 +91,8 @@ def around(source: SourceLine, part: str) -> str:
     for piece in _pieces(source)[1]:  # the outer ones come first
         inside: list[ast.expr] = []
         if isinstance(piece, ast.Call):
-            inside = [*piece.args, piece.func, getattr(piece.func, "value", piece.func)]
+            owner = getattr(piece.func, "value", piece.func)
+            inside = [*piece.args, piece.func, owner]
         elif isinstance(piece, ast.Compare):
             inside = [piece.left, *piece.comparators]
         if part in map(ast.unparse, inside):
@@ -149,7 +150,9 @@ def _value(pieces: Sequence[Any], node: Node | None) -> Any:
         statements = [each for each in statements if each not in inside]
     if len(statements) > 1:
         names = set(node.names if node is not None else ())
-        statements = [each for each in statements if names.intersection(_gives(each))]
+        statements = [
+            each for each in statements if names.intersection(assigned(each)[0])
+        ]
     if len(statements) != 1:
         return None
 
@@ -163,11 +166,6 @@ def _value(pieces: Sequence[Any], node: Node | None) -> Any:
     return next((part for part in (*items, *parts) if part is not None), None)
 
 
-def _gives(statement: ast.stmt) -> Iterator[str]:
-    for target in targets_of(statement):
-        yield from names_in(target)
-
-
 def code_lines(code: Excerpt, width: int) -> Iterator[str]:
     """The line as compilers show it: its number, its code without the indentation, and
     carets under what matters.
@@ -178,8 +176,8 @@ def code_lines(code: Excerpt, width: int) -> Iterator[str]:
     """
     number = str(code.line)
     room = max(20, width - len(number) - 3)
-    before, after = code.text[: code.column - 1], code.text[code.end_column - 1 :]
-    texts = (before.lstrip(), code.part, after)
+    begin, end = code.column - 1, code.end_column - 1
+    texts = code.text[:begin].lstrip(), code.part, code.text[end:]
     before, part, after = (one_line(text.expandtabs(1)) for text in texts)
 
     # what matters, and what is before it as far as it fits

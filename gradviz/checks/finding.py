@@ -60,7 +60,8 @@ class Finding:
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. What is unknown is None."""
-        data = {key: getattr(self, key) for key in KEYS} | {"names": list(self.names)}
+        data = {key: getattr(self, key) for key in KEYS}
+        data["names"] = list(self.names)
         for key in Excerpt._fields:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
         edit = self.edit.as_data() if self.edit is not None else None
@@ -103,8 +104,8 @@ class Findings(Sequence[Finding]):
         words = [f"{clip(each.summary, letters)} [{each.id}]" for each in self]
         if len(self) > _SHOWN:
             words[_SHOWN:] = [more(len(self) - _SHOWN)]
-        parts = [self.totals or "none", *(["; ".join(words)] if words else [])]
-        return f"<Findings: {': '.join(parts)}>"
+        parts = self.totals or "none", "; ".join(words)
+        return f"<Findings: {': '.join(filter(None, parts))}>"
 
     @property
     def totals(self) -> str:

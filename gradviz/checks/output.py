@@ -21,8 +21,19 @@ SHOWN = 3
 """Names that a finding lists before it counts the others, unless all are asked for."""
 FIRST, FURTHER = 20, 6
 """Lines of the first finding, and of each further one, unless all is asked for."""
-COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
-_LEAST = {"names": 0, "when": 0, "effect": 0, "why": 0, "code": 1, "fix": 2}
+COLORS: dict[Severity, str] = {
+    "error": "red",
+    "warning": "yellow",
+    "note": "cyan",
+}
+_LEAST = {
+    "names": 0,
+    "when": 0,
+    "effect": 0,
+    "why": 0,
+    "code": 1,
+    "fix": 2,
+}
 """What is shortened first where a finding is too long, and how many lines of it stay.
 """
 _Rows = dict[str, list[str]]
@@ -100,7 +111,8 @@ def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
     """All of a finding but its head, part by part."""
     code = finding.code
     # other findings are of the whole run
-    late = (finding.call or 0) > 1 and (finding.nodes or finding.severity == "error")
+    of_a_call = finding.nodes or finding.severity == "error"
+    late = of_a_call and (finding.call or 0) > 1
     shown = code_lines(code, width - INDENT) if code is not None else ()
     texts = {
         "names": [_names(finding, verbose)],
@@ -177,7 +189,8 @@ def region(
     """The line, and the first column and the one behind the last, in the file; None
     where that is not known.
     """
-    notebook, columns = notebook_of(code.file)[0], (code.column, code.end_column)
+    notebook, _ = notebook_of(code.file)
+    columns = code.column, code.end_column
     if notebook:
         return place_in_file(notebook, columns, code.text)
     return (code.line, columns)

@@ -37,10 +37,15 @@ def page(check: Check) -> dict[str, str]:
     >>> "backward()" in no_graph["Example"] and no_graph["What to do"].startswith("Fix the line")
     True
     """
-    text, _, example = (inspect.getdoc(check.function) or "").partition("```python\n")
+    docstring = inspect.getdoc(check.function) or ""
+    text, _, example = docstring.partition("```python\n")
     meaning, *rest = re.split(rf"^({'|'.join(SECTIONS)}): *", text, flags=re.MULTILINE)
-    sections = dict(zip(rest[::2], map(str.strip, rest[1::2])))
-    return {MEANING: meaning.strip(), EXAMPLE: example.partition("```")[0], **sections}
+    sections = zip(rest[::2], map(str.strip, rest[1::2]))
+    return {
+        MEANING: meaning.strip(),
+        EXAMPLE: example.partition("```")[0],
+        **dict(sections),
+    }
 
 
 def page_lines(check: Check) -> Iterator[str]:

@@ -196,7 +196,8 @@ def run(
 
     Checks on several ranks run on calls of several ranks, and no others do.
     """
-    only, ran, skipped = tuple(only), list[str](), list[tuple[str, str]]()
+    only = tuple(only)
+    ran, skipped = list[str](), list[tuple[str, str]]()
     of_ranks = any(call.ranks is not None for call in calls)
     read = [each for each in calls if each.values or each.gradients]
     found: dict[tuple[object, ...], Explained] = {}

@@ -33,7 +33,11 @@ def sarif(findings: Findings) -> dict[str, Any]:
         notification = {"level": "error", "message": message}
         invocation["toolExecutionNotifications"] = [notification]
 
-    driver = {"name": "gradviz", "version": __version__, "rules": list(map(_rule, ran))}
+    driver = {
+        "name": "gradviz",
+        "version": __version__,
+        "rules": list(map(_rule, ran)),
+    }
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",

@@ -111,8 +111,9 @@ class WithCuts:
 
     def __init__(self, graph: Graph, walked: Walked) -> None:
         self._graph, self._walked = graph, walked
-        self._nodes, self._leaves = list(graph.nodes), list[Leaf]()
-        self._edges, self._roots = list(graph.edges), list(graph.roots)
+        self._nodes, self._edges = list(graph.nodes), list(graph.edges)
+        self._roots = list(graph.roots)
+        self._leaves: list[Leaf] = []
         self._tensors = dict(walked.variables)
         self._cuts: dict[int, Drop] = {}  # by the node that stands for it
         self._numbers: dict[Key, int] = {}
@@ -196,6 +197,7 @@ class WithCuts:
             node = self._nodes[leaf.node]
             self._nodes[leaf.node] = node._replace(names=leaves[-1].names)
 
+        edges = sorted(self._edges, key=lambda edge: (edge.consumer, edge.position))
         functions = plural(len(self._nodes) - first - len(self._leaves), "function")
         parts = f"{functions} and {plural(len(self._leaves), 'leaf', 'leaves')}"
         note = f"dashed: {parts} are cut off at \u2702, so no gradient passes"
@@ -203,7 +205,7 @@ class WithCuts:
             graph,
             notes=(*graph.notes, note),
             nodes=tuple(self._nodes),
-            edges=tuple(sorted(self._edges, key=lambda e: (e.consumer, e.position))),
+            edges=tuple(edges),
             leaves=tuple(leaves),
             roots=tuple(self._roots),
             scopes=places.scopes,
@@ -235,9 +237,9 @@ class WithCuts:
         tensor, known = self._tensors.get(leaf.node), self._walked.names
         if tensor is None:
             return leaf
-        own = known.leaf(tensor) or tuple(filter(None, (names.get(leaf.node),)))
+        recorded = (names[leaf.node],) if leaf.node in names else ()
         kind: Any = known.kind(tensor)
-        return leaf._replace(names=own, kind=kind)
+        return leaf._replace(names=known.leaf(tensor) or recorded, kind=kind)
 
     def _scope_around(
         self,
@@ -247,7 +249,8 @@ class WithCuts:
         """The module in which both happens, what is cut off and what goes on with it."""
         drop = self._cuts[scissors]
         ends = {edge.producer for edge in self._edges if edge.consumer == scissors}
-        within = {self._nodes[end].scope for end in ends.union(drop.users)}
+        ends.update(drop.users)
+        within = {self._nodes[end].scope for end in ends}
         inner = [scope for scope in within if scope is not None]
         if len(inner) < len(within) or not inner or drop.outputs:
             return None

@@ -156,7 +156,7 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
 
     >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a.append(f(l) / 2)", "a[i] = l")]
     ['a.append(l.detach())', 'a.append((f(l) / 2).detach())', 'a[i] = l.detach()']
-    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append((l, 1))", "a.append(l.item())", "t += l")]
+    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append((l, 1))", "a.append(l.item())", "t += l  # all")]
     ['', '', 't += l.detach()']
     >>> [without_graph(SourceLine("a.py", 1, "f", text), 2) for text in ("a.append(l)", "a['x'].append(l)")]
     ['', "a['x'].append(l.detach())"]
@@ -309,13 +309,10 @@ def passing(
     >>> line = SourceLine("a.py", 1, "f", "loss = nn.CrossEntropyLoss(weight=w)(x, y)")
     >>> passing(line, ["CrossEntropyLoss"], "ignore_index", "0"), passing(line, ["CrossEntropyLoss"], "weight", "v")
     ('loss = nn.CrossEntropyLoss(weight=w, ignore_index=0)(x, y)', 'loss = nn.CrossEntropyLoss(weight=v)(x, y)')
+    >>> passing(SourceLine("a.py", 1, "f", "nn.L1Loss(),"), ["L1Loss"], "reduction", "'sum'")
+    "nn.L1Loss(reduction='sum'),"
     """
-    if source is None:
-        return ""
-
-    # one of several arguments, on a line of its own
-    alone = source._replace(text=source.text.removesuffix(","))
-    parts = [part for each in parsed(alone) for part in ast.walk(each)]
+    parts = [part for each in parsed(source) for part in ast.walk(each)]
     calls = [part for part in parts if isinstance(part, ast.Call)]
     calls = [call for call in calls if called(call) in functions]
     # which of two losses is meant would be a guess

@@ -47,6 +47,7 @@ class Provenance(NamedTuple):
     plain: tuple[str, ...] = ()
 
 
+# what could hold what was computed from a tensor
 _FOLLOWED = (torch.Tensor, int, float, list, tuple, dict, type(None))
 
 
@@ -56,34 +57,33 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     """
     output = re.split(r"[\[(.]", name)[0]
     # the names that were met, and those of them whose line is still to be found
-    met, wanted = [output], {output}
-    ends = set[str]()
-    made, cuts = None, list[Cut]()
+    met, wanted = {output: None}, {output}
+    ends, made, cuts = set[str](), None, list[Cut]()
 
     for statement in _upwards(location):
         names, value = assigned(statement.node)
-        if value is None or wanted.isdisjoint(names):
+        found = wanted.intersection(names)
+        if value is None or not found:
             continue
 
-        # a name whose line has nothing to follow is where it began
-        ends |= wanted.intersection(names)
-        wanted.difference_update(names)
+        wanted -= found
         made = made or location.body.source(statement.node)
         cut = _cut(location, statement, value)
-        read = [each for each in names_of(value) if _leads_on(location, each)]
+        read = [
+            each for each in names_of(value) if _lacks_graph(location, each, *_FOLLOWED)
+        ]
         if cut is not None:
             cuts.append(cut)
-        if cut is not None or read:
-            ends.difference_update(names)
+        elif not read:
+            ends |= found  # where it began
         # the graph ends at a cut, whatever else went in
         if cut is None or not cut.alive:
-            fresh = [each for each in read if each not in met]
-            met += fresh
-            wanted.update(fresh)
+            wanted.update(set(read).difference(met))
+            met |= dict.fromkeys(read)
 
-    ends |= wanted
-    plain = [each for each in dict.fromkeys(met[1:]) if each in ends]
-    plain = [each for each in plain if _is_plain(location, each)]
+    ends = (ends | wanted) - {output}
+    plain = [each for each in met if each in ends]
+    plain = [each for each in plain if _lacks_graph(location, each, torch.Tensor)]
     return Provenance(tuple(cuts), made, tuple(plain))
 
 
@@ -147,15 +147,10 @@ def _calls_that_cut(
                 yield METHODS[called(node)], lost
 
 
-def _leads_on(location: CodeLocation, name: str) -> bool:
-    """Whether a variable could hold what was computed from a tensor, without a graph."""
+def _lacks_graph(location: CodeLocation, name: str, *kinds: type) -> bool:
+    """Whether a variable is one of these kinds of things, without a graph."""
     value = value_of(name, location.variables)
-    return isinstance(value, _FOLLOWED) and not _has_graph(value)
-
-
-def _is_plain(location: CodeLocation, name: str) -> bool:
-    value = value_of(name, location.variables)
-    return isinstance(value, torch.Tensor) and not _has_graph(value)
+    return isinstance(value, kinds) and not _has_graph(value)
 
 
 def _has_graph(value: Any) -> bool:

@@ -121,9 +121,9 @@ class GraphTexts:
     def _file(self, name: str) -> Path:
         """That of the next call, which no other call of the test has."""
         __tracebackhide__ = True
-        suffix = _legal(name) or (str(len(self._files) + 1) if self._files else "")
-        parts = [self._stem.name, *([suffix] if suffix else []), "txt"]
-        file = self._stem.with_name(".".join(parts))
+        number = str(len(self._files) + 1) if self._files else ""
+        parts = self._stem.name, _legal(name) or number, "txt"
+        file = self._stem.with_name(".".join(filter(None, parts)))
         if file in self._files:
             raise ValueError(
                 f"the test compares with {os.path.relpath(file)} already: give each graph another name="

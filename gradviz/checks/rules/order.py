@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.edit import Edit, before, behind, swapped
+from gradviz.checks.edit import Edit, before, behind
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import OptimizerRow, calls_in, letters
 from gradviz.checks.words import code
@@ -78,7 +78,7 @@ _LATE = CallOrder(
         "{code} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
         "Move {text} above {there}, behind backward().",
     ),
-    lambda call, other, addition: swapped(call, other),
+    lambda call, other, addition: None,
 )
 _WITH_SCALE = CallOrder(
     r"S[^bucsx]*b[^ucsx]*(?P<call>c)[^s]*?(?P<other>x)?",
@@ -118,7 +118,7 @@ _TOO_EARLY = CallOrder(
         "{code} runs between backward() and step(): {times} a step found no gradient any more",
         "Call {optimizer}.step() after backward(), and {optimizer}.zero_grad() only after that, or before backward().",
     ),
-    lambda call, other, addition: swapped(call, other),
+    lambda call, other, addition: None,
 )
 
 
