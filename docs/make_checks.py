@@ -32,11 +32,19 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "failing": Group("backward() fails", ("saved", "history", "old_tensors", "raised", "warned")),
+    "failing": Group(
+        "backward() fails", ("saved", "history", "old_tensors", "raised", "warned")
+    ),
     "no-gradient": Group("No gradient", ("roots", "cuts", "parameters", "leaves")),
-    "steps": Group("Training steps", ("updates", "optimizers", "invariants", "steps", "order")),
-    "results": Group("Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")),
-    "values": Group("NaN, vanishing, exploding", ("nonfinite", "gradients", "zeros", "diverged")),
+    "steps": Group(
+        "Training steps", ("updates", "optimizers", "invariants", "steps", "order")
+    ),
+    "results": Group(
+        "Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")
+    ),
+    "values": Group(
+        "NaN, vanishing, exploding", ("nonfinite", "gradients", "zeros", "diverged")
+    ),
     "memory": Group("Memory and graph size", ("memory", "notes")),
     "ranks": Group("Several ranks", ("ranks",)),
 }

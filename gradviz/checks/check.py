@@ -213,12 +213,12 @@ def completed(calls: Sequence[BackwardCall], findings: Findings) -> Findings:
         call.gradients.problem for call in calls if call.gradients is not None
     )
     reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)
-    here = rank()
+    process = rank()
 
-    if here is not None:
+    if process is not None:
         findings = replace(
             findings,
-            found=tuple(replace(finding, rank=here.number) for finding in findings),
+            found=tuple(replace(finding, rank=process.number) for finding in findings),
         )
 
     graphs = tuple(map(_drawn, calls))

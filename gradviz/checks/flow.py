@@ -23,9 +23,9 @@ def behind(
     """The nodes that these lead to, they themselves among them. Ways end at nodes that
     are to be left `without`.
     """
-    known = (node for node in start if node is not None)
+    nodes = (node for node in start if node is not None)
     return spread(
-        known, lambda node: makers(graph, node) if node not in without else ()
+        nodes, lambda node: makers(graph, node) if node not in without else ()
     )
 
 
@@ -102,20 +102,20 @@ def born(
     """
     likely = node
 
-    def unknown(at: int) -> list[int]:
+    def unread(place: int) -> list[int]:
         return [
             maker
-            for maker in makers(graph, at)
+            for maker in makers(graph, place)
             if maker not in finite and maker not in graph.leaf_of
         ]
 
-    for at in spread([node], unknown):
-        if at in poles:
-            return at
-        record = graph.nodes[at]
+    for place in spread([node], unread):
+        if place in poles:
+            return place
+        record = graph.nodes[place]
         births = record.op.startswith(_BIRTHS) and not _by_a_number(record)
         if likely == node and births:
-            likely = at
+            likely = place
     return likely
 
 
@@ -126,18 +126,18 @@ def _by_a_number(record: Node) -> bool:
     divisor = next(
         (saved.tensor for saved in record.saved if saved.slot == "other"), None
     )
-    made = next(
+    result = next(
         (output for output in record.outputs if output is not None),
         None,
     )
-    known = (
+    is_number = (
         divisor is not None
-        and made is not None
+        and result is not None
         and divisor.shape == ()
-        and divisor.dtype != made.dtype
+        and divisor.dtype != result.dtype
     )
 
-    return record.op.startswith("Div") and known
+    return record.op.startswith("Div") and is_number
 
 
 _STEEP = (
@@ -255,13 +255,13 @@ def remedy(
             "for the loss"
         )
 
-    known = next(
+    fix = next(
         (text for start, text in _REMEDY.items() if op.startswith(start)),
         "",
     )
-    known = re.sub(r"1e-\d+", "1e-4", known) if half else known
-    if known:
-        return known[:1].upper() + known[1:]
+    fix = re.sub(r"1e-\d+", "1e-4", fix) if half else fix
+    if fix:
+        return fix[:1].upper() + fix[1:]
 
     return (
         "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the "
@@ -274,12 +274,10 @@ _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 
 def remedy_of(context: BackwardCall, node: int) -> str:
     """What to do about an operation."""
-    graph, given = (
-        context.graph,
-        maker(context.graph, node, ("ToCopy",)),
-    )
+    graph = context.graph
+    source = maker(graph, node, ("ToCopy",))
     op, half = graph.nodes[node].op, _is_half(graph, node)
-    small = given is not None and _is_half(graph, given)
+    small = source is not None and _is_half(graph, source)
     pole = not half or (node in context.poles and not op.startswith(_OVERFLOWS))
     chosen = pole and left_out(graph, node)
     return remedy("Where" if chosen else op, half or small, pole)

@@ -100,9 +100,9 @@ def spread(
     """
     seen = dict.fromkeys(start)
     waiting = [*seen]
-    for one in waiting:  # grows while it is read
-        yield one
-        new = [other for other in dict.fromkeys(onward(one)) if other not in seen]
+    for item in waiting:  # grows while it is read
+        yield item
+        new = [other for other in dict.fromkeys(onward(item)) if other not in seen]
         seen |= dict.fromkeys(new)
         waiting += new
 

@@ -296,12 +296,12 @@ class TrainingRun:
         if sum(row.steps > 0 for row in self.optimizers) < 2:
             return log
 
-        known = (event.letter != "b" or event.tensors is not None for event in log)
+        clear = (event.letter != "b" or event.tensors is not None for event in log)
         return [
             event
             for event, _ in takewhile(
                 itemgetter(1),
-                zip(log, known),
+                zip(log, clear),
             )
         ]
 

@@ -173,5 +173,5 @@ def _users(call: BackwardCall) -> Names:
     """
     idle = {parameter.compiled for parameter in call.parameters}
     leaves = [leaf for leaf in call.graph.leaves if leaf.node not in idle]
-    filled = [one for one in call.parameters if one.node is not None or one.filled]
-    return all_names([*leaves, *filled])
+    reached = [p for p in call.parameters if p.node is not None or p.filled]
+    return all_names([*leaves, *reached])

@@ -68,11 +68,6 @@ FAULTS = {
         "wrong-backward", "return x.cos()", "grad_output times the derivative", "return x.cos()", "return g * x.cos()",
         script(f"{SAVES}x.sin()", f"{LOADS}x.cos()"),
     ),
-    "a window without what comes in": Fault(
-        "wrong-backward", "return window", "grad_output times the derivative", "return window", "return g * window",
-        script(f"{SAVES}torch.where(x >= 0, 1.0, -1.0)", "def backward(ctx, g):\n    (x,) = ctx.saved_tensors\n"
-               "    window = (x.abs() <= 1).float()\n    return window"),
-    ),
     "a learned step that a chosen gradient leaves out": Fault(
         "wrong-backward", "return g, None", "return its gradient in place of None", "g, None", "g, (g * (q - x / step)).sum()",
         script("def forward(ctx, x, step):\n    q = (x / step).round()\n    ctx.save_for_backward(x, step, q)\n    return q * step",

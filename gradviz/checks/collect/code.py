@@ -51,7 +51,8 @@ def _read_provenances(call: BackwardCall, location: CodeLocation) -> None:
     """Where the roots without a graph come from, and all of them where a parameter is
     not used. Cuts that were seen count more.
     """
-    unused = any(one.node is None and one.requires_grad for one in call.parameters)
+    trained = [parameter for parameter in call.parameters if parameter.requires_grad]
+    unused = any(parameter.node is None for parameter in trained)
     off = _off(call)
     for root in call.graph.roots:
         if root.node is None or unused:
@@ -67,7 +68,8 @@ def _off(call: BackwardCall) -> tuple[Cut, ...]:
     """The line that called a module with gradients off, where all that were called in
     this step were.
     """
-    runs = [one.run for one in call.parameters if one.requires_grad]
+    trained = [parameter for parameter in call.parameters if parameter.requires_grad]
+    runs = [parameter.run for parameter in trained]
     ran = [run for run in runs if run is not None and run.calls]
     ran = [run for run in ran if run.began >= call.since and run.source is not None]
     if not ran or any(run.recording for run in ran) or ran[-1].source is None:

@@ -31,8 +31,8 @@ def cuts_entering(
         for node in nodes:
             entered.setdefault(node, []).append(seen)
     for node, leaf in walked.variables.items():
-        if given := watch.given_to(leaf):
-            entered[node] = given
+        if written := watch.given_to(leaf):
+            entered[node] = written
 
     return {node: described(watch, walked, cuts) for node, cuts in entered.items()}
 

@@ -49,8 +49,8 @@ def raised(error: BaseException) -> Raised:
     )
     failure = failure._replace(within=_constructor(stack))
 
-    outside = [one for one in stack if not is_foundation(one[0].f_code.co_filename)]
-    users = [one for one in outside if not package_of(one[0].f_code.co_filename)]
+    outside = [entry for entry in stack if not is_foundation(_file(entry))]
+    users = [entry for entry in outside if not package_of(_file(entry))]
     if not outside:
         return failure
 
@@ -64,6 +64,10 @@ def raised(error: BaseException) -> Raised:
             failure = _refused(failure, stack, variables)
 
     return failure
+
+
+def _file(entry: tuple[FrameType, int]) -> str:
+    return entry[0].f_code.co_filename
 
 
 def _constructor(stack: _Stack) -> str:

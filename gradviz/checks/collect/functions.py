@@ -74,11 +74,11 @@ class FunctionReplay:
         self,
         _: FrameType,
         kind: Any,
-        *given: Any,
+        *values: Any,
         **__: Any,
     ) -> None:
         if torch.is_grad_enabled():
-            self._applied(kind, given)
+            self._applied(kind, values)
 
     def _saving(
         self,
@@ -91,37 +91,37 @@ class FunctionReplay:
         if caller is None or kind is None:
             return
 
-        names, rest, _keywords, values = inspect.getargvalues(caller)
+        names, rest, _keywords, variables = inspect.getargvalues(caller)
         if caller.f_code is getattr(kind.setup_context, "__code__", None):
-            self._applied(kind, values[names[1]])
+            self._applied(kind, variables[names[1]])
         elif caller.f_code is getattr(kind.forward, "__code__", None):
-            given = [values[name] for name in names[1:]]
+            values = [variables[name] for name in names[1:]]
             self._applied(
                 kind,
-                [*given, *values.get(rest or "", ())],
+                [*values, *variables.get(rest or "", ())],
             )
 
-    def _applied(self, kind: Any, given: Sequence[Any]) -> None:
+    def _applied(self, kind: Any, values: Sequence[Any]) -> None:
         with suppress(Exception):
             # an object of the user's may do anything when it is asked
-            if self._replaying or not all(type(value) in _PLAIN for value in given):
+            if self._replaying or not all(type(value) in _PLAIN for value in values):
                 return
-            key = kind, tuple(map(_shape, given))
-            if key in self._seen or not _is_to_be_compared(kind, given):
+            key = kind, tuple(map(_shape, values))
+            if key in self._seen or not _is_to_be_compared(kind, values):
                 return
 
-            obstacle = self._obstacle(given)
+            obstacle = self._obstacle(values)
             if obstacle:
                 self.unknown.setdefault(kind.__name__, obstacle)
                 return
             self._seen.add(key)
-            self._replay(kind, given)
+            self._replay(kind, values)
 
-    def _replay(self, kind: Any, given: Sequence[Any]) -> None:
+    def _replay(self, kind: Any, values: Sequence[Any]) -> None:
         self._replaying, began = True, time.perf_counter()  # in the child, too
         try:
             with isolated():
-                faults = _in_a_child(lambda: faults_of(kind, given))
+                faults = _in_a_child(lambda: faults_of(kind, values))
         finally:
             self._replaying = False
             self._spent += time.perf_counter() - began
@@ -151,11 +151,11 @@ class FunctionReplay:
             line = line or returned_by(definition_of(backward))
             self._recorder.note(Kind.SECOND_SLOPE, line, kind.__name__)
 
-    def _obstacle(self, given: Sequence[Any]) -> str:
+    def _obstacle(self, values: Sequence[Any]) -> str:
         """Why a Function is not replayed that is to be, "" where nothing speaks against
         it.
         """
-        sizes = [value.numel() for value in given if type(value) in PLAIN]
+        sizes = [value.numel() for value in values if type(value) in PLAIN]
         handler = signal.getsignal(signal.SIGCHLD)
         if self._spent > SECONDS or len(self._seen) >= MOST:
             return "came after as many as are compared in one run"
@@ -180,11 +180,11 @@ def _shape(value: Any) -> object:
     return (tuple(value.shape), value.dtype) if is_real(value) else None
 
 
-def _is_to_be_compared(kind: Any, given: Sequence[Any]) -> bool:
+def _is_to_be_compared(kind: Any, values: Sequence[Any]) -> bool:
     file = kind.forward.__code__.co_filename
     if is_foundation(file) or package_of(file):
         return False
-    return any(is_real(value) and value.requires_grad for value in given)
+    return any(is_real(value) and value.requires_grad for value in values)
 
 
 def _is_nobodys(handler: Any) -> bool:

@@ -214,10 +214,10 @@ def _made(graph: Graph, node: int) -> object:
     """The line that made a node, and the module that it ran in; the node itself where
     no line is known.
     """
-    made = graph.nodes[node]
-    if made.source is None:
-        return made
-    return made.source, made.scope is not None and graph.scopes[made.scope].path
+    record = graph.nodes[node]
+    if record.source is None:
+        return record
+    return record.source, record.scope is not None and graph.scopes[record.scope].path
 
 
 def held_since(

@@ -183,7 +183,7 @@ class LeafWatch:
         )
         states, trainees = [], []
         for i, (name, model) in enumerate(reading.models):
-            parameters = [one for one in reading.parameters if one[0].model == i]
+            parameters = [pair for pair in reading.parameters if pair[0].model == i]
             states.append(_state(name, model, parameters, run.holding))
             trained = [tensor for _, tensor in parameters if tensor.requires_grad]
             weights = frozenset(map(id, trained))
@@ -206,7 +206,7 @@ class LeafWatch:
 
     def _read(self, reading: Reading) -> None:
         walked, call = reading.walked, reading.live.call or 0
-        known = {id(tensor): parameter for parameter, tensor in reading.parameters}
+        by_tensor = {id(tensor): parameter for parameter, tensor in reading.parameters}
         modules = _by_path(reading.models)
         held = set[int]()
         for optimizer in self._run.optimizers:
@@ -219,7 +219,7 @@ class LeafWatch:
                 row = _new(
                     walked,
                     tensor,
-                    known.get(id(tensor)),
+                    by_tensor.get(id(tensor)),
                     modules,
                 )
                 row.born, row.after = self._optimizers.births.of(tensor) or (None, 0)

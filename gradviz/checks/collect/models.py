@@ -114,7 +114,7 @@ class ModelReader:
                 if kind != "parameter":
                     continue
                 # the shard has the gradient, the graph the whole
-                tensor, whole = gathered.get(id(tensor), (tensor, tensor))
+                tensor, leaf = gathered.get(id(tensor), (tensor, tensor))
                 key, name = id(tensor), joined(prefix, path)
                 if key in found:
                     names = (*found[key][0].names, name)
@@ -130,9 +130,9 @@ class ModelReader:
                     tensor=tensor_info(tensor),
                     requires_grad=tensor.requires_grad,
                     has_grad=tensor.grad is not None,
-                    node=leaf_of.get(id(whole)),
+                    node=leaf_of.get(id(leaf)),
                     sharded=type(tensor).__name__ == "DTensor",
-                    gathered=whole is not tensor,
+                    gathered=leaf is not tensor,
                     run=_run(recording, modules, owner),
                 )
                 if parameter.node is None and tensor.requires_grad:
@@ -150,15 +150,15 @@ class ModelReader:
     ) -> Parameter:
         """The same with the lines that tell why it takes no part."""
         parameter = parameter._replace(replaced=self._replaced.line_of(tensor))
-        around = class_around(modules, path)
-        if around is None:
+        owner = class_around(modules, path)
+        if owner is None:
             return parameter
-        made, forward = made_at(*around), forward_of(around[0])
-        return parameter._replace(made=made, forward=forward)
+        line, forward = made_at(*owner), forward_of(owner[0])
+        return parameter._replace(made=line, forward=forward)
 
     def held(self, reading: Reading) -> Iterator[Optimizer]:
         """The optimizers with what they hold."""
-        known = {
+        parameters = {
             id(tensor): OptimizerTensor(parameter.names, parameter.node)
             for parameter, tensor in reading.parameters
         }
@@ -166,7 +166,7 @@ class ModelReader:
 
         for name, optimizer in reading.optimizers:
             tensors = tuple(
-                known.get(id(tensor))
+                parameters.get(id(tensor))
                 or OptimizerTensor(
                     names.leaf(tensor),
                     leaf_of.get(id(tensor)),

@@ -92,8 +92,8 @@ class ModeWatch:
         if training is True and p:
             self._runs(frame, Kind.EVALUATED_DROPOUT)
 
-    def _normalized(self, frame: FrameType, *given: Any) -> None:
-        if given[5] is True:  # training
+    def _normalized(self, frame: FrameType, *arguments: Any) -> None:
+        if arguments[5] is True:  # training
             self._runs(frame, Kind.EVALUATED_NORM)
 
     def _runs(self, frame: FrameType, kind: Kind) -> None:
@@ -166,7 +166,7 @@ class ModeWatch:
 
     def backward(self) -> None:
         """A call of backward comes that fills gradients."""
-        self._asleep = [one for one in self.trainees if one.is_asleep()]
+        self._asleep = [trainee for trainee in self.trainees if trainee.is_asleep()]
 
     def stepped(self, fed: set[int]) -> None:
         """An optimizer takes a step with the gradients of these tensors."""

@@ -67,12 +67,14 @@ class OptimizerWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, optimizers and their steps are seen."""
-        made = torch.optim.Optimizer.__init__, self._made
-        born = torch.nn.Parameter.__new__, self._born
+        listeners = [
+            (torch.optim.Optimizer.__init__, self._made),
+            (torch.nn.Parameter.__new__, self._born),
+        ]
         with ExitStack() as until:
             until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
             until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
-            until.enter_context(all_tapped([made, born]))
+            until.enter_context(all_tapped(listeners))
             yield
 
     def _made(

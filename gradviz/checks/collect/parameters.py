@@ -90,12 +90,12 @@ class Replaced:
         self,
         frame: FrameType,
         module: torch.nn.Module,
-        given: Any,
+        tensors: Any,
         *_: Any,
         **__: Any,
     ) -> None:
         with suppress(Exception):
-            names, line = tuple(given), self._recorder.script_line(frame)
+            names, line = tuple(tensors), self._recorder.script_line(frame)
             if line is None or self._calls.of(module) == names:
                 return
 
@@ -103,7 +103,7 @@ class Replaced:
             for path, owner in submodules(module):
                 for key, tensor in owner._parameters.items():
                     name = joined(path, key)
-                    if tensor is not None and given.get(name, tensor) is not tensor:
+                    if tensor is not None and tensors.get(name, tensor) is not tensor:
                         self._lines.put(tensor, line)
 
     def line_of(self, tensor: torch.Tensor) -> SourceLine | None:

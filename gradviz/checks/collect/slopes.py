@@ -24,22 +24,19 @@ def is_real(value: object) -> bool:
 
 def faults_of(
     kind: Any,
-    given: Sequence[Any],
+    values: Sequence[Any],
 ) -> list[Fault]:
     """What is wrong with a Function that was given these."""
-    function = _Function(kind, given)
+    function = _Function(kind, values)
     gradients = function.gradients()
-    if function.ignores(gradients):
-        return [(Kind.OTHER_SLOPE.value, function.places[0] + 1)]
-
     missing, wrong, chosen = list[int](), list[int](), False
     for place in function.places:
         gradient = gradients[place]
         if gradient is None:
             others = any(other is not None for other in gradients)
             if others and function.depends_on(place):
-                (missing if given[place].is_leaf else wrong).append(place)
-        elif gradient.shape == function.given[place].shape:
+                (missing if values[place].is_leaf else wrong).append(place)
+        elif gradient.shape == function.inputs[place].shape:
             verdict = function.compare(place, gradient)
             chosen |= verdict is None
             wrong += [place] if verdict is False else []
@@ -61,11 +58,13 @@ class _Function:
     same numbers.
     """
 
-    def __init__(self, kind: Any, given: Sequence[Any]) -> None:
+    def __init__(self, kind: Any, values: Sequence[Any]) -> None:
         self._kind = kind
-        self.given = [v.detach().double() if is_real(v) else v for v in given]
+        self.inputs = [v.detach().double() if is_real(v) else v for v in values]
         self.places = [
-            i for i, value in enumerate(given) if is_real(value) and value.requires_grad
+            i
+            for i, value in enumerate(values)
+            if is_real(value) and value.requires_grad
         ]
         outputs = [output.detach() for output in self._forward() if is_real(output)]
         self._shapes = [output.shape for output in outputs]
@@ -77,10 +76,10 @@ class _Function:
             for output in outputs
         ]
 
-    def _leaves(self, given: Sequence[Any]) -> list[Any]:
+    def _leaves(self, values: Sequence[Any]) -> list[Any]:
         return [
             value.clone().requires_grad_() if i in self.places else value
-            for i, value in enumerate(given)
+            for i, value in enumerate(values)
         ]
 
     def _apply(self, *leaves: Any) -> Any:
@@ -93,10 +92,10 @@ class _Function:
         step: Any = 0,
     ) -> tuple[torch.Tensor, ...]:
         """The outputs, with one input moved by a step."""
-        given = [*self.given]
+        inputs = [*self.inputs]
         if place >= 0:
-            given[place] = given[place] + step
-        result = self._apply(*self._leaves(given))
+            inputs[place] = inputs[place] + step
+        result = self._apply(*self._leaves(inputs))
         return result if isinstance(result, tuple) else (result,)
 
     def gradients(
@@ -124,7 +123,7 @@ class _Function:
             ahead = self._forward(place, _EPSILON * step)
             back = self._forward(place, -_EPSILON * step)
         pairs = [pair for pair in zip(ahead, back) if is_real(pair[0])]
-        return [(one - other) / (2 * _EPSILON) for one, other in pairs]
+        return [(end - start) / (2 * _EPSILON) for end, start in pairs]
 
     def _along(self, slopes: Sequence[torch.Tensor]) -> float:
         """The same as one number, as backward() would weigh it."""
@@ -132,20 +131,8 @@ class _Function:
         return sum(float(slope.sum()) for slope in weighed)
 
     def depends_on(self, place: int) -> bool:
-        step = torch.randn_like(self.given[place])
+        step = torch.randn_like(self.inputs[place])
         return abs(self._along(self._slopes(place, step))) > _FAR
-
-    def ignores(self, gradients: Sequence[torch.Tensor | None]) -> bool:
-        """Whether gradients are the same when what comes in is doubled."""
-        doubled = self.gradients(2.0)
-        pairs = [
-            (one, two)
-            for one, two in zip(gradients, doubled)
-            if one is not None and two is not None
-        ]
-        wide = any(shape.numel() > 1 for shape in self._shapes)
-        some = any(bool(one.any()) for one, _ in pairs)
-        return wide and some and all(torch.equal(one, two) for one, two in pairs)
 
     def compare(
         self,
@@ -159,23 +146,23 @@ class _Function:
         for _ in range(2):
             step = torch.randn_like(gradient)
             slopes = self._slopes(place, step)
-            told, known = float((gradient * step).sum()), self._along(slopes)
-            if told and not any(bool(slope.any()) for slope in slopes):
+            claimed, slope_along = float((gradient * step).sum()), self._along(slopes)
+            if claimed and not any(bool(slope.any()) for slope in slopes):
                 return None
 
             hands_on = any(
                 slope.shape == step.shape and torch.allclose(slope, step, rtol=_FAR)
                 for slope in slopes
             )
-            size = max(abs(told), abs(known), _TINY / _FAR)
-            right &= hands_on or abs(told - known) <= _FAR * size
+            size = max(abs(claimed), abs(slope_along), _TINY / _FAR)
+            right &= hands_on or abs(claimed - slope_along) <= _FAR * size
         return right or (None if self._is_chosen(place, gradient) else False)
 
     def _is_chosen(self, place: int, gradient: torch.Tensor) -> bool:
         """Whether the only output depends on the same element of an input, and the
         gradient is right wherever that is not flat: it goes on by choice.
         """
-        value, pull = self.given[place], self._pulls[0]
+        value, pull = self.inputs[place], self._pulls[0]
         if len(self._shapes) > 1 or self._shapes[0] != value.shape:
             return False
 
@@ -184,11 +171,11 @@ class _Function:
             place,
             torch.randn_like(value) * some,
         )[0][~some]
-        known = self._slopes(place, torch.ones_like(value))[0] * pull
-        moves = known.abs() > _TINY
+        slopes = self._slopes(place, torch.ones_like(value))[0] * pull
+        moves = slopes.abs() > _TINY
         right = torch.allclose(
             gradient[moves],
-            known[moves],
+            slopes[moves],
             rtol=_FAR,
         )
         return right and not bool(others.abs().gt(_TINY).any())
@@ -199,7 +186,7 @@ class _Function:
         """
         return not torch.autograd.gradgradcheck(
             self._apply,
-            self._leaves(self.given),
+            self._leaves(self.inputs),
             raise_exception=False,
             fast_mode=True,
         )

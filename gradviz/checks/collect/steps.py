@@ -69,11 +69,11 @@ class Steps:
             return
 
         step = self._step(call)
-        before = [one.boundary for one in call.earlier if one.step < step]
+        before = [other.boundary for other in call.earlier if other.step < step]
         call.step, call.since = step, max(before, default=0)
         if call.since:
             retained = carried(call, live.variables, attribution)
-            call.retained = tuple(_with_line(one, location) for one in retained)
+            call.retained = tuple(_with_line(held, location) for held in retained)
 
         inputs = (leaf for leaf in call.graph.leaves if leaf.kind == "input")
         output = ", ".join(root.name for root in call.graph.roots[:3])

@@ -77,9 +77,9 @@ class _Passes:
     passes: list[Evaluation]
     missed: int = 0
 
-    def made(self, numbers: set[int]) -> bool:
+    def reached_by(self, numbers: set[int]) -> bool:
         """Whether one of them made one of the nodes with these numbers."""
-        ranges = (range(one.began, one.ended) for one in self.passes)
+        ranges = (range(call.began, call.ended) for call in self.passes)
         return not all(map(numbers.isdisjoint, ranges))
 
 
@@ -181,9 +181,9 @@ class RunWatch:
 
     def _thaws(self) -> bool:
         """Whether a parameter takes part that no call which was read has led to."""
-        known = self._run.leaves
+        rows = self._run.leaves
         thaws = self._more > 0 and any(
-            type(leaf) is torch.nn.Parameter and id(leaf) not in known
+            type(leaf) is torch.nn.Parameter and id(leaf) not in rows
             for leaf in self._leaves
         )
         if thaws:
@@ -260,7 +260,9 @@ class RunWatch:
         """Which passes, and which graphs that were retained, a call reaches."""
         nodes = nodes_behind(call.outputs)
         numbers = {node._sequence_nr() for node in nodes if leaf_of(node) is None}
-        unreached = [passes for passes in self._waiting if not passes.made(numbers)]
+        unreached = [
+            passes for passes in self._waiting if not passes.reached_by(numbers)
+        ]
         self._waiting = []
         for passes in unreached:
             passes.missed += 1
@@ -327,9 +329,10 @@ class RunWatch:
         Nothing where the outputs themselves carry old graphs along: a variable holds
         these because of that.
         """
-        known = [one.name for call in self._run.read for one in call.retained]
-        last_names = {name.rpartition(".")[2] for name in known}
-        if "" in known:
+        retained = [held for call in self._run.read for held in call.retained]
+        names = [held.name for held in retained]
+        last_names = {name.rpartition(".")[2] for name in names}
+        if "" in names:
             return ()
         return tuple(
             history

@@ -159,12 +159,12 @@ def _of_term(
     if source is None or not term:
         return ()
     before = feeding((source.file, source.line), (), term)
-    return tuple(
-        cut
-        for cut in cuts
-        if _spells(term, cut)
-        or not before.isdisjoint((line.file, line.line) for line in cut.via)
-    )
+    found = list[Cut]()
+    for cut in cuts:
+        lines = [(line.file, line.line) for line in cut.via]
+        if _spells(term, cut) or not before.isdisjoint(lines):
+            found.append(cut)
+    return tuple(found)
 
 
 def _spells(term: str, cut: Cut) -> bool:
@@ -260,6 +260,8 @@ def zero_derivative(context: BackwardCall) -> Diagnoses:
         for leaf in graph.leaves
         if leaf.node not in alive and leaf.kind == "parameter"
     ]
+
+    # where something else leads to the loss, a gradient comes back
     if stops and lost:
         names, ops = first_names(lost), [graph.ops[node] for node in stops]
         yield _ROUNDED.filled(

@@ -177,6 +177,7 @@ def _flow(
 ) -> Diagnosis:
     """What is said of these layers, at the line that uses the worst."""
     leaves = [layer.leaf for layer in concerned]
+
     return row.filled(
         first_names(leaves),
         worst.source,

@@ -193,6 +193,8 @@ def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
     )
     used = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter"]
     without = [leaf for leaf in used if leaf.node not in context.optimized]
+
+    # an optimizer may hold parameters of a part that this graph does not use
     if stray and (without or not used):
         yield _STRAY.filled(
             first_names(without) or (optimizer.name,),

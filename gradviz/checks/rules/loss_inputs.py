@@ -185,11 +185,9 @@ def _made(
         inputs = makers(graph, node)
         return _origin(graph, inputs[0], pair.made_by) if inputs else None
     producer = maker(graph, node)
-    return (
-        producer
-        if producer is not None and kind(graph, producer) in pair.made_by
-        else None
-    )
+    if producer is None or kind(graph, producer) not in pair.made_by:
+        return None
+    return producer
 
 
 _MOST = 100  # operations between a loss and what made its input

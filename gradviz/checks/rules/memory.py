@@ -52,6 +52,7 @@ def unused_graph(context: BackwardCall) -> Diagnoses:
     for passes in context.run.events(Kind.UNUSED):
         source, type_name = passes.source, one_line(passes.about[0])
         calls = plural(passes.times, "call")
+
         yield Diagnosis(
             f"{plural(passes.times, 'pass', 'passes')} of {type_name} in eval() mode record a graph that nothing uses",
             (),
@@ -102,6 +103,7 @@ def reference_cycle(context: BackwardCall) -> Diagnoses:
             other.node for other in context.cycles if other._replace(node=0) == cycle
         ]
         name = one_line(cycle.attribute)
+
         yield Diagnosis(
             f"{one_line(cycle.of)} keeps its own output as ctx.{name}, so each graph keeps itself alive",
             (cycle.of,),

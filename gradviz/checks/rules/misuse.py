@@ -131,6 +131,7 @@ def _asleep(context: BackwardCall, asleep: Event) -> Diagnosis:
     name, begins, first = one_line(variable), step_begins(context.backward), ""
     if begins is not None:
         first = f", first thing in the loop of {line(begins)}"
+
     return Diagnosis(
         f"{name} ({one_line(type_name)}) is trained in eval() mode",
         (variable,),

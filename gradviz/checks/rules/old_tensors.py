@@ -48,15 +48,18 @@ def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
     names, backward = dict[str, None](), context.backward
     function, elsewhere = backward.function if backward is not None else "", False
     new = {node.source for node in nodes if (node.sequence or 0) >= context.since}
+
     for edge in joints:
         producer = nodes[edge.producer]
         names |= dict.fromkeys(producer.names[:1] or _names(context, edge))
         for name in producer.names[:1]:
+            # a container that is not emptied
             kept = _variable(name) if name != _variable(name) else kept
         source = producer.source
         if source is not None:
             again |= source in new or in_one_loop(source, backward)
             elsewhere |= source.function != function
+
     variables = dict.fromkeys(map(_variable, names))
     # a method keeps it as an attribute
     unknown = elsewhere and any("." in name for name in names)
@@ -79,6 +82,8 @@ def _names(context: BackwardCall, edge: Edge) -> Names:
     taken = set(map(_last, read(nodes[edge.consumer].source)))
     results = set(map(_last, assigned(nodes[edge.producer].source)))
     taken = taken & results or taken
+
+    # the state is made anew by now, under the name that it had
     carried = taken_over(context.backward) if context.backward is not None else {}
     held = [
         name
@@ -117,8 +122,10 @@ def _cut(names: Sequence[str]) -> str:
     for name in map(as_code, names):
         variable = _variable(name)
         depth = name.count("[") - variable.count("[")
+        # one statement does not cut off what is nested deeper
         if depth > 1:
             return ""
+
         cut = f"{variable}.detach()"
         if depth:
             cut = f"tuple(one.detach() for one in {variable})"

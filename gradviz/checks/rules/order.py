@@ -295,6 +295,7 @@ def scheduler_order(context: BackwardCall) -> Diagnoses:
     """
     log = context.run.log
     schedules = calls_in(log, "l")[::-1]
+
     for schedule in {call.source: call for call in schedules}.values():
         about = [
             call
@@ -302,6 +303,7 @@ def scheduler_order(context: BackwardCall) -> Diagnoses:
             if call.source == schedule.source
             or (call.letter in "sx" and call.concerns(schedule))
         ]
+        # it comes again after the step, so it is part of the loop
         if re.match("l[sx].*l", letters(about)):
             step = about[1].source
             words = {"other": code(step), "there": step.text if step else "the step"}

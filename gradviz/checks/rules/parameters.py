@@ -122,6 +122,7 @@ def _loose(facts: Facts) -> Diagnoses:
         # where all are lost, the optimizer is idle
         if {*nodes_of(optimizer.tensors)} == {None}:
             continue
+
         for tensor in optimizer.tensors:
             names = {*tensor.names}
             lost = tensor.node is None and tensor.names not in registered

@@ -124,12 +124,8 @@ def _comparable(context: BackwardCall) -> RankDiff | None:
 
 def _first(graph: Graph, nodes: Sequence[int]) -> int:
     """The one that ran first."""
-    return min(
-        nodes,
-        key=lambda node: (
-            2**64 if (number := graph.nodes[node].sequence) is None else number
-        ),
-    )
+    numbered = [node for node in nodes if graph.nodes[node].sequence is not None]
+    return min(numbered or nodes, key=lambda node: graph.nodes[node].sequence or 0)
 
 
 def _ops(graph: Graph, nodes: Sequence[int]) -> str:
@@ -182,24 +178,21 @@ def unused_on_some_ranks(context: BackwardCall) -> Diagnoses:
 
     for (using, lacking), nodes in _unused(diff).items():
         names = [diff.graph.leaf_of[node].names[0] for node in nodes]
-        wrapped = next(
-            (diff.processes[rank].wrapped for rank in lacking),
-            "",
-        )
+        wrapped, where = diff.processes[lacking[0]].wrapped, named(using)
+        drift = f"; {wrapped} averages over all ranks, so copies of the model drift apart or wait for ever"
         users = [edge.consumer for node in nodes for edge in diff.graph.consumers(node)]
         first = _first(diff.graph, users) if users else None
+        if first is not None:
+            where += f": {place(diff.graph, first)}"
+
         yield Diagnosis(
             f"{listed(names)} {verb(names, 'gets', 'get')} a gradient on {named(using)} and none on {named(lacking)}",
             tuple(names),
             f"{named(lacking)} {verb(lacking, 'holds', 'hold')} {plural(len(names), 'parameter')} that "
-            f"{verb(lacking, 'its', 'their')} graph does not have"
-            + f"; {wrapped} averages over all ranks, so copies of the model drift apart or wait for ever"
-            * bool(wrapped),
+            f"{verb(lacking, 'its', 'their')} graph does not have{drift if wrapped else ''}",
             "Use the same modules on every rank. If a branch must stay, add a zero that depends on what it leaves out: "
             f"loss = loss + 0.0 * {one_line(names[0])}.sum().",
-            where=f"{named(using)}: {place(diff.graph, first)}"
-            if first is not None
-            else named(using),
+            where=where,
             nodes=tuple(nodes),
             source=made_at(diff.graph, first),
         )

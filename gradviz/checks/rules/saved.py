@@ -237,9 +237,11 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
         makers(graph, saver),
         lambda node: makers(graph, node) if kind(graph, node) in RESHAPES else (),
     )
+
     for maker in sorted({saver, *taken}):
         for edge in graph.consumers(maker):
             user = graph.nodes[edge.consumer]
+            # what is changed in place is the first input
             later = (user.sequence or 0) > since and edge.position == 0
             if later and user.source is not None and changed_in_place(user.source):
                 lines.append(user.source)

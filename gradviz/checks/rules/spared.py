@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.flow import behind
-from gradviz.checks.words import made_at
+from gradviz.checks.words import all_names, made_at
 from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import read
 
@@ -52,5 +52,5 @@ def _holders(context: BackwardCall, names: set[str]) -> set[str]:
     return {
         optimizer.name
         for optimizer in context.optimizers
-        if any(names.intersection(tensor.names) for tensor in optimizer.tensors)
+        if not names.isdisjoint(all_names(optimizer.tensors))
     }

@@ -117,6 +117,8 @@ def _told(
     source = history.added or history.source or source
     outputs = listed(root.name for root in context.graph.roots)
     names = (history.name,) if history.name else tuple(names)
+    adds = f". {code(source)} adds a tensor that still has its graph"
+
     return row.filled(
         names,
         source,
@@ -127,9 +129,7 @@ def _told(
         steps=plural(history.steps, "step"),
         last=last,
         call=context.call,
-        adds=f". {code(source)} adds a tensor that still has its graph"
-        if source
-        else "",
+        adds=adds if source else "",
     )
 
 
@@ -238,6 +238,7 @@ def gradient_not_reset(context: BackwardCall) -> Diagnoses:
         if (by_hand or leaf.node in optimized)
         and _piles_up(context, leaf, leaf.node in optimized)
     ]
+
     if growing:
         names = first_names(growing)
         count = (

@@ -25,12 +25,14 @@ class Facts:
         self.hiding = next(filter(_hides, flagged), None)
         self.compiled = any("compiled" in node.flags for node in flagged)
         self.paths = {scope.path for scope in graph.scopes}
+
         # a number that was read may come in anywhere
         self.cuts = [*context.cuts, *context.numbers]
         used = [
             parameter for parameter in context.parameters if parameter.node is not None
         ]
         self.reached = {parameter.model for parameter in used}
+
         # tensors that an optimizer holds beside some that this graph has
         self.trained = set[str]()
         for optimizer in context.optimizers:
@@ -264,12 +266,12 @@ def told_of(case: Case, names: Names) -> Diagnosis:
     forward, origin, call = parameter.forward, parameter.made, case.call
     checkpoint = hiding is not None and "checkpoint" in hiding.flags
     graph, cuts = case.facts.context.graph, [cut] if cut is not None else []
+    begins = f", which begins in {line(forward)}" if forward else ""
+
     diagnosis = verdict.row.filled(
         names,
         verdict.source(case),
-        forward=f"forward(), which begins in {line(forward)}"
-        if forward
-        else "forward()",
+        forward=f"forward(){begins}",
         made=f" ({line(origin)})" if origin else "",
         call=code(call),
         module="the module",

@@ -54,6 +54,7 @@ def torch_warning(context: BackwardCall) -> Diagnoses:
     for warning in context.run.events(Kind.WARNING):
         (text,) = warning.about
         found = understood(text, messages("warnings"))
+
         if found is not None:
             message, groups = found
             yield Diagnosis(
