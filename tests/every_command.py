@@ -43,7 +43,7 @@ LINES = {
     "why": ("train.py model.0.weight", "train.py frozen.weight"),
     "flow": ("train.py",),
     "paths": ("train.py --to model.0.weight",),
-    "diff": ("g.json other.json", "train.py --at 1 --at 2", "g.json other.json -o d.svg"),
+    "diff": ("g.json other.json", "train.py --at 1 --at 2"),
     "merge": ("g.json g.json", "g.json g.json -o m.svg"),
     "check": ("train.py", "train.py --format sarif", "--explain no-graph"),
     "formula": ("softmax",),

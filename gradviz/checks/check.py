@@ -55,35 +55,59 @@ def check(
 ) -> Findings:
     """What is wrong with the graph behind `outputs`, where, and what to do.
 
-    Args:
-        outputs: a tensor, or any nesting of tensors; one without a graph is a finding,
+    Parameters
+    ----------
+    outputs
+        a tensor, or any nesting of tensors; one without a graph is a finding,
         not an error.
-        model: whose parameters should all take part. Without it, the modules among the
+    model
+        whose parameters should all take part. Without it, the modules among the
         caller's variables.
-        optimizer: whose tensors should be in the graph. Without it, those among the
+    optimizer
+        whose tensors should be in the graph. Without it, those among the
         caller's variables.
-        recording: of `gradviz.record()` around the code that made the outputs: findings
-            then know modules and lines. Without it, the one that is open.
-        values: also read numbers and compute gradients, for NaN, Inf and gradients that
+    recording
+        of `gradviz.record()` around the code that made the outputs: findings
+        then know modules and lines. Without it, the one that is open.
+    values
+        also read numbers and compute gradients, for NaN, Inf and gradients that
         vanish, explode or are zero.
-        vanishing, exploding: a module's gradient below this part of that of modules
-            nearer to the output, or above this multiple of the nearest one, is
-            reported.
-        only, ignore: ids of checks to run, or to leave out.
-        run_custom: with `values`, call the backward of custom Functions, too, which may
+    vanishing, exploding
+        a module's gradient below this part of that of modules
+        nearer to the output, or above this multiple of the nearest one, is
+        reported.
+    only, ignore
+        ids of checks to run, or to leave out.
+    run_custom
+        with `values`, call the backward of custom Functions, too, which may
         keep state.
 
-    Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the
-    graph or keeps memory. Raises NotATensorError when there is no tensor, and
-    FormatError for an unknown id. A retired one is passed over with a warning.
+    Returns
+    -------
+    Findings
+        one for each fault, the worst first; it prints as a report.
 
+    Raises
+    ------
+    NotATensorError
+        there is no tensor in `outputs`.
+    FormatError
+        `only` or `ignore` has an unknown id. A retired one is passed over with a
+        warning.
+
+    Notes
+    -----
+    Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the
+    graph or keeps memory. Source:
+    https://docs.pytorch.org/docs/stable/notes/autograd.html
+
+    Examples
+    --------
     >>> import torch, gradviz
     >>> net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1)})
     >>> loss = net["a"](torch.ones(1, 2)).sum()
     >>> [(finding.id, finding.names) for finding in gradviz.check(loss, model=net)]
     [('unused-parameter', ('b.weight', 'b.bias'))]
-
-    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """
     frame = sys._getframe(1)
     only, ignore = present_checks(

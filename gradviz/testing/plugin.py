@@ -70,19 +70,27 @@ class GraphTexts:
         """Compare the graph behind `outputs`, or write its text with
         `--gradviz-update`.
 
-        Args:
-            outputs: a tensor, any nesting of tensors, or a `gradviz.Graph`.
-            model: names parameters and modules.
-            level: "strict" has each op; "loose" has modules, parameters and their bytes
-                only.
-            name: of the text, where a test compares several. Without it they are
-                numbered.
+        Parameters
+        ----------
+        outputs
+            a tensor, any nesting of tensors, or a `gradviz.Graph`.
+        model
+            names parameters and modules.
+        level
+            "strict" has each op; "loose" has modules, parameters and their bytes
+            only.
+        name
+            of the text, where a test compares several. Without it they are
+            numbered.
 
-        Raises:
-            AssertionError: they differ, or there is no text yet. The message shows
-                where, and what `gradviz.check` finds.
-            ValueError: another call of the test compares with the same file, or there is
-                no such level.
+        Raises
+        ------
+        AssertionError
+            they differ, or there is no text yet. The message shows
+            where, and what `gradviz.check` finds.
+        ValueError
+            another call of the test compares with the same file, or there is no
+            such level.
         """
         __tracebackhide__ = True
         from gradviz.api import walk

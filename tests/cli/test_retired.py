@@ -119,6 +119,7 @@ ENDS = {
     "merge net.json -o net.svg --details": "gradviz render all.json --details",
 }
 GOES_ON = {
+    "--link-source none": "the interactive page shows that of each box",
     "--layout layered": "gradviz has one layout",
     "--layout=auto": "gradviz has one layout",
     "--ranks each": "compare them with gradviz merge",
