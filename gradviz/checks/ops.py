@@ -50,27 +50,15 @@ def kind(graph: Graph, node: int) -> str:
     return op if "custom" in graph.flags[node] else kind_of(op)
 
 
-def made(
-    graph: Graph,
-    node: int,
-    output: int = 0,
-) -> TensorInfo | None:
+def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
     """What an operation made, where that is known."""
     outputs = graph.outputs[node]
     return outputs[output] if output < len(outputs) else None
 
 
-def shape(
-    graph: Graph,
-    node: int,
-    output: int = 0,
-) -> Sizes:
+def shape(graph: Graph, node: int) -> Sizes:
     """The shape of what an operation made, where that is known in numbers."""
-    return sizes_of(made(graph, node, output))
-
-
-def sizes_of(tensor: TensorInfo | None) -> Sizes:
-    """The shape of a tensor, where that is known in numbers."""
+    tensor = made(graph, node)
     if tensor is None or tensor.shape is None:
         return None
     sizes = tuple(size for size in tensor.shape if isinstance(size, int))

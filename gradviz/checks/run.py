@@ -7,9 +7,8 @@ and rows that belong together are found.
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
@@ -100,12 +99,6 @@ def calls_in(log: Log, kinds: str) -> Log:
     return [event for event in log if event.letter in kinds]
 
 
-def parts(log: Log, pattern: str) -> Iterator[Log]:
-    """The parts of a log that a pattern over its letters matches, one after the other."""
-    for match in re.finditer(pattern, letters(log)):
-        yield log[match.start() : match.end()]
-
-
 class Interval(NamedTuple):
     """What was done with a leaf since the last call that reached it: whether it was
     stepped with a gradient, changed in place, and whether that gradient was reset; and
@@ -132,7 +125,6 @@ class LeafRow:
     parameter: bool  # an nn.Parameter that a module lists
     node: int = 0  # in the graph of the last call that reached it
     call: int = 0  # that call
-    first: int = 0  # and the first one
     reached: int = 0  # in how many calls
     model: str = ""
     module: str = ""
@@ -148,7 +140,6 @@ class LeafRow:
     source: SourceLine | None = None  # where a module's own code makes it
     # the line that made it, when it is younger than an optimizer
     born: SourceLine | None = None
-    after: int = 0  # how many optimizers were there then
 
 
 @dataclass(slots=True, eq=False)
@@ -156,7 +147,6 @@ class OptimizerRow:
     """An optimizer over a run. Tensors are sets of identities."""
 
     type: str
-    number: int = 0  # of the optimizers that were made before
     source: SourceLine | None = None  # where it was made
     name: str = ""
     steps: int = 0  # begun

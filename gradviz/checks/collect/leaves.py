@@ -222,14 +222,14 @@ class LeafWatch:
                     by_tensor.get(id(tensor)),
                     modules,
                 )
-                row.born, row.after = self._optimizers.births.of(tensor) or (None, 0)
+                row.born = self._optimizers.births.of(tensor)
                 self._rows.put(tensor, (row, mark))
                 self._run.leaves[id(tensor)] = row
                 self._run.names.setdefault(id(tensor), row.names)
             elif mark is not None:
                 row.moved = bool(row.moved) or mark != first
 
-            row.node, row.call, row.first = node, call, row.first or call
+            row.node, row.call = node, call
             row.reached += 1
 
 

@@ -58,9 +58,8 @@ class OptimizerWatch:
         # that had a gradient at a step since a call reached them, by identity: whether
         # the learning rate was not 0
         self.stepped: dict[int, bool] = {}
-        # parameters that were made after an optimizer: the line, and how many
-        # optimizers were there
-        self.births = ByIdentity[tuple[SourceLine, int]]()
+        # the lines of parameters that were made after an optimizer
+        self.births = ByIdentity[SourceLine]()
         # changes when an optimizer is made, or a parameter behind one
         self.stage = 0
 
@@ -98,8 +97,7 @@ class OptimizerWatch:
         **__: Any,
     ) -> Ended | None:
         """A parameter is made: the optimizers that are there may be too early for it."""
-        count = len(self._run.optimizers)
-        if not count:
+        if not self._run.optimizers:
             return None
 
         @uninterrupted
@@ -107,7 +105,7 @@ class OptimizerWatch:
             source = self._recorder.line(frame) if returned else None
             if source is not None:
                 self.stage += 1
-                self.births.put(parameter, (source, count))
+                self.births.put(parameter, source)
 
         return ended
 
@@ -117,7 +115,7 @@ class OptimizerWatch:
     ) -> dict[int, SourceLine]:
         """The lines that made those that are younger than an optimizer, by key."""
         births = {key: self.births.of(leaf) for key, leaf in leaves.items()}
-        return {key: birth[0] for key, birth in births.items() if birth}
+        return {key: line for key, line in births.items() if line is not None}
 
     def row(
         self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None
@@ -127,8 +125,10 @@ class OptimizerWatch:
         """
         row = self._rows.of(optimizer)
         if row is None:
-            number, source = len(self._run.optimizers), self._recorder.line(frame)
-            row = OptimizerRow(type(optimizer).__name__, number, source)
+            row = OptimizerRow(
+                type(optimizer).__name__,
+                self._recorder.line(frame),
+            )
             self.stage += 1
             self._rows.put(optimizer, row)
             self._run.optimizers.append(row)
