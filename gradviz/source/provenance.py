@@ -132,7 +132,13 @@ def _cut(
 
     values = (value_of(name, location.variables) for name in names_of(lost))
     alive = any(map(_has_graph, values))
-    return Cut(kind, source, of=text_of(lost, 40), alive=alive, off=off)
+    return Cut(
+        kind,
+        source,
+        of=text_of(lost, 40),
+        alive=alive,
+        off=off,
+    )
 
 
 def _calls_that_cut(
