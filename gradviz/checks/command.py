@@ -70,7 +70,11 @@ def _explain(
         ctx.exit()
 
 
-def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+def _ids(
+    _: click.Context,
+    __: click.Parameter,
+    incomplete: str,
+) -> list[str]:
     """The shell completes ids of checks. They are read from the source: to import the
     rules takes seconds, and torch.
     """

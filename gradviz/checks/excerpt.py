@@ -77,7 +77,13 @@ def excerpt(
     if chosen is not None:
         start, last = span(text, chosen)
         end = min(last, end)
-    return Excerpt(source.file, source.line, text, start + 1, end + 1)
+    return Excerpt(
+        source.file,
+        source.line,
+        text,
+        start + 1,
+        end + 1,
+    )
 
 
 def around(source: SourceLine, part: str) -> str:

@@ -151,4 +151,11 @@ def _mark(
 
     words += f"  [{finding.id}]"
     outputs = finding.names if finding.id == "no-graph" else ()
-    return Mark(number, finding.id, words, finding.nodes, finding.edges, outputs)
+    return Mark(
+        number,
+        finding.id,
+        words,
+        finding.nodes,
+        finding.edges,
+        outputs,
+    )

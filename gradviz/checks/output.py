@@ -129,7 +129,11 @@ def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
         rows[word] = []
         for text in filter(None, parts):
             title = f"   {word}:".ljust(INDENT)
-            rows[word] += _wrapped(title + one_line(text), width, " " * INDENT)
+            rows[word] += _wrapped(
+                title + one_line(text),
+                width,
+                " " * INDENT,
+            )
     rows["code"] = [" " * INDENT + line for line in shown]
     return rows
 

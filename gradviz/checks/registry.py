@@ -223,7 +223,11 @@ def run(
     )
 
 
-def _why_not(rule: Check, calls: Sequence[BackwardCall], values: bool) -> str:
+def _why_not(
+    rule: Check,
+    calls: Sequence[BackwardCall],
+    values: bool,
+) -> str:
     """Why a check has nothing to read, "" where it has."""
     if rule.needs_values and not values:
         return _VALUES

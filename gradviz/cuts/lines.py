@@ -147,7 +147,12 @@ class CutWatch:
         # sites are made once for each way, and never dropped
         key = kind, name, id(site)
         if key not in self._places and len(self._places) < PLACES:
-            self._places[key] = SeenCut(kind, name, site.place, tuple(callers(site)))
+            self._places[key] = SeenCut(
+                kind,
+                name,
+                site.place,
+                tuple(callers(site)),
+            )
         return self._places.get(key)
 
     def joined(

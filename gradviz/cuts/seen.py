@@ -211,7 +211,13 @@ class CutCalls:
             data = args[0] if args else options.get("data")
             # as_tensor keeps a tensor, or the graph of one
             if name == "tensor" or not isinstance(data, torch.Tensor):
-                self._tell("new", name, list(tensors_in(data)), caller, tensor)
+                self._tell(
+                    "new",
+                    name,
+                    list(tensors_in(data)),
+                    caller,
+                    tensor,
+                )
             return tensor
 
         wrapper.__module__, wrapper.__qualname__ = "torch", name

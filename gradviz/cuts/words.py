@@ -45,7 +45,11 @@ class CutLines:
     `parts`, what they drop is walked, to be drawn.
     """
 
-    def __init__(self, parts: bool = False, calls: CutCalls | None = None) -> None:
+    def __init__(
+        self,
+        parts: bool = False,
+        calls: CutCalls | None = None,
+    ) -> None:
         self._calls = calls or CutCalls(CutWatch(UserCode()))
         self._watch = self._calls.watch
         if parts:
@@ -77,7 +81,13 @@ class CutLines:
         )
         inspect(walks[0])
         with self._calls.paused():
-            return self._watch.joined(graph, walks[0], attribution, outputs, frame)
+            return self._watch.joined(
+                graph,
+                walks[0],
+                attribution,
+                outputs,
+                frame,
+            )
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it; "" when

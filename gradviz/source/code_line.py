@@ -181,7 +181,11 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     steps = container.count("[") + container.endswith("(")
     if not isinstance(statement, ast.AugAssign) and steps not in (depth, depth or 1):
         return ""
-    return _with(source, added[0], _called_on(added[0], "detach"))
+    return _with(
+        source,
+        added[0],
+        _called_on(added[0], "detach"),
+    )
 
 
 _NO_TENSORS = (ast.Call, ast.Constant)

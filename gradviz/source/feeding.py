@@ -39,7 +39,10 @@ def feeding(
     return frozenset().union(*lines)
 
 
-def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
+def lines_behind(
+    source: SourceLine | None,
+    term: str = "",
+) -> list[SourceLine]:
     """The lines of the same function that give a value to what a line, or a term in it,
     reads, and to what those read in turn: the nearest first.
     """

@@ -58,7 +58,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     output = re.split(r"[\[(.]", name)[0]
     # the names that were met, and those of them whose line is still to be found
     met, wanted = {output: None}, {output}
-    ends, made, cuts = set[str](), None, list[Cut]()
+    ends, first, cuts = set[str](), None, list[Cut]()
 
     for statement in _upwards(location):
         names, value = assigned(statement.node)
@@ -67,7 +67,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
             continue
 
         wanted -= found
-        made = made or location.body.source(statement.node)
+        first = first or location.body.source(statement.node)
         cut = _cut(location, statement, value)
         read = [
             each for each in names_of(value) if _lacks_graph(location, each, *_FOLLOWED)
@@ -84,7 +84,7 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     ends = (ends | wanted) - {output}
     plain = [each for each in met if each in ends]
     plain = [each for each in plain if _lacks_graph(location, each, torch.Tensor)]
-    return Provenance(tuple(cuts), made, tuple(plain))
+    return Provenance(tuple(cuts), first, tuple(plain))
 
 
 def _upwards(location: CodeLocation) -> list[Statement]:
@@ -132,7 +132,13 @@ def _cut(
 
     values = (value_of(name, location.variables) for name in names_of(lost))
     alive = any(map(_has_graph, values))
-    return Cut(kind, source, of=text_of(lost, 40), alive=alive, off=off)
+    return Cut(
+        kind,
+        source,
+        of=text_of(lost, 40),
+        alive=alive,
+        off=off,
+    )
 
 
 def _calls_that_cut(

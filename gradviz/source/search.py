@@ -128,8 +128,8 @@ def switch_around(file: str, number: int) -> SourceLine | None:
     `@torch.no_grad()` above its function.
     """
     body = body_around(file, number)
-    around = [off for node, off in body.statements if off and covers(node, number)]
-    return body.source(around[-1]) if around else None
+    switches = [off for node, off in body.statements if off and covers(node, number)]
+    return body.source(switches[-1]) if switches else None
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:

@@ -88,7 +88,11 @@ def bodies(file: str) -> Iterator[Body]:
 
 def _body_of(file: str, function: Any) -> Body:
     if function is None:
-        return Body(file, "<module>", tuple(flattened(tree_of(file).body)))
+        return Body(
+            file,
+            "<module>",
+            tuple(flattened(tree_of(file).body)),
+        )
     switches = filter(recording_off, function.decorator_list)
     statements = flattened(function.body, next(switches, None))
     return Body(file, function.name, tuple(statements))
