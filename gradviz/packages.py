@@ -247,7 +247,6 @@ class Known(Protocol):
 
     frame: int  # its identity
     code: CodeType
-    place: Place | None
     site: CallSite | None
 
 

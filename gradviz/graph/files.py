@@ -271,8 +271,11 @@ def dump(graph: Graph) -> Iterator[str]:
 def load(path: str | os.PathLike[str]) -> Graph:
     """The graph in a file that `Graph.save("name.json")` wrote. Needs no torch.
 
-    Raises GraphFileError, which says what is wrong and where, for a file that is
-    missing, broken, of another program or of a later version.
+    Raises
+    ------
+    GraphFileError
+        the file is missing, broken, of another program or of a later version; the
+        message says what is wrong, and where.
     """
     name = os.fspath(path)
     if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):

@@ -398,6 +398,8 @@ class Graph:
     `gradviz.graph.columns` in a graph of more than 50,000 nodes: sequences that are
     equal to those tuples, and make each record when it is read.
 
+    Examples
+    --------
     >>> from gradviz.graph import Graph, Node, Edge
     >>> graph = Graph(nodes=(Node(0, "AddBackward0"), Node(1, "AccumulateGrad")), edges=(Edge(0, 1, 0, 0),))
     >>> graph.inputs(0)
@@ -660,9 +662,14 @@ class Graph:
         """Write the graph to `path`; the suffix picks the format. Returns the path
         written.
 
-        Options are the command line's, by the same names. Raises FormatError for an
-        unknown suffix or option and OutputError when the file cannot be written; a file
-        that was there before is then left as it was.
+        Options are the command line's, by the same names.
+
+        Raises
+        ------
+        FormatError
+            the suffix or an option is unknown.
+        OutputError
+            the file cannot be written; one that was there before is left as it was.
         """
         return load("gradviz.draw.output:save")(self, path, **options)  # type: ignore[no-any-return]
 

@@ -19,7 +19,7 @@ import torch
 from gradviz.graph import FunctionCall, Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
 from gradviz.recording.assigned import assigned_names, named_operands
-from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
+from gradviz.recording.event_log import EventLog, ModuleCall, ModuleTree, SeenModule
 from gradviz.recording.functions import Functions
 from gradviz.recording.running import RunningCall
 from gradviz.variables.objects import (
@@ -28,7 +28,7 @@ from gradviz.variables.objects import (
     joined,
     parameters,
 )
-from gradviz.walker.description import BareGraph, Given, Places
+from gradviz.walker.description import Argument, BareGraph, Places
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
@@ -58,7 +58,7 @@ class Recorded:
     def __init__(
         self,
         spans: Sequence[Span],
-        trees: Sequence[Tree],
+        trees: Sequence[ModuleTree],
         module_paths: Mapping[int, str],
         threads: Sequence[str] = (),
         timed: bool = False,
@@ -66,7 +66,7 @@ class Recorded:
         self._spans = [span for span in spans if span.end > span.start]
         self._trees, self._threads = trees, threads
         self._paths, self._timed = module_paths, timed
-        self._prefixes: dict[Tree, str] = {}  # of each outermost module that ran
+        self._prefixes: dict[ModuleTree, str] = {}  # of each outermost module that ran
 
     def places(self, bare: BareGraph) -> Places:
         read_line, unknown = cache(_read_line), Counter[str]()
@@ -110,18 +110,20 @@ class Recorded:
             _notes(unknown, self._threads),
             {node: name for node, name in names.items() if name},
             assigned_names(bare, sites, calls),
-            self._given(),
+            self._arguments(),
             dict(named_operands(bare, sites)),
             called,
         )
 
-    def _given(self) -> dict[int, Given]:
+    def _arguments(self) -> dict[int, Argument]:
         """The parameters of modules that living data was passed as first, by the
         identity of the data.
         """
-        noted = (entry for span in self._spans for entry in list(span.event_log.given))
+        noted = (
+            entry for span in self._spans for entry in list(span.event_log.arguments)
+        )
         live = ((parameter, reference()) for parameter, reference in noted)
-        parameters: dict[int, Given] = {}
+        parameters: dict[int, Argument] = {}
         for parameter, tensor in live:
             if tensor is not None:
                 parameters.setdefault(id(tensor), parameter)
@@ -271,7 +273,7 @@ class Recorded:
     def _owner(
         self,
         variable: torch.Tensor,
-        first_calls: Mapping[Tree, Mapping[str, int]],
+        first_calls: Mapping[ModuleTree, Mapping[str, int]],
     ) -> int | None:
         """The first call of the module that owns a parameter, or of the next module
         around it that was called.
@@ -307,9 +309,9 @@ def _read_line(source: SourceLine | None) -> SourceLine | None:
 
 def _first_calls(
     kept: Mapping[ModuleCall, int],
-) -> dict[Tree, dict[str, int]]:
+) -> dict[ModuleTree, dict[str, int]]:
     """The first call of each module, by the path that it has in its tree."""
-    first: dict[Tree, dict[str, int]] = {}
+    first: dict[ModuleTree, dict[str, int]] = {}
     for call, scope in kept.items():
         first.setdefault(call.tree, {}).setdefault(
             call.tree.paths.get(call.module, ""), scope

@@ -23,7 +23,7 @@ from gradviz.packages import CallSite, Place
 from gradviz.recording.running import RunningCall
 from gradviz.recording.traced import Trace
 from gradviz.variables.objects import joined, members, parameters, submodules
-from gradviz.walker.description import Given
+from gradviz.walker.description import Argument
 from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import elements
 
@@ -103,7 +103,8 @@ class NodeLog(Generic[T]):
 
     def __init__(self, start: int) -> None:
         self._steps: IntervalMap[T] = IntervalMap(start)
-        self._last: T | None = None  # the last one noted
+        # the last one noted, as the map may hold one that an interrupt left half done
+        self._last: T | None = None
         self.seen = start
 
     @property
@@ -148,7 +149,7 @@ _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, som
 # entries of a list or dict that is searched for modules which torch does not know
 _MOST_HELD = 1000
 _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
-_GIVEN = 1000  # tensors without gradient that modules were given last
+_ARGUMENTS = 1000  # tensors without gradient that modules were given last
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
@@ -195,7 +196,7 @@ class SeenModule:
         self.checkpoint: Any = None
 
 
-class Tree:
+class ModuleTree:
     """An outermost module: the paths of the modules below it, and who owns which
     parameter.
     """
@@ -323,7 +324,6 @@ class ModuleCall:
         "number",
         "output",
         "parent",
-        "place",
         "root",
         "seconds",
         "site",
@@ -336,7 +336,7 @@ class ModuleCall:
     entered: float  # when, by the clock
     seconds: float | None  # that it took, once it is over
     module: SeenModule
-    tree: Tree
+    tree: ModuleTree
     parent: ModuleCall | None
     root: ModuleCall | None  # the outermost call around
     nth: int  # which call of its module it is, inside the outermost one
@@ -344,8 +344,7 @@ class ModuleCall:
     calls: Counter[SeenModule]
     frame: int  # identity of torch's frame that runs the call
     code: CodeType
-    place: Place | None  # of the line that called
-    site: CallSite | None
+    site: CallSite | None  # that called
     function: RunningCall | None  # which made it
     # of a traced module: the calls that its code was traced from
     traced: dict[str, ModuleCall] | None
@@ -369,20 +368,20 @@ class EventLog:
     now.
 
     `backward` is the site of the innermost backward call that runs now, and the call
-    that it is. `evaluations`
-    are taken out by whoever asks for them. `given` are tensors without gradient that
+    that it is. `evaluations` are taken out by whoever asks for them. `arguments` are
+    tensors without gradient that
     modules were called with, and as what. `ended`: the thread has, so that all of its
     numbers are known.
     """
 
     __slots__ = (
+        "arguments",
         "backward",
         "calls",
         "ended",
         "evaluations",
         "failed",
         "functions",
-        "given",
         "last",
         "lines",
         "stack",
@@ -402,14 +401,15 @@ class EventLog:
         )
         self.failed: FailedCall | None = None
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
-        self.given: deque[tuple[Given, weakref.ref[torch.Tensor]]] = deque(
-            maxlen=_GIVEN
+        self.arguments: deque[tuple[Argument, weakref.ref[torch.Tensor]]] = deque(
+            maxlen=_ARGUMENTS
         )
 
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""
         calls, stack = self.calls, self.stack
-        calls.add(max(number, calls.numbers[-1]), stack[-1] if stack else None)
+        innermost = stack[-1] if stack else None
+        calls.add(max(number, calls.numbers[-1]), innermost)
 
     def made_until(
         self, number: int, site: CallSite | None, function: RunningCall | None
