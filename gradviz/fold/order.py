@@ -29,11 +29,7 @@ def ops_in_order(graph: Graph) -> list[int]:
     The order of the forward pass is kept when it has both properties, as in every
     recorded graph.
     """
-    leaves = graph.leaf_of
-    ran = [node for node in forward_order(graph) if node not in leaves]
-    producers, consumers = edges_inside(graph, ran)
-    if (producers < consumers).all() and _calls_are_stretches(graph, ran):
-        return ran
+    ran = [node for node in forward_order(graph) if node not in graph.leaf_of]
     return _Sorter(graph, ran).sorted()
 
 
@@ -78,28 +74,6 @@ def edges_inside(graph: Graph, order: Sequence[int]) -> Ints:
     )
     inside: Ints = ends[:, (ends >= 0).all(axis=0)]
     return inside
-
-
-def _calls_are_stretches(graph: Graph, order: list[int]) -> bool:
-    """Whether no call is left and entered again."""
-    scopes, tree = column(graph.nodes, "scope"), ScopeTree(graph)
-    left: set[int] = set()
-    inside: list[int] = []
-    before: int | None = None
-
-    for node in order:
-        scope = scopes[node]
-        if scope == before:
-            continue
-        chain = outermost_first(tree, scope)
-        same = common_start(inside, chain)
-        left.update(inside[same:])
-        # it runs again after something outside it ran
-        if not left.isdisjoint(chain[same:]):
-            return False
-        inside, before = chain, scope
-
-    return True
 
 
 def outermost_first(tree: ScopeTree, scope: int | None) -> list[int]:

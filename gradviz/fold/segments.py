@@ -1,9 +1,8 @@
 """Pieces of groups that are too long: segments, so that none has too many children and
 a first look is never a wall.
 
-A segment ends where few values are alive, and is whole turns of what repeats, so that
-most are alike. A loop without modules, or a chain of a million ops, becomes a tree of
-segments.
+A segment ends where few values are alive. A loop without modules, or a chain of a
+million ops, becomes a tree of segments.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from itertools import pairwise
 
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.order import alive, places
-from gradviz.graph import column
 
 MOST = 60
 """Children that one group may have."""
@@ -36,7 +34,6 @@ class _Cutter:
         self._groups = groups
         self._alive = alive(groups.graph, groups.order)
         self._place = places(groups.graph, groups.order)
-        self._ops = column(groups.graph.nodes, "op")
 
     def cut(self, group_id: int) -> None:
         children = self._groups[group_id].children
@@ -70,15 +67,13 @@ class _Cutter:
 
     def _cuts(self, children: list[int]) -> list[int]:
         """Where the lowest segments begin."""
-        size = _whole_turns([self._sign(child) for child in children])
-        count = -(-len(children) // size)
-        if count > 1 and len(children) - (count - 1) * size < size // 3:
-            count -= 1  # no stump at the end
+        # none is a stump at the end
+        count = max(round(len(children) / SIZE), 1)
 
         cuts = [0]
-        room = size // 4
+        room = SIZE // 4
         for i in range(1, count):
-            ideal = i * size
+            ideal = i * len(children) // count
             near = range(
                 max(ideal - room, cuts[-1] + 1),
                 min(ideal + room, len(children) - 1) + 1,
@@ -97,24 +92,3 @@ class _Cutter:
 
     def _start(self, child: int) -> int:
         return int(self._place[next(self._groups.leaves_of(child))])
-
-    def _sign(self, child: int) -> str:
-        if child >= 0:
-            return str(self._ops[child])
-        group = self._groups[~child]
-        if group.scope is not None:
-            return self._groups.graph.scopes[group.scope].type
-        return group.kind
-
-
-def _whole_turns(signs: list[str]) -> int:
-    """About `SIZE`, and a multiple of the period when the signs repeat.
-
-    >>> _whole_turns(["mm", "add", "tanh"] * 30)
-    39
-    """
-    middle = signs[len(signs) // 4 : 3 * len(signs) // 4 + 1][: 6 * SIZE]
-    for period in range(1, SIZE + 1):
-        if 2 * period <= len(middle) and middle[period:] == middle[:-period]:
-            return period * max(SIZE // period, 1)
-    return SIZE

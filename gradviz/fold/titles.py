@@ -85,7 +85,7 @@ def _carrying_work(groups: Groups, child: int) -> list[str]:
             continue
         scope = groups.graph.scopes[scope_id]
         if scope.parameters or not (scope.type and has_parameters):
-            is_beside = words and len(stems) == 1
+            is_beside = words and len(stems) == 1 and not list_of(scope.path)
             words.append(scope.path.rpartition(".")[2] if is_beside else scope.path)
 
     return list(dict.fromkeys(words))
