@@ -33,15 +33,19 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
     which the data flowed. A node takes about 2 kB (a `Node` of a large graph 0.1 kB),
     so fold what is very large.
 
+    Notes
+    -----
+    Source:
+    https://networkx.org/documentation/stable/reference/classes/multidigraph.html
+
+    Examples
+    --------
     >>> import networkx
     >>> from gradviz.graph import Graph, Node, Edge
     >>> graph = Graph(nodes=(Node(0, "ExpBackward0"), Node(1, "AccumulateGrad")), edges=(Edge(0, 1, 0, 0),))
     >>> made = to_networkx(graph)
     >>> made.nodes[0]["op"], networkx.descendants(made, 0)
     ('ExpBackward0', {1})
-
-    Source:
-    https://networkx.org/documentation/stable/reference/classes/multidigraph.html
     """
     import networkx
 

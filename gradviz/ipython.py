@@ -184,7 +184,8 @@ _NOTHING = Graph()
 def _read(target: Target) -> RunResult[Any]:
     """The graph of a cell, and what it raised."""
     from gradviz.cli.watching import cuts_watched
-    from gradviz.run.run import Run, read_graph
+    from gradviz.run.reading import read_graph
+    from gradviz.run.run import Run
 
     with cuts_watched(parts=True) as cuts:
         return Run(

@@ -39,7 +39,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--numbers",
         "--color",
         "--theme",
-        "--link-source",
         "--time",
         "--columns",
         "--max-rows",

@@ -193,26 +193,42 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     """What the nodes of a graph saved for backward: how many bytes, and which node, op,
     module, line or dtype holds them.
 
-    Args:
-        graph: from `walk`, `record` or `load`. A folded graph is read as what it was
-            folded from.
-        by: what a row stands for. None picks the source line when lines were recorded
-            and none holds over 95 %, else the module when modules were, else the op.
-            "line" is the script's own line where more than half would be a library's,
-            and a note says so; "tensor" has a row for each storage, with the slot that
-            holds it; "op-line" is always the line that called torch.
+    Parameters
+    ----------
+    graph
+        from `walk`, `record` or `load`. A folded graph is read as what it was
+        folded from.
+    by
+        what a row stands for. None picks the source line when lines were recorded
+        and none holds over 95 %, else the module when modules were, else the op.
+        "line" is the script's own line where more than half would be a library's,
+        and a note says so; "tensor" has a row for each storage, with the slot that
+        holds it; "op-line" is always the line that called torch.
 
-    Raises FormatError for another `by`, and for "module" or a line when the graph has
-    none; UnreadableError where torch did not show what is saved (before 2.10).
+    Returns
+    -------
+    Saved
+        rows from the most bytes down, each storage counted once, and totals.
 
+    Raises
+    ------
+    FormatError
+        `by` is another word, or "module" or a line where the graph has none.
+    UnreadableError
+        torch did not show what is saved (before 2.10).
+
+    Notes
+    -----
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors
+
+    Examples
+    --------
     >>> from gradviz.graph import Graph, Node, SavedTensor, Storage, TensorInfo
     >>> slot = SavedTensor("result", TensorInfo((2,), "float32", "cpu"), 0, "activation", "live", 8)
     >>> graph = Graph((Node(0, "ExpBackward0", saved=(slot,)),), storages=(Storage(0, 8, "activation"),))
     >>> result = saved(graph)
     >>> result.by, result.rows[0].name, result.rows[0].nbytes, result.totals.held_only_by_graph
     ('op', 'ExpBackward0', 8, 8)
-
-    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors
     """
     graph = shown(graph.original or graph)
     chosen = _checked(graph, by)

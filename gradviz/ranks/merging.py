@@ -37,9 +37,22 @@ def merge(
     """What the graphs of several ranks have in common, and what some have alone.
 
     The rank is the key of a mapping, else the one that the graph knows of itself
-    (`Graph.process`), else its place. Raises GraphFileError for two graphs of one rank,
-    for those of different stages of a pipeline, and for none at all.
+    (`Graph.process`), else its place.
 
+    Returns
+    -------
+    RankDiff
+        node ids of what all ranks have (`shared`), and of what some have alone, by rank
+        (`only`).
+
+    Raises
+    ------
+    GraphFileError
+        two graphs are of one rank, some are of different stages of a pipeline, or there
+        is none at all.
+
+    Examples
+    --------
     >>> from gradviz.graph import Edge, Graph, Node
     >>> both = (Node(0, "SumBackward0"), Node(1, "ExpBackward0"))
     >>> difference = merge([Graph(both, (Edge(0, 1, 0, 0),)), Graph(both[:1])])
@@ -79,10 +92,10 @@ def _merged(graphs: Iterable[tuple[int | None, Graph]]) -> RankDiff:
 
 def findings_of(diff: RankDiff) -> Findings:
     """What checks find in the graphs of all ranks together."""
-    from gradviz.checks.context import CheckContext
+    from gradviz.checks.call import BackwardCall
     from gradviz.checks.registry import run
 
-    return run([CheckContext(diff.graph, ranks=diff)])
+    return run([BackwardCall(diff.graph, ranks=diff)])
 
 
 class RankMerging(Merging):
