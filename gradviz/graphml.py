@@ -9,12 +9,12 @@ which comes with torch, is imported when it is used. Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from gradviz.draw.options import Options
-from gradviz.graph import Graph, Group, Leaf, Node
+from gradviz.graph import Graph, Group, Leaf, Node, TensorInfo
 from gradviz.wording import shape_text, visible
 
 if TYPE_CHECKING:
@@ -103,7 +103,6 @@ def _of_node(graph: Graph, node: Node) -> dict[str, Any]:
         "label": "; ".join(filter(None, names)) or node.op,
         "names": names,
         "output_names": [root.name for root in graph.roots_of.get(node.id, ())],
-        "shape": [shape_text(tensor.shape) for tensor in tensors],
         "sequence": node.sequence,
         "none_inputs": node.none_inputs or None,
         "assigned": node.assigned,
@@ -112,9 +111,7 @@ def _of_node(graph: Graph, node: Node) -> dict[str, Any]:
         "saved": [slot.slot for slot in node.saved],
         "saved_bytes": _saved_bytes(graph, node),
     }
-    for name in ("dtype", "device", "layout"):
-        facts[name] = dict.fromkeys(getattr(tensor, name) for tensor in tensors)
-
+    facts |= _of_tensors(tensors)
     if node.function is not None:
         facts["custom_function"] = node.function.name
     if node.scope is not None:
@@ -122,6 +119,15 @@ def _of_node(graph: Graph, node: Node) -> dict[str, Any]:
     facts |= zip(_SOURCE, node.source or ())
     facts |= zip((f"script_{name}" for name in _SOURCE), node.script_line or ())
     return facts | _of_leaf(leaf) | _of_group(group)
+
+
+def _of_tensors(tensors: Sequence[TensorInfo]) -> dict[str, Any]:
+    return {
+        "shape": [shape_text(tensor.shape) for tensor in tensors],
+        "dtype": dict.fromkeys(tensor.dtype for tensor in tensors),
+        "device": dict.fromkeys(tensor.device for tensor in tensors),
+        "layout": dict.fromkeys(tensor.layout for tensor in tensors),
+    }
 
 
 def _of_leaf(leaf: Leaf | None) -> dict[str, Any]:
