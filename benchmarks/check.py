@@ -157,20 +157,17 @@ def small_steps(repeats: int) -> None:
             )
 
 
-_INSTALLED = {
-    name: value
-    for name, value in os.environ.items()
-    if name != "PYTHONDONTWRITEBYTECODE"
-}
-"""What is installed has been compiled once; a checkout that may not keep its bytecode would be compiled at each run."""
-
-
 def processor_seconds(*command: str) -> float:
     """User and system time of a command."""
+    # What is installed has been compiled once; a checkout that may not keep its
+    # bytecode would be compiled at each run.
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, *command],
-        env=_INSTALLED,
+        env=environment,
         check=True,
         stdout=subprocess.DEVNULL,
     )

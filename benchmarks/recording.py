@@ -13,6 +13,7 @@ import argparse
 import importlib.util
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -118,6 +119,38 @@ def scripts(rounds: int) -> dict[str, float]:
     return best
 
 
+FIRST = """
+import time
+import torch
+from benchmarks.models import Script, build
+
+torch.set_num_threads(1)
+built = build(Script("resnet.py", {arguments}, "pictures"))
+built.model(built.inputs)
+begin = time.process_time()
+built.model(built.inputs)
+alone = time.process_time()
+import gradviz
+with gradviz.record():
+    built.model(built.inputs)
+print(alone - begin, time.process_time() - alone)
+"""
+"""A forward alone, and the first one of a process that is recorded."""
+
+
+def first_in_process(rounds: int) -> dict[str, float]:
+    """Seconds of the fastest of some processes: what a recording costs once, its imports included."""
+    best = {"alone": float("inf"), "gradviz.record()": float("inf")}
+    script = FIRST.format(arguments=RESNET_50)
+    for _ in range(rounds):
+        done = subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True
+        )
+        for name, seconds in zip(best, map(float, done.stdout.split())):
+            best[name] = min(best[name], seconds)
+    return best
+
+
 def _children() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
@@ -145,6 +178,7 @@ def main() -> None:
             print(f"{name} is not installed")
     for case in cases():
         shown(case.name, fastest(ways(case), rounds))
+    shown("ResNet-50, the first forward that is recorded", first_in_process(rounds))
     if importlib.util.find_spec("transformers") is None:
         print("transformers is not installed")
         return

@@ -10,6 +10,7 @@ to nothing and a saved graph can be drawn without torch.
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,17 @@ def _is_there(name: str) -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    if not _is_there(name):
-        return importlib.import_module("gradviz.retired").attribute(name)
-    return getattr(importlib.import_module(_HOME[name]), name)
+    # An import makes many objects that stay. Counted one by one they would have Python
+    # look through all of torch's once more, in the user's first forward.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        if not _is_there(name):
+            return importlib.import_module("gradviz.retired").attribute(name)
+        return getattr(importlib.import_module(_HOME[name]), name)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def load_ipython_extension(shell: Any) -> None:

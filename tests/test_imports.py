@@ -46,3 +46,19 @@ def test_the_command_line_loads_nothing_heavy_before_it_is_needed() -> None:
 def test_every_public_name_loads() -> None:
     for name in gradviz.__all__:
         assert getattr(gradviz, name) is not None and name in dir(gradviz)
+
+
+GENERATIONS = """
+import gc
+import torch
+gc.collect()
+import gradviz
+gradviz.record
+print(gc.isenabled(), gc.get_count()[1])
+"""
+
+
+def test_an_import_leaves_few_objects_to_be_looked_through_later() -> None:
+    done = subprocess.run([sys.executable, "-c", GENERATIONS], capture_output=True, text=True, check=True, timeout=100)
+    enabled, collections = done.stdout.split()
+    assert enabled == "True" and int(collections) <= 1

@@ -4,13 +4,12 @@ none.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gradviz.checks.words import short_path
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import in_place_pieces, parsed
+from gradviz.source.code_line import out_of_place as out_of_place, parsed
 
 
 class Edit(NamedTuple):
@@ -108,45 +107,3 @@ def behind(source: SourceLine | None, statement: str) -> Edit | None:
     return instead(
         source, f"{source.text}\n{statement}" if source is not None and simple else ""
     )
-
-
-def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
-    """A piece of a line that changes a tensor in place, and what makes a new tensor
-    instead; None when its text shows neither.
-
-    A change of a part of a tensor, `h[0] = 1`, has no such form.
-
-    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("h += a + b", "y = f(h.mul_(2))", "h.add_(1)")]
-    [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
-    >>> out_of_place(SourceLine("a.py", 1, "f", "h[0] += 1")), out_of_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
-    (None, ('torch.relu_(h)', 'h = torch.relu(h)'))
-    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("if h.add_(1).sum() > 0:", "f(h).add_(1)")]
-    [('h.add_(1)', 'h.add(1)'), None]
-    """
-    statement, piece = next(in_place_pieces(source), (None, None))
-    if source is None or piece is None or isinstance(piece.changed, ast.Call):
-        return None  # the change of what nobody holds
-
-    if isinstance(piece.changed, ast.Subscript):
-        return None
-
-    node, changed, part = (
-        piece.node,
-        ast.unparse(piece.changed),
-        ast.unparse(piece.node),
-    )
-    if isinstance(node, ast.AugAssign):
-        return (
-            part,
-            f"{changed} = {ast.unparse(ast.BinOp(piece.changed, node.op, node.value))}",
-        )
-
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    function = ast.Attribute(
-        node.func.value,
-        node.func.attr.removesuffix("_"),
-        ast.Load(),
-    )
-    new = ast.unparse(ast.Call(function, node.args, node.keywords))
-    alone = isinstance(statement, ast.Expr) and statement.value is node
-    return part, f"{changed} = {new}" if alone else new

@@ -1,10 +1,9 @@
-"""How findings name places, tensors and lists of things, and how they write a line that
-makes a leaf anew. A name is one line of plain text.
+"""How findings name places, tensors and lists of things. A name is one line of plain
+text.
 """
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 from collections.abc import Iterable
@@ -12,29 +11,14 @@ from typing import Any
 
 from gradviz.graph import Graph, SourceLine
 from gradviz.graph.origins import own_line
-from gradviz.source.code_line import parsed
-from gradviz.source.statements import called
+from gradviz.source.code_line import as_leaf as as_leaf
+from gradviz.source.cut import COMPARISONS as COMPARISONS
 from gradviz.wording import clip, few, one_line, place_text, verb as verb
 
 SHOWN = 3
 """Names that a sentence lists before it counts the others."""
 Names = tuple[str, ...]
 """The names of one thing, the usual one first, or of several things."""
-COMPARISONS = {
-    "gt",
-    "lt",
-    "ge",
-    "le",
-    "eq",
-    "ne",
-    "__gt__",
-    "__lt__",
-    "__ge__",
-    "__le__",
-    "__eq__",
-    "__ne__",
-}
-"""What torch calls a comparison."""
 CODE = 70
 """Characters of a line of code that a sentence quotes."""
 
@@ -146,75 +130,3 @@ def as_code(name: str) -> str:
     'net.layers[0].weight'
     """
     return re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", one_line(name))
-
-
-# How a line that makes no leaf should be written: what makes the numbers first, and the
-# leaf last.
-
-
-def as_leaf(source: SourceLine | None) -> str:
-    """A line that computes something of a new leaf, written so that its result is the
-    leaf; "" for all other lines.
-
-    >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True) * 0.01"))
-    'w = (torch.randn(3) * 0.01).requires_grad_()'
-    >>> as_leaf(SourceLine("a.py", 1, "", "self.w = nn.Parameter(torch.ones(3)).to(device)"))
-    'self.w = nn.Parameter(torch.ones(3).to(device))'
-    >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True)"))
-    ''
-    """
-    statements = (
-        statement
-        for statement in parsed(source)
-        if isinstance(statement, (ast.Assign, ast.Return))
-    )
-    return next(filter(None, map(_rewritten, statements)), "")
-
-
-def _rewritten(statement: ast.Assign | ast.Return) -> str:
-    if statement.value is None:
-        return ""
-    bare = _Bare()
-    value = bare.visit(statement.value)
-    if not bare.count or (bare.count == 1 and bare.last is value):
-        return ""
-    text = ast.unparse(value)
-    leaf = f"{text if isinstance(value, ast.Call) else f'({text})'}.requires_grad_()"
-    statement.value = ast.Name(f"{bare.wrapper}({text})" if bare.wrapper else leaf)
-    return ast.unparse(statement)
-
-
-class _Bare(ast.NodeTransformer):
-    """Takes away what makes a leaf: `requires_grad=True`, `.requires_grad_()` and
-    `nn.Parameter(...)`.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.last: ast.AST | None = None
-        self.wrapper = ""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        name = called(node)
-        if name == "Parameter" and len(node.args) == 1:
-            self.wrapper = ast.unparse(node.func)
-            return self._take(node.args[0])
-        if name == "requires_grad_" and isinstance(node.func, ast.Attribute):
-            return self._take(node.func.value)
-
-        kept = [
-            keyword
-            for keyword in node.keywords
-            if ast.unparse(keyword) != "requires_grad=True"
-        ]
-        if len(kept) < len(node.keywords):
-            node.keywords = kept
-            return self._take(node)
-
-        return node
-
-    def _take(self, bare: ast.expr) -> ast.expr:
-        self.count += 1
-        self.last = bare
-        return bare

@@ -21,6 +21,8 @@ NODES = 5_000
 """Nodes that a look at the leaves of a graph goes over."""
 
 Leaves = dict[int, weakref.ref[torch.Tensor]]
+Way = tuple[Line, ...]
+"""The lines of the user's that led somewhere, innermost first."""
 
 
 def fed_by(way: Sequence[Line], computed: Collection[Line]) -> frozenset[Line]:
@@ -32,25 +34,27 @@ def fed_by(way: Sequence[Line], computed: Collection[Line]) -> frozenset[Line]:
 
 def lines_before(frame: FrameType | None) -> frozenset[Line]:
     """The lines whose results go into those that a frame, and those around it, are at."""
-    way = [(line.file, line.line) for line in script_lines(frame)]
+    way = lines_of(script_lines(frame))
     return fed_by(way, ()) if way else frozenset()
 
 
-def ways_to(numbers: Iterable[int]) -> Iterator[tuple[Line, ...]]:
-    """The lines of the user's that led to each node, by sequence number, innermost
-    first; none where nothing is recorded.
-    """
+def lines_of(sources: Iterable[SourceLine]) -> Way:
+    return tuple((source.file, source.line) for source in sources)
+
+
+def ways_to(numbers: Iterable[int]) -> Iterator[Way]:
+    """The way to each node, by sequence number; none where nothing is recorded."""
     session = running()
     recorded = session.event_log().lines if session is not None else None
-    ways: dict[int, tuple[Line, ...]] = {}
+    ways: dict[CallSite | None, Way] = {None: ()}
+
     for number in numbers:
         site = None
         if recorded is not None and number != LAST:
             site = recorded.at(number)
-        if id(site) not in ways:
-            lines = callers(site) if site is not None else ()
-            ways[id(site)] = tuple((line.file, line.line) for line in lines)
-        yield ways[id(site)]
+        if site is not None and site not in ways:
+            ways[site] = lines_of(callers(site))
+        yield ways[site]
 
 
 def callers(site: CallSite) -> Iterator[SourceLine]:
@@ -63,11 +67,8 @@ def leaves_behind(tensor: torch.Tensor) -> Leaves:
     """The leaves that a tensor was computed from; none of a leaf, and none when its
     graph is too large for a look.
     """
-    if tensor.is_leaf:
-        return {}
-
     leaves: Leaves = {}
-    waiting: list[Any] = [tensor.grad_fn]
+    waiting: list[Any] = [] if tensor.is_leaf else [tensor.grad_fn]
     seen = set(waiting)
 
     while waiting and len(seen) < NODES:

@@ -8,7 +8,7 @@ import dis
 import linecache
 import sys
 from traceback import walk_tb
-from types import FrameType, FunctionType, TracebackType
+from types import FrameType, FunctionType
 from typing import Any
 
 from gradviz.packages import is_foundation
@@ -54,17 +54,17 @@ def is_the_users(error: BaseException) -> bool:
     """Whether an exception comes from code that ran in between, as a handler of signals
     does.
     """
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return not is_foundation(frames[-1].f_code.co_filename)
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return not is_foundation(frame.f_code.co_filename)
 
 
 # -- frames of ours --------------------------------------------------------------------
 
 _OURS = "<gradviz>"
-_CALL: Any = lambda function, given, options: function(*given, **options)  # noqa: E731 - of one line
+_CALL: Any = lambda function, args, options: function(*args, **options)  # noqa: E731 - of one line
 
 
-def on_its_line(caller: FrameType, function: Any, given: Any, options: Any) -> Any:
+def on_its_line(caller: FrameType, function: Any, args: Any, options: Any) -> Any:
     """What a function returns, called from a line that is the caller's to whoever asks,
     so that a warning is issued there.
     """
@@ -73,18 +73,19 @@ def on_its_line(caller: FrameType, function: Any, given: Any, options: Any) -> A
         co_firstlineno=caller.f_lineno or 1,
         co_name=_OURS,
     )
-    return FunctionType(code, caller.f_globals)(function, given, options)
+    return FunctionType(code, caller.f_globals)(function, args, options)
 
 
-def without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the functions of this folder, to which a bare `raise` adds
+def hide_ours(error: BaseException) -> None:
+    """Take the functions of this folder from a traceback, to which a bare `raise` adds
     none again, from Python 3.11 on.
     """
+    trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame):
         trace = trace.tb_next
-    return trace
+    error.__traceback__ = trace
 
 
 def _is_ours(frame: FrameType) -> bool:
-    home = str(frame.f_globals.get("__name__"))
-    return home.startswith("gradviz.cuts.") or frame.f_code.co_name == _OURS
+    module = str(frame.f_globals.get("__name__"))
+    return module.startswith("gradviz.cuts.") or frame.f_code.co_name == _OURS

@@ -10,56 +10,40 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributions as distributions
-
-from gradviz.source.cut import DetachKind
+from torch.distributions import Distribution
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Classes of tensors that answer like any tensor."""
-
-OPERATORS: dict[str, DetachKind] = {
-    **dict.fromkeys(("__float__", "__int__", "__index__", "__complex__"), "number"),
-    **dict.fromkeys(
-        ("__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"), "integer"
-    ),
-}
-"""Operators of tensors that cut, and how."""
 
 MOST = 4  # elements of a list
 
 
 def samples() -> Iterator[Any]:
     """The functions of torch that draw from a distribution."""
-    waiting: list[Any] = [distributions.Distribution]
-    for kind in waiting:  # grows while it is read
-        for derived in kind.__subclasses__():
-            if derived.__module__.startswith("torch."):
-                waiting.append(derived)
+    classes: list[Any] = [Distribution]
+    for kind in classes:  # grows while it is read
+        derived = kind.__subclasses__()
+        classes += [each for each in derived if each.__module__.startswith("torch.")]
         sample = vars(kind).get("sample")
         if inspect.isfunction(sample):
             yield inspect.unwrap(sample)
 
 
-def parameters_of(distribution: Any) -> Iterator[Any]:
-    """The tensors that a distribution holds, and those that it is made of do."""
-    for value in list(vars(distribution).values()):
-        if type(value) in PLAIN:
-            yield value
-        elif isinstance(value, distributions.Distribution):
-            yield from parameters_of(value)
+def tensors_in(value: Any) -> Iterator[Any]:
+    """The tensors that a value is made of: itself, the first ones of a list of lists,
+    the outer ones first, and the parameters of a distribution.
+    """
+    values = [value]
+    for part in values:  # grows while it is read
+        if type(part) in (list, tuple):
+            values += part[:MOST]
+        elif isinstance(part, Distribution):
+            values += vars(part).values()
+        elif type(part) in PLAIN:
+            yield part
 
 
-def elements(data: Any) -> Iterator[Any]:
-    """The first elements of lists in lists, those of the outer ones first."""
-    waiting = [data]
-    for value in waiting:  # grows while it is read
-        if type(value) in (list, tuple):
-            waiting += value[:MOST]
-        else:
-            yield value
-
-
-def forget(wrapper: Any, theirs: Any) -> None:
+def forget(wrapper: Any, original: Any) -> None:
     """Let torch's compiler know its own function where it has met a wrapper of it: it
     makes a table of what the names of torch's functions mean, once in a process.
     """
@@ -68,4 +52,4 @@ def forget(wrapper: Any, theirs: Any) -> None:
     if table is not None and table.cache_info().currsize:
         rule = table().pop(wrapper, None)
         if rule is not None:
-            table()[theirs] = rule
+            table()[original] = rule

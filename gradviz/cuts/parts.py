@@ -7,35 +7,78 @@ known of these nodes, too. No tensor is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from gradviz.cuts.part import CutPart, Key, keys
-from gradviz.graph import Edge, Graph, Leaf, Node, TensorInfo
+from gradviz.graph import Edge, Graph, Leaf, Node
 from gradviz.graph.origins import common
-from gradviz.source.cut import Cut
 from gradviz.walker.description import Attribution, BareGraph, Places
 from gradviz.walker.names import Names
 from gradviz.walker.private import LAST
+from gradviz.walker.tensors import grad_fn_of
+from gradviz.walker.walk import Walked, capture
 from gradviz.wording import plural
 
 if TYPE_CHECKING:
-    from gradviz.cuts.lines import SeenCut
+    from gradviz.cuts.lines import CutWatch, SeenCut
+
+Key = tuple[str, int]
+"""What tells a node from all others: a number for an op, the identity of a leaf."""
+
+
+class CutPart(NamedTuple):
+    """The graph behind tensors when they were cut off, and its leaves by node. `step`
+    counts the backward calls before.
+    """
+
+    graph: Graph
+    leaves: Mapping[int, weakref.ref[torch.Tensor]]
+    step: int
+
+    def identities(self) -> Iterator[tuple[Key, torch.Tensor | None]]:
+        """What tells each node from all others, and the tensor of a leaf that is alive."""
+        for node in self.graph.nodes:
+            tensor = self.leaves[node.id]() if node.id in self.leaves else None
+            if tensor is not None:
+                yield ("leaf", id(tensor)), tensor
+            elif node.sequence is not None:
+                yield ("op", node.sequence), None
+            else:
+                yield (f"dead leaf of {id(self.leaves)}", node.id), None
+
+
+def part_behind(tensors: Sequence[torch.Tensor], step: int) -> CutPart | None:
+    """The graph behind tensors that are cut off; None where reading their nodes could
+    add one.
+    """
+    if any(not tensor.is_leaf and grad_fn_of(tensor) is None for tensor in tensors):
+        return None
+
+    walks: list[Walked] = []
+    graph = capture(
+        list(tensors),
+        saved=False,
+        need_graph=False,
+        read_compiled=False,
+        inspect=walks.append,
+    )
+    leaves = {node: weakref.ref(leaf) for node, leaf in walks[0].variables.items()}
+    return CutPart(graph, leaves, step)
 
 
 class Drop(NamedTuple):
-    """One line that cuts: what it did, and what it dropped. `outputs` are those that
-    have no graph because of it, by number.
+    """One line that cuts, and what it dropped. `outputs` are those that have no graph
+    because of it, by number.
     """
 
     seen: SeenCut
-    cut: Cut
-    parts: Sequence[CutPart]
-    outputs: tuple[int, ...] = ()
+    part: CutPart
+    outputs: Sequence[int] = ()
 
 
 class Taker(NamedTuple):
@@ -48,10 +91,6 @@ class Taker(NamedTuple):
     takes: int
 
 
-Entering = Callable[[Sequence[Taker]], "Mapping[SeenCut, Sequence[int]]"]
-"""Tells which nodes take in what lines have cut off: see `CutWatch.entering`."""
-
-
 def takers(
     sequences: Sequence[int],
     edges: Iterable[Edge],
@@ -60,11 +99,7 @@ def takers(
     """The ops of a graph; `others` counts inputs of each that need no gradient."""
     fed = {edge.consumer for edge in edges if sequences[edge.producer] != LAST}
     return [
-        Taker(
-            node,
-            number,
-            2 if node in others else int(node not in fed),
-        )
+        Taker(node, number, 2 if node in others else int(node not in fed))
         for node, number in enumerate(sequences)
         if number != LAST
     ]
@@ -77,7 +112,8 @@ class _Ghost:
     node: Node
     leaf: Leaf | None = None
     tensor: torch.Tensor | None = None  # of a leaf that is alive
-    cut: Cut | None = None
+    name: str = ""  # of a leaf that no variable of the caller leads to
+    cut: SeenCut | None = None
     users: Sequence[int] = ()
 
 
@@ -90,13 +126,11 @@ class CutParts:
 
     def __init__(
         self,
+        watch: CutWatch,
         attribution: Attribution | None,
         drops: Sequence[Drop],
-        step: int,
-        entering: Entering,
     ) -> None:
-        self._attribution, self._drops, self._step = attribution, drops, step
-        self._entering = entering
+        self._watch, self._attribution, self._drops = watch, attribution, drops
         self.kind: Literal["", "recorded", "inferred"] = ""
         if attribution is not None:
             self.kind = attribution.kind
@@ -107,9 +141,9 @@ class CutParts:
         self._numbers: dict[Key, int] = {}
         # what stands for an output without a graph
         self._roots: dict[int, int] = {}
-        self._places = Places()
 
     def places(self, bare: BareGraph) -> Places:
+        """Where the nodes of the walk were made. Those that are added are told here."""
         self._first = len(bare.sequences)
         for node, number in enumerate(bare.sequences):
             leaf = bare.variables.get(node)
@@ -119,22 +153,38 @@ class CutParts:
         entered: Mapping[SeenCut, Sequence[int]] = {}
         if self._drops:
             nodes = takers(bare.sequences, bare.edges, bare.none_inputs)
-            entered = self._entering(nodes)
+            entered = self._watch.entering(nodes)
         for drop in self._drops:
             if drop.outputs or drop.seen in entered or self._has_new(drop):
                 self._add(drop, entered.get(drop.seen, ()))
 
         places = self._attributed(bare)
         count = self._first + len(self._ghosts)
-        self._places = places._replace(
-            scope_of=list(islice(places.scope_of, count)),
-            source_of=list(islice(places.source_of, count)),
-            script_line_of=list(islice(places.script_line_of, count)),
-        )
+        scopes = list(islice(places.scope_of, count))
+        sources = list(islice(places.source_of, count))
+        script_lines = list(islice(places.script_line_of, count))
+
+        for number, ghost in enumerate(self._ghosts, self._first):
+            scope, source = scopes[number], sources[number]
+            if ghost.cut is not None:
+                scope, source = self._scope_of(number, places, scopes), ghost.cut.source
+            ghost.name = places.names.get(number, "")
+            ghost.node = ghost.node._replace(
+                scope=scope,
+                source=source,
+                script_line=script_lines[number],
+                assigned=places.assigned.get(number, ""),
+                names=(),
+                flags=(*ghost.node.flags, "cut"),
+            )
+
         # what else is said of nodes is looked up in the graph of the walk
-        return self._places._replace(
-            names=_below(self._first, places.names),
-            assigned=_below(self._first, places.assigned),
+        return places._replace(
+            scope_of=scopes,
+            source_of=sources,
+            script_line_of=script_lines,
+            names=self._of_the_walk(places.names),
+            assigned=self._of_the_walk(places.assigned),
         )
 
     def _attributed(self, bare: BareGraph) -> Places:
@@ -158,45 +208,38 @@ class CutParts:
             )
         )
 
+    def _of_the_walk(self, names: Mapping[int, str]) -> dict[int, str]:
+        return {node: name for node, name in names.items() if node < self._first}
+
+    def _scope_of(
+        self, scissors: int, places: Places, scopes: Sequence[int | None]
+    ) -> int | None:
+        """The module in which both happens, what is cut off and what goes on with it."""
+        users = self._ghosts[scissors - self._first].users
+        ends = {edge.producer for edge in self._edges if edge.consumer == scissors}
+        within = {scopes[end] for end in ends.union(users)}
+        inner = [scope for scope in within if scope is not None]
+        if len(inner) < len(within) or not inner or scissors in self._roots.values():
+            return None
+        return common(places.scopes, inner)
+
     # -- what is added -----------------------------------------------------------------
 
     def _has_new(self, drop: Drop) -> bool:
         """Whether a line of this step has dropped what was computed from a leaf that is
         not in the graph.
         """
-        part = drop.parts[0]
+        part = drop.part
         computed = len(part.graph.nodes) > len(part.graph.leaves)
-        if part.step != self._step or not computed:
+        if part.step != self._watch.step or not computed:
             return False
-        return any(
-            key[0] == "leaf" and key not in self._numbers for key, _ in keys(part)
-        )
+        leaves = {key for key, tensor in part.identities() if tensor is not None}
+        return not leaves <= self._numbers.keys()
 
     def _add(self, drop: Drop, users: Sequence[int]) -> None:
-        inputs: list[tuple[int, int]] = []
-        tensors: list[TensorInfo] = []
-        for part in drop.parts:
-            inputs += self._add_part(part)
-            tensors += [root.tensor for root in part.graph.roots]
-
-        outputs = tuple(tensors) if len(tensors) == 1 else ()
-        name = f"\u2702 {drop.cut.operation}"
-        scissors = self._append(
-            _Ghost(Node(0, name, outputs, drop.cut.at), cut=drop.cut, users=users)
-        )
-        for position, (node, output) in enumerate(inputs):
-            self._edges.append(Edge(scissors, node, output, position))
-        for user in users:
-            self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
-        self._roots.update(dict.fromkeys(drop.outputs, scissors))
-
-    def _add_part(self, part: CutPart) -> list[tuple[int, int]]:
-        """Add what is new of a part. Returns the node and output of each tensor that
-        was dropped.
-        """
-        graph, numbers = part.graph, list[int]()
+        graph, numbers = drop.part.graph, list[int]()
         fresh = set[int]()
-        for node, (key, tensor) in zip(graph.nodes, keys(part)):
+        for node, (key, tensor) in zip(graph.nodes, drop.part.identities()):
             if key not in self._numbers:
                 fresh.add(node.id)
                 ghost = _Ghost(node, graph.leaf_of.get(node.id), tensor)
@@ -209,7 +252,15 @@ class CutParts:
                 self._edges.append(edge._replace(consumer=consumer, producer=producer))
 
         roots = [root for root in graph.roots if root.node is not None]
-        return [(numbers[root.node or 0], root.output) for root in roots]
+        outputs = (roots[0].tensor,) if len(roots) == 1 else ()
+        node = Node(0, f"\u2702 {drop.seen.operation}", outputs, drop.seen.number)
+        scissors = self._append(_Ghost(node, cut=drop.seen, users=users))
+        for position, root in enumerate(roots):
+            producer = numbers[root.node or 0]
+            self._edges.append(Edge(scissors, producer, root.output, position))
+        for user in users:
+            self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
+        self._roots.update(dict.fromkeys(drop.outputs, scissors))
 
     def _append(self, ghost: _Ghost) -> int:
         self._ghosts.append(ghost)
@@ -230,9 +281,9 @@ class CutParts:
 
         nodes, leaves = list(graph.nodes), list(graph.leaves)
         for number, ghost in enumerate(self._ghosts, self._first):
-            node = self._node(number, ghost)._replace(id=id_of(number), names=())
+            node = ghost.node._replace(id=id_of(number))
             if ghost.leaf is not None:
-                leaf = self._leaf(number, ghost.leaf, ghost.tensor, names)
+                leaf = _named(ghost.leaf, ghost, names)
                 leaves.append(leaf._replace(node=node.id))
                 node = node._replace(names=leaf.names)
             nodes.append(node)
@@ -260,43 +311,14 @@ class CutParts:
             roots=tuple(roots),
         )
 
-    def _leaf(
-        self, number: int, leaf: Leaf, tensor: torch.Tensor | None, names: Names
-    ) -> Leaf:
-        if tensor is None:
-            return leaf
-        path = self._places.names.get(number)
-        own_names = names.leaf(tensor) or ((path,) if path is not None else ())
-        kind: Any = names.kind(tensor)
-        return leaf._replace(names=own_names, kind=kind)
 
-    def _node(self, number: int, ghost: _Ghost) -> Node:
-        places: Any = self._places  # of which the first three are lists
-        scope, source = places.scope_of[number], places.source_of[number]
-        if ghost.cut is not None:
-            scope, source = self._scope_around(number, ghost), ghost.cut.source
-
-        return ghost.node._replace(
-            scope=scope,
-            source=source,
-            script_line=places.script_line_of[number],
-            assigned=places.assigned.get(number, ""),
-            flags=(*ghost.node.flags, "cut"),
-        )
-
-    def _scope_around(self, number: int, scissors: _Ghost) -> int | None:
-        """The module in which both happens, what is cut off and what goes on with it."""
-        places: Any = self._places
-        ends = {edge.producer for edge in self._edges if edge.consumer == number}
-        scopes = {places.scope_of[end] for end in ends.union(scissors.users)}
-        if not scopes or None in scopes or number in self._roots.values():
-            return None
-        return common(places.scopes, list(scopes))
+def _named(leaf: Leaf, ghost: _Ghost, names: Names) -> Leaf:
+    if ghost.tensor is None:
+        return leaf
+    kind: Any = names.kind(ghost.tensor)
+    own_names = names.leaf(ghost.tensor) or tuple(filter(None, (ghost.name,)))
+    return leaf._replace(names=own_names, kind=kind)
 
 
 _LAST_POSITION = 1_000_000
 """Of what comes back in: no op takes so many inputs."""
-
-
-def _below(count: int, by_node: Mapping[int, str]) -> dict[int, str]:
-    return {node: name for node, name in by_node.items() if node < count}

@@ -29,19 +29,12 @@ from gradviz.cuts.frames import (
     begins_block,
     calls,
     first_argument,
+    hide_ours,
     is_the_users,
     on_its_line,
     reads,
-    without_ours,
 )
-from gradviz.cuts.functions import (
-    OPERATORS,
-    PLAIN,
-    elements,
-    forget,
-    parameters_of,
-    samples,
-)
+from gradviz.cuts.functions import PLAIN, forget, samples, tensors_in
 from gradviz.cuts.lines import CutWatch
 from gradviz.source.cut import METHODS, DetachKind
 from gradviz.walker.isolation import isolated
@@ -61,13 +54,13 @@ Asked = Callable[[str, Any, FrameType], None]
 class _Attribute:
     """An attribute of `torch.Tensor` that hands out torch's own, and says so first."""
 
-    def __init__(self, name: str, theirs: Any, asked: Asked) -> None:
-        self._name, self._theirs, self._asked = name, theirs, asked
+    def __init__(self, name: str, original: Any, asked: Asked) -> None:
+        self._name, self._original, self._asked = name, original, asked
 
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
         if type(tensor) in PLAIN and (_count_modes() or tensor.requires_grad):
             self._asked(self._name, tensor, sys._getframe(1))
-        return self._theirs.__get__(tensor, kind)
+        return self._original.__get__(tensor, kind)
 
 
 class _Data(_Attribute):
@@ -76,9 +69,9 @@ class _Data(_Attribute):
     def __set__(self, tensor: Any, value: Any) -> None:
         self._asked("data =", (tensor, value), sys._getframe(1))
         try:
-            self._theirs.__set__(tensor, value)
+            self._original.__set__(tensor, value)
         except BaseException as error:
-            error.__traceback__ = without_ours(error.__traceback__)
+            hide_ours(error)
             raise
 
 
@@ -101,7 +94,7 @@ class CutCalls:
         self._thread, self._undo = threading.get_ident(), ExitStack()
         try:
             self._undo.enter_context(all_tapped(self._listeners()))
-            for name in (*METHODS, *OPERATORS, "copy_"):
+            for name in (*METHODS, "copy_"):
                 self._stand_in(name, _Attribute)
             self._stand_in("data", _Data)
             for function in (torch.tensor, torch.as_tensor):
@@ -119,67 +112,10 @@ class CutCalls:
         finally:
             self._paused -= 1
 
-    def _stand_in(self, name: str, attribute: type[_Attribute]) -> None:
-        tensor, theirs = torch.Tensor, inspect.getattr_static(torch.Tensor, name)
-        if name in vars(tensor):
-            self._undo.callback(setattr, tensor, name, theirs)
-        else:
-            self._undo.callback(delattr, tensor, name)
-        setattr(tensor, name, attribute(name, theirs, self._asked))
-
-    def _wrap(self, theirs: Any) -> None:
-        """Put a function in the place of one of torch's that makes a tensor of numbers."""
-
-        @wraps(theirs)
-        def wrapper(*given: Any, **options: Any) -> Any:
-            caller = sys._getframe(1)
-            if not self._is_watched(caller):
-                return theirs(*given, **options)
-
-            try:
-                with self.paused():
-                    tensor = on_its_line(caller, theirs, given, options)
-            except BaseException as error:
-                error.__traceback__ = without_ours(error.__traceback__)
-                raise
-
-            data = given[0] if given else options.get("data")
-            # as_tensor keeps a tensor, or the graph of one
-            copies = theirs.__name__ == "tensor" or not isinstance(data, torch.Tensor)
-            if copies:
-                self._tell("new", theirs.__name__, list(elements(data)), caller, tensor)
-            return tensor
-
-        wrapper.__module__, wrapper.__qualname__ = "torch", theirs.__name__
-        # what TorchScript knows functions of torch by
-        table: dict[int, str] = scripted._get_builtin_table()  # type: ignore[no-untyped-call]
-        table[id(wrapper)] = table[id(theirs)]
-        self._undo.callback(table.pop, id(wrapper))
-        self._undo.callback(forget, wrapper, theirs)
-        self._undo.callback(setattr, torch, theirs.__name__, theirs)
-        setattr(torch, theirs.__name__, wrapper)
-
-    def _asked(
-        self,
-        name: str,
-        tensor: Any,
-        frame: FrameType,
-    ) -> None:
-        """An attribute of a tensor is read, mostly to be called."""
-        if not self._is_watched(frame):
-            return
-
-        if name == "data =":
-            into, value = tensor
-            self._writes(into, value, frame)
-        elif name in OPERATORS:
-            self._tell(OPERATORS[name], name, (tensor,), frame)
-        elif name == "data" and reads(frame):
-            self._tell("data", name, (tensor,), frame)
-        elif name == "copy_" and calls(frame):
-            self._writes(tensor, first_argument(frame), frame)
-        elif name in METHODS and calls(frame):
-            self._tell(METHODS[name], name, (tensor,), frame)
+    def _end(self) -> None:
+        """From here on nothing is seen, and everything is as it was before."""
+        self._thread = 0
+        self._undo.close()
 
     def _is_watched(self, frame: FrameType | None) -> bool:
         """Whether code that is to be seen runs in a frame: what torch asks its tensors
@@ -187,8 +123,8 @@ class CutCalls:
         """
         if frame is None or self._paused or threading.get_ident() != self._thread:
             return False
-        home = frame.f_globals.get("__name__") or ""
-        return home.partition(".")[0] not in _NOT_SEEN and not is_traced()
+        module = frame.f_globals.get("__name__") or ""
+        return module.partition(".")[0] not in _NOT_SEEN and not is_traced()
 
     def _tell(
         self,
@@ -207,12 +143,35 @@ class CutCalls:
             if is_the_users(error):
                 raise
 
-    def _writes(
-        self,
-        into: Any,
-        value: Any,
-        frame: FrameType,
-    ) -> None:
+    # -- what is written in C ----------------------------------------------------------
+
+    def _stand_in(self, name: str, attribute: type[_Attribute]) -> None:
+        tensor, original = torch.Tensor, inspect.getattr_static(torch.Tensor, name)
+        if name in vars(tensor):
+            self._undo.callback(setattr, tensor, name, original)
+        else:
+            self._undo.callback(delattr, tensor, name)
+        setattr(tensor, name, attribute(name, original, self._asked))
+
+    def _asked(self, name: str, tensor: Any, frame: FrameType) -> None:
+        """An attribute of a tensor is read, mostly to be called."""
+        if not self._is_watched(frame):
+            return
+
+        if name == "data =":
+            into, value = tensor
+            self._writes(into, value, frame)
+        elif name == "data":
+            if reads(frame):
+                self._tell("data", name, (tensor,), frame)
+        elif not name.startswith("__") and not calls(frame):
+            return
+        elif name == "copy_":
+            self._writes(tensor, first_argument(frame), frame)
+        else:
+            self._tell(METHODS[name], name, (tensor,), frame)
+
+    def _writes(self, into: Any, value: Any, frame: FrameType) -> None:
         """A tensor is written into another one: by `.data = value`, or by `copy_` while
         recording is off.
         """
@@ -222,96 +181,94 @@ class CutCalls:
             if is_history:
                 self._tell("written", "written", (value,), frame, into)
 
+    def _wrap(self, original: Any) -> None:
+        """Put a function in the place of one of torch's that makes a tensor of numbers."""
+        name = original.__name__
+
+        @wraps(original)
+        def wrapper(*args: Any, **options: Any) -> Any:
+            caller = sys._getframe(1)
+            if not self._is_watched(caller):
+                return original(*args, **options)
+
+            try:
+                with self.paused():
+                    tensor = on_its_line(caller, original, args, options)
+            except BaseException as error:
+                hide_ours(error)
+                raise
+
+            data = args[0] if args else options.get("data")
+            # as_tensor keeps a tensor, or the graph of one
+            if name == "tensor" or not isinstance(data, torch.Tensor):
+                self._tell("new", name, list(tensors_in(data)), caller, tensor)
+            return tensor
+
+        wrapper.__module__, wrapper.__qualname__ = "torch", name
+        # what TorchScript knows functions of torch by
+        table: dict[int, str] = scripted._get_builtin_table()  # type: ignore[no-untyped-call]
+        table[id(wrapper)] = table[id(original)]
+        self._undo.callback(table.pop, id(wrapper))
+        self._undo.callback(forget, wrapper, original)
+        self._undo.callback(setattr, torch, name, original)
+        setattr(torch, name, wrapper)
+
     # -- what is written in Python -----------------------------------------------------
 
     def _listeners(self) -> Iterator[tuple[Any, Began]]:
-        tensor = torch.Tensor
+        tensor, parameter = torch.Tensor, torch.nn.Parameter
         yield torch.autograd.graph._engine_run_backward, self._backward
-        yield torch.nn.Parameter.__new__, self._parameter
         yield torch.set_grad_enabled.__init__, self._switched
-        yield tensor.__array__, self._array
-        for copied in {tensor.__deepcopy__, torch.nn.Parameter.__deepcopy__}:
-            yield copied, self._copied
+        yield parameter.__new__, self._listener("parameter", "Parameter", 1)
+        yield tensor.__array__, self._listener("numpy", "__array__")
+        for copies in {tensor.__deepcopy__, parameter.__deepcopy__}:
+            yield copies, self._listener("deepcopy", "deepcopy")
         for draws in dict.fromkeys(samples()):
-            yield draws, self._drawn
+            yield draws, self._listener("sample", "sample")
         for compiles in (torch.compile, torch.export.export):
             yield compiles, self._compiled
 
+    def _listener(self, kind: DetachKind, name: str, position: int = 0) -> Began:
+        """What is called for a function that cuts off what it gets at a position."""
+        makes_leaf = kind in ("parameter", "deepcopy")
+
+        def began(frame: FrameType, *args: Any, **_: Any) -> Ended | None:
+            if not self._is_watched(frame.f_back):
+                return None
+            tensors = list(tensors_in(args[position]))
+            if not makes_leaf:
+                self._tell(kind, name, tensors, frame)
+                return None
+
+            def ended(returned: bool, leaf: Any) -> None:
+                if returned and type(leaf) in PLAIN:
+                    self._tell(kind, name, tensors, frame, leaf)
+
+            return ended
+
+        return began
+
     def _backward(
-        self, engine: FrameType, outputs: Any, *given: Any, **options: Any
+        self, engine: FrameType, outputs: Any, *args: Any, **options: Any
     ) -> Ended:
         def ended(returned: bool, result: Any) -> None:
-            if returned and threading.get_ident() == self._thread:
-                if self._stepped is not None:
-                    self._stepped()
+            if not returned or threading.get_ident() != self._thread:
+                return
+            if self._stepped is not None:
+                self._stepped()
 
-                # which is that of `autograd.grad`
-                graph, around = len(given) > 2 and given[2], engine.f_back
-                if (
-                    around is not None
-                    and not options.get("accumulate_grad")
-                    and (not graph or not any(_has_graph(one) for one in result))
-                    and self._is_watched(around.f_back)
-                ):
-                    self._tell("grad", "grad", outputs, engine)
-
-        return ended
-
-    def _parameter(
-        self,
-        frame: FrameType,
-        _: Any,
-        data: Any = None,
-        *__: Any,
-        **___: Any,
-    ) -> Ended:
-        return self._given("parameter", "Parameter", data, frame)
-
-    def _array(
-        self,
-        frame: FrameType,
-        tensor: Any,
-        *_: Any,
-    ) -> None:
-        if self._is_watched(frame.f_back):
-            self._tell("numpy", "__array__", (tensor,), frame)
-
-    def _copied(
-        self,
-        frame: FrameType,
-        tensor: Any,
-        *_: Any,
-    ) -> Ended:
-        return self._given("deepcopy", "deepcopy", tensor, frame)
-
-    def _given(
-        self, kind: DetachKind, name: str, tensor: Any, frame: FrameType
-    ) -> Ended:
-        """A function makes a leaf with the numbers of a tensor."""
-
-        def ended(returned: bool, made: Any) -> None:
-            if returned and type(made) in PLAIN and self._is_watched(frame.f_back):
-                self._tell(kind, name, (tensor,), frame, made)
+            # of `autograd.grad`, which may leave a graph behind its results
+            caller, create_graph = engine.f_back, len(args) > 2 and args[2]
+            if caller is None or options.get("accumulate_grad"):
+                return
+            if create_graph and any(map(_has_graph, result)):
+                return
+            if self._is_watched(caller.f_back):
+                self._tell("grad", "grad", outputs, engine)
 
         return ended
 
-    def _drawn(
-        self,
-        frame: FrameType,
-        distribution: Any,
-        *_: Any,
-        **__: Any,
-    ) -> None:
-        if self._is_watched(frame.f_back):
-            self._tell("sample", "sample", list(parameters_of(distribution)), frame)
-
-    def _switched(
-        self,
-        frame: FrameType,
-        _: Any,
-        mode: Any,
-        *__: Any,
-    ) -> None:
+    def _switched(self, frame: FrameType, _: Any, mode: Any, *__: Any) -> None:
         """Recording is switched: by a block, or by a call that nothing takes back."""
         caller = frame.f_back
         if caller is not None and self._is_watched(caller):
@@ -320,11 +277,6 @@ class CutCalls:
     def _compiled(self, *_: Any, **__: Any) -> None:
         """The compiler looks into what it compiles."""
         self._end()
-
-    def _end(self) -> None:
-        """From here on nothing is seen, and everything is as it was before."""
-        self._thread = 0
-        self._undo.close()
 
 
 def _guard() -> AbstractContextManager[object]:

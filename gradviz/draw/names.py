@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gradviz.fold.order import is_view
-from gradviz.graph import Edge, Graph, TensorInfo
+from gradviz.graph import Edge, Graph, TensorInfo, column
 from gradviz.report.labels import names_text
 
 MOST = 3
@@ -21,15 +21,18 @@ def tensors_along(graph: Graph, edge: Edge) -> list[tuple[int, int]]:
         return [(edge.producer, edge.output)]
 
     inside = set(graph.inside[edge.producer])
-    users = list(graph.inside[edge.consumer])
-    users.sort(key=lambda node: whole.nodes[node].sequence or 0)
-    makers = {
-        (use.producer, use.output): None
-        for user in users
-        for use in whole.inputs(user)
-        if use.producer in inside
-    }
+    makers: dict[tuple[int, int], None] = {}
+    for user in _in_order(whole, graph.inside[edge.consumer]):
+        for use in whole.inputs(user):
+            if use.producer in inside:
+                makers[use.producer, use.output] = None
     return list(makers)
+
+
+def _in_order(graph: Graph, nodes: Iterable[int]) -> list[int]:
+    """Nodes as their ops ran."""
+    sequence = column(graph.nodes, "sequence")
+    return sorted(nodes, key=lambda node: sequence[node] or 0)
 
 
 def held_names(graph: Graph, tensors: Sequence[tuple[int, int]]) -> str:
@@ -62,8 +65,8 @@ def passed_on(graph: Graph, edge: Edge) -> list[str]:
     if whole is None or group is None or edge.producer != edge.consumer:
         return []
 
-    ops = [node for node in graph.inside[edge.consumer] if node not in whole.leaf_of]
-    ops.sort(key=lambda node: whole.nodes[node].sequence or 0)
+    nodes = graph.inside[edge.consumer]
+    ops = _in_order(whole, (node for node in nodes if node not in whole.leaf_of))
     size, rest = divmod(len(ops), group.count)
     if rest:
         return []

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from gradviz.graph import Graph
-from gradviz.graph.origins import around
+from gradviz.graph.origins import around, op_text
 
 Kind = Literal["all", "call", "op", "run", "turn", "segment"]
 """The whole graph; one call of a module or function; one op with its views; equal turns
@@ -59,6 +60,11 @@ class Groups(list[Stretch]):
         self.recorded, self.graph, self.order = recorded, graph, order
         self.home = [-1] * len(graph.nodes)
         self.structure: dict[int, int] = {}
+
+    @cached_property
+    def ops(self) -> list[tuple[str, str]]:
+        """The backward function of each node, and the text of its op."""
+        return [(node.op, op_text(node)) for node in self.graph.nodes]
 
     def add(self, group: Stretch) -> int:
         """Its number. Whoever calls puts it among the children of its parent."""

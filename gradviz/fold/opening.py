@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     """What a picture may fill: pixels, and boxes with leaves."""
 
     width: float = 2000.0
-    height: float = 2600.0
+    height: float = 1600.0
     boxes: float = 100.0
 
 

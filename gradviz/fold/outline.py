@@ -20,7 +20,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.amounts import forward_order, held_bytes, parameter_elements
-from gradviz.graph.origins import ScopeTree, op_line
+from gradviz.graph.origins import ScopeTree, op_line, op_text
 
 LEAST = 3
 """How many alike modules are worth joining: two are easier to read one by one."""
@@ -121,7 +121,8 @@ def _row(
     if isinstance(item, int):
         return _op_row(sums.graph, item, depth, sums)
     if isinstance(item, _Beside):
-        words = work(sums.graph.nodes[node] for node in item.of_one)
+        nodes = [sums.graph.nodes[node] for node in item.of_one]
+        words = work((node.op, op_text(node)) for node in nodes)
         return OutlineRow(depth, beside=words, **sums.of(item.nodes))
     return _module_row(tree, item, depth, sums)
 

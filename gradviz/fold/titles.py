@@ -10,8 +10,7 @@ from itertools import islice
 
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import is_view
-from gradviz.graph import GroupKind, Node, Scope
-from gradviz.graph.origins import op_text
+from gradviz.graph import GroupKind, Scope
 from gradviz.wording import plural
 
 MOST = 3
@@ -51,7 +50,7 @@ def _of_several(groups: Groups, group_id: int) -> str:
     """
     scopes = list(calls_in(groups, group_id).values())
     if not scopes:
-        return work(groups.graph.nodes[node] for node in _turn(groups, group_id))
+        return work(groups.ops[node] for node in _turn(groups, group_id))
     if groups[group_id].kind in ("run", "turn"):
         return _of_turns(scopes, _ops_beside_calls(groups, group_id))
     return _of_segment(scopes, _ops_outside(groups, group_id))
@@ -207,12 +206,14 @@ def _some(words: Sequence[str]) -> str:
     return ", ".join((*words[:MOST], "…") if len(words) > MOST else words)
 
 
-def work(nodes: Iterable[Node]) -> str:
-    """The ops that carry the work, in order: `matmul, softmax, matmul`."""
+def work(nodes: Iterable[tuple[str, str]]) -> str:
+    """The ops that carry the work, in order: `matmul, softmax, matmul`. Nodes are a
+    backward function and the text of its op.
+    """
     ops = list(nodes)
-    names = [op_text(node) for node in ops if not is_view(node.op)]
+    names = [name for op, name in ops if not is_view(op)]
     heavy = [name for name in names if _HEAVY.fullmatch(name)]
-    chosen = heavy or names or [op_text(node) for node in ops]
+    chosen = heavy or names or [name for _, name in ops]
     once = [name for i, name in enumerate(chosen) if i == 0 or name != chosen[i - 1]]
     return _some(once if len(once) <= MOST else list(dict.fromkeys(once)))
 

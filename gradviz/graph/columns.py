@@ -142,6 +142,8 @@ class StorageColumns(Columns[Storage]):
         return len(self.nbytes)
 
     def column(self, name: str) -> Sequence[Any]:
+        if name == "nbytes":
+            return [nbytes if nbytes >= 0 else None for nbytes in self.nbytes]
         return self.kind if name == "kind" else super().column(name)
 
     def _at(self, i: int) -> Storage:
@@ -252,8 +254,10 @@ class NodeColumns(Columns[Node]):
         self.saved.first.append(len(self.saved.form))
 
     def column(self, name: str) -> Sequence[Any]:
-        if name == "op":
-            return [type.op for type in self.type]
+        if name in ("op", "function"):
+            return [getattr(type, name) for type in self.type]
+        if name == "names":
+            return [self.names.get(i, ()) for i in range(len(self))]
 
         if name == "sequence":
             return [

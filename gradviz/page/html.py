@@ -10,7 +10,7 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,9 @@ from gradviz.draw.summary import (
     usual_dtype,
 )
 from gradviz.features import load
-from gradviz.fold.functions import with_functions
-from gradviz.graph import Graph, column
-from gradviz.graph.amounts import own_seconds
+from gradviz.fold.grouping import grouped
+from gradviz.graph import Graph
+from gradviz.graph.amounts import held_bytes, own_seconds
 from gradviz.graph.folders import without_folders
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
@@ -59,38 +59,24 @@ _EXPORT = re.compile(
 
 def asset(name: str) -> str:
     """The text of a file in `web/`."""
-    return (
-        resources.files("gradviz.page")
-        .joinpath("web", name)
-        .read_text(encoding="utf-8")
-    )
+    return resources.files("gradviz.page").joinpath("web", name).read_text("utf-8")
 
 
 @lru_cache(maxsize=1)
 def script() -> str:
     """All modules as one script, in strict mode and a scope of its own."""
-    parts = [
-        _EXPORT.sub(
-            "",
-            _IMPORT.sub("", _COMMENT.sub("", asset(name))),
-        )
-        for name in in_order()
-    ]
-    return '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
-
-
-def in_order() -> list[str]:
-    """Names of the modules, every one after those it imports."""
-    ordered: dict[str, None] = {}
+    parts: dict[str, str] = {}
 
     def visit(name: str) -> None:
-        for imported in _IMPORT.findall(asset(name)):
-            if imported not in ordered:
+        """Add a module, after those that it imports."""
+        text = asset(name)
+        for imported in _IMPORT.findall(text):
+            if imported not in parts:
                 visit(imported)
-        ordered[name] = None
+        parts[name] = _EXPORT.sub("", _IMPORT.sub("", _COMMENT.sub("", text)))
 
     visit(_FIRST)
-    return list(ordered)
+    return '"use strict";\n(() => {\n' + "\n".join(parts.values()) + "})();\n"
 
 
 _DARK = re.compile(r'^\[data-theme="dark"\] (\{.*?^\}\n)', re.DOTALL | re.MULTILINE)
@@ -101,11 +87,9 @@ def style() -> str:
     """The style sheet with the colours of pictures: dark where the page is set to it,
     else where the reader asks for it.
     """
-    text = (
-        asset("style.css")
-        .replace("/* light kinds */", _kinds(LIGHT))
-        .replace("/* dark kinds */", _kinds(DARK))
-    )
+    text = asset("style.css")
+    text = text.replace("/* light kinds */", _kinds(LIGHT))
+    text = text.replace("/* dark kinds */", _kinds(DARK))
     asked = '@media (prefers-color-scheme: dark) {\n:root:not([data-theme="light"]) '
     return _DARK.sub(lambda dark: f"{dark[0]}{asked}{dark[1]}}}\n", text)
 
@@ -133,39 +117,32 @@ def render(
     """
     original = graph.original if graph.original is not None else graph
     with Stage("page"):
+        opening = graph.opening
+        if opening is None:
+            groups = grouped(graph, views=options.views == "show")
+            is_open: Container[int] = range(len(groups))
+        else:
+            groups, is_open = opening.groups, opening.open
+
         dtype, several = usual_dtype(tensors_of(original))
-        drawn = view(
-            graph,
-            dtype,
-            views=options.views == "show",
-            names=options.op_names("variable"),
-        )
-        facts = records(with_functions(original))
-        known_of = {
-            "grad": bool(original.backward),
-            "time": bool(own_seconds(original)),
-        }
-        color = options.color if known_of.get(options.color, True) else "kind"
+        names, held = options.op_names("variable"), held_bytes(original)
+        drawn = view(groups, is_open, dtype, names, held)
+        seconds = own_seconds(original)
+        facts = records(groups.graph, held, seconds)
+        measured = {"grad": bool(original.backward), "time": bool(seconds)}
         facts.put(
             about=about(original),
             allFreed=is_all_freed(original),
-            color=color,
-            titles=options.op_names("variable"),
-        )
-        facts.put(
+            color=options.color if measured.get(options.color, True) else "kind",
+            titles=names,
             dtype=dtype,
             legend=dtype_text(dtype, several),
             code=own_code(original),
         )
         add(facts)
         clean = without_folders(original)
-        return _pieces(
-            original,
-            options,
-            drawn.base64(clean),
-            facts.base64(clean),
-            clean,
-        )
+        blocks = {"view": drawn.base64(clean), "facts": facts.base64(clean)}
+        return _pieces(original, options, blocks, clean)
 
 
 def about(graph: Graph) -> list[str]:
@@ -181,14 +158,11 @@ def about(graph: Graph) -> list[str]:
 
 
 def _pieces(
-    graph: Graph,
-    options: Options,
-    drawn: str,
-    facts: str,
-    clean: Callable[[str], str],
+    graph: Graph, options: Options, blocks: dict[str, str], clean: Callable[[str], str]
 ) -> Iterator[str]:
     """The pieces of the file around its two blocks of data."""
     title = clean(one_line(graph.title).strip()) or "graph"
+    summary = clean(". ".join(about(graph)))
     sheet, code = style(), script()
     words = {
         "theme": "" if options.theme == "auto" else f' data-theme="{options.theme}"',
@@ -199,15 +173,13 @@ def _pieces(
             f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens."
         ),
         "summary": _escaped(
-            clean(". ".join(about(graph)))
-            + ". The outline lists every module and operation."
+            f"{summary}. The outline lists every module and operation."
         ),
         "noscript": _escaped(
             f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded."
         ),
-        "view": drawn,
-        "facts": facts,
         "script": code,
+        **blocks,
     }
     for i, piece in enumerate(_SLOT.split(asset("page.html"))):
         yield words[piece] if i % 2 else piece
@@ -229,7 +201,8 @@ def policy(code: str, sheet: str) -> str:
 
 
 def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+    digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest())
+    return f"'sha256-{digest.decode('ascii')}'"
 
 
 def _escaped(text: str) -> str:
@@ -259,6 +232,7 @@ def render_findings(findings: Findings, options: Options) -> Iterator[str]:
 
 
 def _finding(number: int, finding: Finding) -> list[Any]:
+    consequences = [f"{found.summary} [{found.id}]" for found in finding.consequences]
     words = (
         finding.id,
         finding.severity,
@@ -267,18 +241,13 @@ def _finding(number: int, finding: Finding) -> list[Any]:
         finding.where,
         finding.why,
         finding.fix,
-        "; ".join(
-            f"{consequence.summary} [{consequence.id}]"
-            for consequence in finding.consequences
-        ),
+        "; ".join(consequences),
     )
-    code_lines = load("gradviz.checks.excerpt:code_lines")
+    code: list[str] = []
     if finding.code is not None:
-        code = "\n".join(code_lines(finding.code, _CODE))
-    else:
-        code = ""
+        code = load("gradviz.checks.excerpt:code_lines")(finding.code, _CODE)
 
-    return [number, *map(one_line, words), code]
+    return [number, *map(one_line, words), "\n".join(code)]
 
 
 ADDED, REMOVED, CHANGED = 1, 2, 3
@@ -311,28 +280,16 @@ def _change(change: FieldChange) -> str:
     return f"{field}: {before} → {after}"
 
 
-def _edges(
-    difference: GraphDiff,
-    both: Joined,
-) -> list[tuple[int, int]]:
+def _edges(difference: GraphDiff, both: Joined) -> list[tuple[int, int]]:
     """Edges of the joined graph that came or went, by place, each with what it did."""
-    edges = both.graph.edges
-    ends = zip(
-        column(edges, "consumer"),
-        column(edges, "producer"),
-        column(edges, "position"),
-    )
     places: dict[tuple[int, int, int], list[int]] = {}
-    for place, key in enumerate(ends):
-        places.setdefault(key, []).append(place)
+    for place, (consumer, producer, _, position, _) in enumerate(both.graph.edges):
+        places.setdefault((consumer, producer, position), []).append(place)
 
-    added = [
-        (place, ADDED)
-        for e in difference.added_edges
-        for place in places[e.consumer, e.producer, e.position][:1]
-    ]
-    gone = [
-        (places[e.consumer, e.producer, e.position][-1], REMOVED) for e in both.gone
-    ]
+    kinds: dict[int, int] = {}
+    for e in difference.added_edges:
+        kinds[places[e.consumer, e.producer, e.position][0]] = ADDED
+    for e in both.gone:
+        kinds[places[e.consumer, e.producer, e.position][-1]] = REMOVED
 
-    return sorted(dict((*added, *gone)).items())
+    return sorted(kinds.items())

@@ -21,33 +21,34 @@ import numpy.typing as npt
 # once.
 
 
+NOTHING = -1
+
+
 class Table:
-    """Numbers for values; `rows` are what is written, made from a value when it is
-    first seen.
+    """Numbers for values; `rows` are what is written: `row` of each value, asked for
+    when it is first seen.
 
     >>> table = Table()
-    >>> [table.number(word) for word in ("mul", "add", "mul")], table.rows
-    ([0, 1, 0], ['mul', 'add'])
+    >>> table.numbers(["mul", "add", None, "mul"]), table.rows
+    ([0, 1, -1, 0], ['mul', 'add'])
     """
 
-    def __init__(self) -> None:
-        self._number: dict[Hashable, int] = {}
+    def __init__(self, row: Callable[[Any], Any] | None = None) -> None:
+        self._row = row
+        self._number: dict[Hashable, int] = {None: NOTHING}
         self.rows: list[Any] = []
 
-    def number(self, value: Hashable, row: Any = None) -> int:
-        """The number of a value. `row` is written for it, or the value itself."""
-        number = self._number.get(value)
-        if number is None:
-            number = self._number[value] = len(self.rows)
-            self.rows.append(value if row is None else row)
-        return number
-
     def numbers(self, values: Iterable[Hashable]) -> list[int]:
-        """The numbers of several."""
-        return [self.number(value) for value in values]
+        """The number of each value, -1 for None."""
+        number_of, numbers = self._number, []
+        for value in values:
+            if value not in number_of:
+                number_of[value] = len(self.rows)
+                self.rows.append(value if self._row is None else self._row(value))
+            numbers.append(number_of[value])
+        return numbers
 
 
-NOTHING = -1
 LARGEST = 2**53 - 1
 """The browser's numbers are exact up to here; larger ones, which no real graph has, are
 cut to it.
@@ -72,23 +73,14 @@ class Pack:
     def add(self, **columns: Iterable[int | None]) -> None:
         """Columns of whole numbers; None is written as -1."""
         for name, numbers in columns.items():
-            values = np.asarray(
-                [
-                    NOTHING if n is None else min(max(n, -LARGEST), LARGEST)
-                    for n in numbers
-                ],
-                np.int64,
-            )
-            wide = int(np.abs(values).max(initial=0)) >= 2**31
-            self._data.append(varints(zigzag(np.diff(values, prepend=0))))
-            self._columns.append(
-                (
-                    name,
-                    len(values),
-                    len(self._data[-1]),
-                    int(wide),
-                )
-            )
+            values = [NOTHING if number is None else number for number in numbers]
+            largest = max(max(values, default=0), -min(values, default=0))
+            wide = largest >= 2**31
+            if wide:
+                values = [min(max(value, -LARGEST), LARGEST) for value in values]
+            self._data.append(varints(zigzag(np.array(values, np.int64))))
+            size = len(self._data[-1])
+            self._columns.append((name, len(values), size, int(wide)))
 
     def put(self, **texts: Any) -> None:
         """Anything that JSON knows."""
@@ -130,11 +122,10 @@ def everywhere(
     return value
 
 
-def zigzag(
-    numbers: npt.NDArray[np.int64],
-) -> npt.NDArray[np.uint64]:
-    """Small numbers of either sign as small numbers: 0, -1, 1, -2 become 0, 1, 2, 3."""
-    return ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
+def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Differences as small numbers: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    steps = np.diff(numbers, prepend=0)
+    return ((steps << 1) ^ (steps >> 63)).astype(np.uint64)
 
 
 def varints(numbers: npt.NDArray[np.uint64]) -> bytes:

@@ -8,6 +8,8 @@ groups and places.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from gradviz.draw.chart import chart_of
@@ -16,20 +18,19 @@ from gradviz.graph import (
     Absent,
     Base,
     Data,
+    Function,
     Graph,
     Leaf,
-    Node,
     Root,
     SavedTensor,
     Scope,
     SourceLine,
+    TensorInfo,
     column,
 )
 from gradviz.graph.amounts import (
     counted_bytes,
-    held_bytes,
     known_elements,
-    own_seconds,
     tensor_bytes,
 )
 from gradviz.graph.origins import forward_name
@@ -39,19 +40,36 @@ from gradviz.report import labels
 from gradviz.wording import clip, file_text, one_line, tensor_line
 
 
-def records(graph: Graph) -> Pack:
+def records(graph: Graph, held: Iterable[int], seconds: Iterable[float]) -> Pack:
     """The block that is read second. Columns of nodes are by node id; -1 stands for
     nothing.
+
+    `held`: bytes that each node holds. `seconds`: of each module call, where measured.
     """
     pack = Pack()
-    _Writer(graph, pack).write()
+    texts = Table(one_line)
+    _nodes(graph, pack, texts)
+    _types(graph, pack, texts)
+    _slots(graph, pack, texts)
     _backward(graph, pack)
+    kinds = Table()
+    pack.add(
+        held=held,
+        storageBytes=column(graph.storages, "nbytes"),
+        storageKind=kinds.numbers(column(graph.storages, "kind")),
+        producer=column(graph.edges, "producer"),
+        position=column(graph.edges, "position"),
+        output=column(graph.edges, "output"),
+        inputs=(len(graph.input_places(i)) for i in range(len(graph.nodes))),
+    )
     pack.put(
+        texts=texts.rows,
+        storageKinds=kinds.rows,
         leaves=[_leaf(leaf) for leaf in graph.leaves],
         roots=[_root(root) for root in graph.roots],
         data=[_data(data) for data in graph.data],
         scopes=[_scope(scope) for scope in graph.scopes],
-        seconds=[float(f"{seconds:.3g}") for seconds in own_seconds(graph)],
+        seconds=[float(f"{number:.3g}") for number in seconds],
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         absent=[_absent(absent) for absent in graph.absent],
         ofRanks=bool(graph.by_rank),
@@ -74,153 +92,104 @@ def _formulas(
     return {op: formula for op, formula in facts.items() if formula}
 
 
-class _Writer:
-    def __init__(self, graph: Graph, pack: Pack) -> None:
-        self._graph, self._pack = graph, pack
-        (
-            self._texts,
-            self._outputs,
-            self._names,
-            self._flags,
-            self._sources,
-            self._attributes,
-        ) = (Table() for _ in range(6))
+def _nodes(graph: Graph, pack: Pack, texts: Table) -> None:
+    """Columns of the nodes, each read by itself: a large graph has no nodes at hand."""
+    nodes = graph.nodes
+    outputs = column(nodes, "outputs")
+    firsts = [next(filter(None, tensors), None) for tensors in outputs]
+    for leaf in graph.leaves:
+        firsts[leaf.node] = firsts[leaf.node] or leaf.tensor
 
-    def write(self) -> None:
-        graph, pack = self._graph, self._pack
-        nodes: list[list[int | None]] = [[] for _ in _NODE_COLUMNS]
-        slots: list[list[int | None]] = [[] for _ in _SLOT_COLUMNS]
-
-        for node in graph.nodes:
-            for values, value in zip(nodes, self._node(node)):
-                values.append(value)
-            for saved in node.saved:
-                for values, value in zip(slots, self._slot(saved)):
-                    values.append(value)
-
-        pack.add(**dict(zip((*_NODE_COLUMNS, *_SLOT_COLUMNS), (*nodes, *slots))))
-        kinds = Table()
-        pack.add(
-            held=held_bytes(graph),
-            storageBytes=column(graph.storages, "nbytes"),
-            storageKind=kinds.numbers(column(graph.storages, "kind")),
-            producer=column(graph.edges, "producer"),
-            position=column(graph.edges, "position"),
-            output=column(graph.edges, "output"),
-            inputs=(len(graph.input_places(i)) for i in range(len(graph.nodes))),
-        )
-        pack.put(
-            storageKinds=kinds.rows,
-            texts=self._texts.rows,
-            outputs=self._outputs.rows,
-            names=self._names.rows,
-            flags=self._flags.rows,
-            sources=self._sources.rows,
-            attributes=self._attributes.rows,
-        )
-
-    def _text(self, text: str | None) -> int | None:
-        return None if text is None else self._texts.number(one_line(text))
-
-    def _node(self, node: Node) -> tuple[int | None, ...]:
-        first = next(
-            (output for output in node.outputs if output is not None),
-            None,
-        )
-        leaf = self._graph.leaf_of.get(node.id)
-        first = first if first is not None or leaf is None else leaf.tensor
-        attributes = tuple(
-            (one_line(name), clip(str(value), 300))
-            for name, value in node.attributes.items()
-        )
-
-        if node.flags:
-            flags = tuple(labels.flag_words(self._graph, node).items())
-        else:
-            flags = ()
-
-        function = None
-        if node.function is not None:
-            function = labels.function_line(node.function)
-
-        return (
-            self._text(node.op),
-            self._text(forward_name(node)),
-            self._outputs.number(
-                node.outputs, [tensor_line(output) for output in node.outputs]
-            ),
-            node.sequence,
-            node.scope,
-            self._source(node.source),
-            self._source(node.script_line),
-            self._attributes.number(attributes),
-            self._flags.number(
-                flags, [[flag.removeprefix("in_"), words] for flag, words in flags]
-            ),
-            self._names.number(
-                node.names,
-                [one_line(name) for name in node.names],
-            ),
-            node.none_inputs,
-            self._text(function),
-            self._text(first.dtype if first is not None else None),
-            self._text(first.device if first is not None else None),
-            len(node.saved),
-        )
-
-    def _slot(self, saved: SavedTensor) -> tuple[int | None, ...]:
-        state = labels.state_text(saved.state) if saved.state != "live" else ""
-        return (
-            self._text(saved.slot),
-            self._text(tensor_line(saved.tensor) if saved.tensor is not None else None),
-            saved.storage,
-            self._text(
-                ", ".join(
-                    filter(
-                        None,
-                        (labels.kind_text(saved), state, saved.note),
-                    )
-                )
-            ),
-            saved.nbytes,
-            saved.leaf,
-        )
-
-    def _source(self, source: SourceLine | None) -> int | None:
-        if source is None:
-            return None
-        function, text = map(
-            one_line,
-            (source.function, source.text.strip()),
-        )
-        return self._sources.number(
-            source, [file_text(source.file), source.line, function, text]
-        )
+    tensors, sources = Table(_tensor_lines), Table(_source)
+    attributes, names = Table(_attributes), Table(_names)
+    pack.add(
+        op=texts.numbers(column(nodes, "op")),
+        outs=tensors.numbers(outputs),
+        sequence=column(nodes, "sequence"),
+        scope=column(nodes, "scope"),
+        source=sources.numbers(column(nodes, "source")),
+        scriptLine=sources.numbers(column(nodes, "script_line")),
+        attribute=attributes.numbers(map(_as_text, column(nodes, "attributes"))),
+        name=names.numbers(column(nodes, "names")),
+        noneInputs=column(nodes, "none_inputs"),
+        dtype=texts.numbers(first and first.dtype for first in firsts),
+        device=texts.numbers(first and first.device for first in firsts),
+    )
+    pack.put(
+        outputs=tensors.rows,
+        sources=sources.rows,
+        attributes=attributes.rows,
+        names=names.rows,
+    )
 
 
-_NODE_COLUMNS = (
-    *(
-        "op",
-        "forward",
-        "outs",
-        "sequence",
-        "scope",
-        "source",
-        "scriptLine",
-        "attribute",
-        "flag",
-        "name",
-    ),
-    *("noneInputs", "function", "dtype", "device", "slots"),
-)
-_SLOT_COLUMNS = (
-    "slotName",
-    "slotTensor",
-    "slotStorage",
-    "slotWords",
-    "slotBytes",
-    "slotLeaf",
-)
+def _types(graph: Graph, pack: Pack, texts: Table) -> None:
+    """Columns that hardly differ among nodes of one type."""
+    nodes, flags = graph.nodes, Table(_flags)
+    types = list(zip(column(nodes, "op"), column(nodes, "function")))
+    forward_of: dict[tuple[str, Function | None], str] = {}
+    for i, type in enumerate(types):
+        if type not in forward_of:
+            forward_of[type] = forward_name(nodes[i])
+
+    flag_words: list[tuple[tuple[str, str], ...]] = []
+    for i, flagged in enumerate(column(nodes, "flags")):
+        words = labels.flag_words(graph, nodes[i]) if flagged else {}
+        flag_words.append(tuple(words.items()))
+
+    functions = (function for _, function in types)
+    pack.add(
+        forward=texts.numbers(forward_of[type] for type in types),
+        function=texts.numbers(f and labels.function_line(f) for f in functions),
+        flag=flags.numbers(flag_words),
+    )
+    pack.put(flags=flags.rows)
+
+
+def _slots(graph: Graph, pack: Pack, texts: Table) -> None:
+    slots_of = list(column(graph.nodes, "saved"))
+    saved = list(chain.from_iterable(slots_of))
+    pack.add(
+        slots=map(len, slots_of),
+        slotName=texts.numbers(slot.slot for slot in saved),
+        slotTensor=texts.numbers(
+            slot.tensor and tensor_line(slot.tensor) for slot in saved
+        ),
+        slotStorage=(slot.storage for slot in saved),
+        slotWords=texts.numbers(map(_slot_words, saved)),
+        slotBytes=(slot.nbytes for slot in saved),
+        slotLeaf=(slot.leaf for slot in saved),
+    )
+
+
+def _slot_words(saved: SavedTensor) -> str:
+    state = labels.state_text(saved.state) if saved.state != "live" else ""
+    return ", ".join(filter(None, (labels.kind_text(saved), state, saved.note)))
+
+
+def _tensor_lines(tensors: Iterable[TensorInfo | None]) -> list[str]:
+    return [tensor_line(tensor) for tensor in tensors]
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    return [one_line(name) for name in names]
+
+
+def _as_text(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple([(name, str(value)) for name, value in attributes.items()])
+
+
+def _attributes(attributes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(one_line(name), clip(value, 300)) for name, value in attributes]
+
+
+def _flags(flags: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(flag.removeprefix("in_"), words) for flag, words in flags]
+
+
+def _source(source: SourceLine) -> list[Any]:
+    function, text = one_line(source.function), one_line(source.text.strip())
+    return [file_text(source.file), source.line, function, text]
 
 
 def _leaf(leaf: Leaf) -> list[Any]:
@@ -307,24 +276,12 @@ def _backward(graph: Graph, pack: Pack) -> None:
         stepWaiting=steps.waiting,
         stepFilled=steps.filled,
     )
-    pack.put(
-        heldAtFirst=sum(steps.freed),
-        measured=bool(graph.backward),
-    )
-    small = [step for step in graph.backward if step.arrived or step.value or step.sent]
-    pack.put(
-        small=[
-            [
-                step.node,
-                *map(
-                    _plain,
-                    (step.arrived, step.value, step.sent),
-                ),
-            ]
-            for step in small
-        ]
-    )
-
+    small = [
+        [step.node, _plain(step.arrived), _plain(step.value), _plain(step.sent)]
+        for step in graph.backward
+        if step.arrived or step.value or step.sent
+    ]
+    pack.put(heldAtFirst=sum(steps.freed), measured=bool(graph.backward), small=small)
     if graph.backward:
         pack.put(norms=[_norm(step.norm) for step in graph.backward])
 
@@ -360,17 +317,10 @@ class BackwardSteps(NamedTuple):
 def backward_steps(graph: Graph) -> BackwardSteps:
     """The steps of one backward call from all roots."""
     order = [step.node for step in graph.backward] or engine_order(graph)
-    return BackwardSteps(
-        order,
-        _freed(graph, order),
-        *_gradients(graph, order),
-    )
+    return BackwardSteps(order, _freed(graph, order), *_gradients(graph, order))
 
 
-def _freed(
-    graph: Graph,
-    order: list[int],
-) -> list[int]:
+def _freed(graph: Graph, order: list[int]) -> list[int]:
     """Bytes held for backward that each step frees: at the last one that still needs
     them.
     """
@@ -380,7 +330,8 @@ def _freed(
     for step, node in enumerate(order):
         for slot in saved[node]:
             if slot.state != "freed":
-                last.update(dict.fromkeys(slot.storages, step))
+                for storage in slot.storages:
+                    last[storage] = step
 
     freed = [0] * len(order)
     counted = counted_bytes(graph)
@@ -389,38 +340,41 @@ def _freed(
     return freed
 
 
-def _gradients(
-    graph: Graph,
-    order: list[int],
-) -> tuple[list[int], list[int]]:
+def _gradients(graph: Graph, order: list[int]) -> tuple[list[int], list[int]]:
     """Bytes of gradients that wait after each step, and bytes of `.grad` that each step
     makes.
     """
-    outputs, producers = column(graph.nodes, "outputs"), column(graph.edges, "producer")
-    sent = bytearray(len(graph.nodes))
+    sizes, producers = _gradient_sizes(graph), column(graph.edges, "producer")
+    unsent = list(sizes)
     waiting: list[int] = []
     filled: list[int] = []
     now = 0
 
-    def size(node: int) -> int:
-        """Bytes of the gradient that a function gets, as far as they are known."""
-        leaf = graph.leaf_of.get(node)
-        tensors = outputs[node] if leaf is None else (leaf.tensor,)
-        return sum(
-            tensor_bytes(tensor) or 0 for tensor in tensors if tensor is not None
-        )
-
-    def send(node: int) -> int:
-        first, sent[node] = not sent[node], 1
-        return size(node) if first else 0
-
     for root in graph.roots:
-        now += send(root.node) if root.node is not None else 0
+        if root.node is not None:
+            now += unsent[root.node]
+            unsent[root.node] = 0
+
     for node in order:
-        now -= size(node) if sent[node] else 0
+        now -= sizes[node] - unsent[node]
         for place in graph.input_places(node):
-            now += send(producers[place])
+            now += unsent[producers[place]]
+            unsent[producers[place]] = 0
         waiting.append(max(now, 0))
         leaf = graph.leaf_of.get(node)
-        filled.append(size(node) if leaf is not None and not leaf.has_grad else 0)
+        filled.append(sizes[node] if leaf is not None and not leaf.has_grad else 0)
     return waiting, filled
+
+
+def _gradient_sizes(graph: Graph) -> list[int]:
+    """Bytes of the gradient that each function gets, as far as they are known."""
+    outputs = list(column(graph.nodes, "outputs"))
+    for leaf in graph.leaves:
+        outputs[leaf.node] = (leaf.tensor,)
+
+    size_of: dict[tuple[TensorInfo | None, ...], int] = {}
+    for tensors in outputs:
+        if tensors not in size_of:
+            sizes = (tensor_bytes(tensor) for tensor in filter(None, tensors))
+            size_of[tensors] = sum(filter(None, sizes))
+    return [size_of[tensors] for tensors in outputs]

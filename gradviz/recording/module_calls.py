@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from time import perf_counter
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from gradviz.packages import UserCode, frames_from
+from gradviz.packages import CallSite, UserCode, frames_from
 from gradviz.recording.event_log import (
     Evaluation,
     EventLog,
@@ -28,6 +28,7 @@ from gradviz.recording.event_log import (
     SeenModule,
     Tree,
 )
+from gradviz.recording.traced import TracedCall, trace_of
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.description import Given
@@ -171,28 +172,42 @@ class ModuleCalls:
     ) -> ModuleCall:
         """A call that runs in this frame begins, before node number `next_node`."""
         stack = event_log.stack
-        outer, seen = stack[-1] if stack else None, self.seen(module)
+        outer = stack[-1] if stack else None
         site = self._user.site(frame.f_back, outer)
-        place = site.place if site is not None else None
-        if seen is None:
-            seen = self._seen[id(module)] = SeenModule(module)
+        if outer is not None and outer.module.trace is not None:
+            outer = self._traced_call(outer, frame.f_back, next_node, module)
 
+        call = self._new_call(
+            self._seen_as(module), outer, id(frame), frame.f_code, site, next_node
+        )
+        stack.append(call)
+        seen = call.module
+        seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
+        event_log.note_call(next_node)
+        return call
+
+    def _seen_as(self, module: torch.nn.Module) -> SeenModule:
+        seen = self.seen(module)
+        if seen is None:
+            seen = self._seen[id(module)] = SeenModule(module, trace_of(module))
+        return seen
+
+    def _new_call(
+        self,
+        seen: SeenModule,
+        outer: ModuleCall | None,
+        frame: int,
+        code: CodeType,
+        site: CallSite | None,
+        next_node: int,
+    ) -> ModuleCall:
         # filled in by hand: this runs for every call of a module, and a constructor
         # with so many arguments would take longer than the rest
         call = _new(ModuleCall)
-        call.module, call.frame, call.code, call.output = (
-            seen,
-            id(frame),
-            frame.f_code,
-            None,
-        )
-        call.place, call.site, call.began, call.parent, call.seconds = (
-            place,
-            site,
-            next_node,
-            outer,
-            None,
-        )
+        call.module, call.frame, call.code, call.output = seen, frame, code, None
+        call.place = place = site.place if site is not None else None
+        call.site, call.began, call.parent, call.seconds = site, next_node, outer, None
+        call.traced = None
 
         if outer is not None:
             call.tree = outer.tree
@@ -212,16 +227,70 @@ class ModuleCalls:
             # its path is found when the outermost call is over: that walks all modules
             call.tree.pending.append(call)
 
-        stack.append(call)
         seen.calls += 1
         seen.began, seen.recording, seen.source = (
             next_node,
             grad_enabled(),
             place.source if place is not None else None,
         )
-        seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
-        event_log.note_call(next_node)
         return call
+
+    def note_traced(
+        self, event_log: EventLog, frame: FrameType | None, following: int
+    ) -> None:
+        """The node before number `following` was made in this frame, perhaps by the
+        code of a traced module.
+        """
+        call = event_log.stack[-1]
+        number = following - 1
+        inner = self._traced_call(call, frame, number)
+        if inner is not call:
+            event_log.calls.add(max(number, event_log.calls.numbers[-1]), inner)
+            # where the next one is made is not known yet
+            event_log.calls.add(following, call)
+
+    def _traced_call(
+        self,
+        call: ModuleCall,
+        frame: FrameType | None,
+        next_node: int,
+        called: torch.nn.Module | None = None,
+    ) -> ModuleCall:
+        """The innermost call that what a traced module does in this frame was traced
+        from: itself, where nothing is known. `called` is what that calls.
+        """
+        trace = call.module.trace
+        if call.traced is None:
+            call.traced = {}
+
+        inner = call
+        for traced in trace.calls(frame, call.code) if trace is not None else ():
+            if called is not None and traced.module is called:
+                break  # its own hook tells of this one
+            entered = call.traced.get(traced.key)
+            if entered is None:
+                entered = self._new_call(
+                    self._seen_in(call.module, traced),
+                    inner,
+                    call.frame,
+                    call.code,
+                    call.site,
+                    next_node,
+                )
+                call.traced[traced.key] = entered
+            inner = entered
+        return inner
+
+    def _seen_in(self, outer: SeenModule, traced: TracedCall) -> SeenModule:
+        """What is known of a module inside a traced one, of which that may have nothing
+        left.
+        """
+        if traced.module is not None:
+            seen = self._seen_as(traced.module)
+        else:
+            seen = outer.inside.setdefault(traced.path, SeenModule(None))
+        seen.type, seen.name = traced.type, traced.name
+        return seen
 
     def _checkpoint(self, frame: FrameType, call: ModuleCall) -> Any:
         """The line of the checkpoint that is why this call does not record."""
@@ -372,7 +441,9 @@ def _note_failure(
 ) -> None:
     failed = event_log.failed
     parent = failed.reached.parent if failed is not None else None
-    if failed is not None and failed.error == id(error) and parent is call:
+    # by frame, for a traced call between the two runs in that of the outer one
+    outwards = parent is not None and parent.frame == call.frame
+    if failed is not None and failed.error == id(error) and outwards:
         # the exception goes on outwards; the innermost call stays the one that failed
         failed.reached = call
     else:

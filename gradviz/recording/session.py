@@ -284,10 +284,10 @@ class Session:
                 # else it is an AccumulateGrad, which takes no number
                 if following > log.seen:
                     stack, maker = event_log.stack, frame().f_back
-                    log.made(
-                        following - 1,
-                        site(maker, stack[-1] if stack else None),
-                    )
+                    call = stack[-1] if stack else None
+                    log.made(following - 1, site(maker, call))
+                    if call is not None and call.module.trace is not None:
+                        self.calls.note_traced(event_log, maker, following)
             except RecursionError:
                 # which the user's code is about to meet, or not: this node stays
                 # without a line

@@ -33,22 +33,20 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
     """The pieces of a statement that change something in place, but not of the
     statements inside it.
 
-    >>> [(one.name, ast.unparse(one.node)) for one in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
+    >>> [(piece.name, ast.unparse(piece.node)) for piece in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
     [('h', 'h[0]'), ('g', 'g.add_(torch.relu_(f))'), ('f', 'torch.relu_(f)')]
     """
+    if isinstance(statement, ast.AugAssign):
+        yield InPlace(statement, statement.target)
     for target in statement.targets if isinstance(statement, ast.Assign) else ():
         if isinstance(target, ast.Subscript):
             yield InPlace(target, target)
-    if isinstance(statement, ast.AugAssign):
-        yield InPlace(statement, statement.target)
     for call, method in method_calls(statement):
         if _METHOD.fullmatch(method.attr):
             yield from (InPlace(call, changed) for changed in subject(call))
 
 
-def method_calls(
-    statement: ast.stmt,
-) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+def method_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
     """The calls of methods, and of functions of modules, that a statement itself makes,
     each with what it calls.
     """
@@ -61,8 +59,8 @@ def without_index(target: ast.expr) -> ast.expr:
     """What a part, or the bare numbers, of a tensor are taken of: `h` of `h[0]` and of
     `h.data`.
     """
-    while isinstance(target, ast.Subscript) or (
-        isinstance(target, ast.Attribute) and target.attr == "data"
-    ):
+    while isinstance(target, (ast.Subscript, ast.Attribute)):
+        if isinstance(target, ast.Attribute) and target.attr != "data":
+            break
         target = target.value
     return target

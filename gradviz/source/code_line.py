@@ -1,17 +1,46 @@
 """Reads a single line of the user's code, as far as it can be read alone: what it
-assigns, adds to, reads and changes in place.
+assigns, adds to, reads and changes in place; and writes it anew.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 from gradviz.graph import SourceLine
 from gradviz.source.changes import InPlace, pieces_in_place, without_index
 from gradviz.source.cut import METHODS
-from gradviz.source.statements import called, flattened, is_empty, names_in, targets_of
+from gradviz.source.statements import (
+    EMPTY,
+    called,
+    flattened,
+    names_in,
+    reads,
+    targets_of,
+)
+
+# -- what it says ----------------------------------------------------------------------
+
+
+def parsed(source: SourceLine | None) -> list[ast.stmt]:
+    """The statements on a line; none where it is a part of a longer one."""
+    text = source.text.strip() if source is not None else ""
+    try:
+        return ast.parse(f"{text} pass" if text.endswith(":") else text).body
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+
+
+def span(text: str, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    """Where a node stands in the line that it begins on, to its end where it goes on.
+    Columns of `ast` count bytes.
+    """
+    encoded = text.encode(errors="surrogatepass")
+    end = node.end_col_offset if node.end_lineno == node.lineno else None
+    before, until = encoded[: node.col_offset], encoded[:end]
+    return len(before.decode(errors="ignore")), len(until.decode(errors="ignore"))
 
 
 def assigned(source: SourceLine | None) -> tuple[str, ...]:
@@ -20,24 +49,14 @@ def assigned(source: SourceLine | None) -> tuple[str, ...]:
     >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
     ('out', 'h', 'self.c')
     """
-    targets = (
-        target for statement in parsed(source) for target in targets_of(statement)
-    )
+    targets = [target for each in parsed(source) for target in targets_of(each)]
     return tuple(name for target in targets for name in names_in(target))
 
 
-def wrapped(source: SourceLine | None, function: str) -> str:
-    """The line with what it assigns given to a function, "" when it is no assignment
-    that can be read alone.
-
-    >>> [wrapped(SourceLine("a.py", 1, "f", text), "List") for text in ("self.a = []", "self.a = [f(i) for i in x]", "a.b()")]
-    ['self.a = List()', 'self.a = List([f(i) for i in x])', '']
-    """
+def read(source: SourceLine | None) -> Iterator[str]:
+    """The names that a line of code reads."""
     for statement in parsed(source):
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            inside = "" if is_empty(statement.value) else ast.unparse(statement.value)
-            return f"{ast.unparse(statement.targets[0])} = {function}({inside})"
-    return ""
+        yield from reads(statement)
 
 
 def adds_to(source: SourceLine | None, name: str) -> bool | None:
@@ -47,15 +66,10 @@ def adds_to(source: SourceLine | None, name: str) -> bool | None:
     >>> [adds_to(SourceLine("a.py", 1, "f", text), "a") for text in ("a += b", "a = a + b", "a = f(a)", "b.append(a)")]
     [True, True, False, None]
     """
-    if name not in assigned(source):
+    if source is None or name not in assigned(source):
         return None
-    for statement in parsed(source):
-        value = getattr(statement, "value", None)
-        if isinstance(statement, ast.AugAssign):
-            return True
-        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-            return name in (ast.unparse(value.left), ast.unparse(value.right))
-    return False
+    it = re.escape(name)
+    return bool(re.match(rf"{it} (\+= |= ({it} \+ |.*\+ {it}$))", source.text))
 
 
 def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
@@ -79,10 +93,44 @@ def in_place_part(source: SourceLine | None) -> str:
     >>> [in_place_part(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = f(h)", "y = self.h.add_(1) * 2")]
     ['h += 1', 'h[0]', 'self.h.add_(1)']
     """
-    return next(
-        (ast.unparse(piece.node) for _, piece in in_place_pieces(source)),
-        "",
-    )
+    return next((ast.unparse(piece.node) for _, piece in in_place_pieces(source)), "")
+
+
+def in_place_pieces(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPlace]]:
+    """The pieces of a line that change something in place, each with its statement."""
+    for statement in flattened(parsed(source)):
+        for piece in pieces_in_place(statement.node):
+            yield statement.node, piece
+
+
+# -- the same written anew -------------------------------------------------------------
+
+
+def _with(source: SourceLine | None, part: Any, code: str) -> str:
+    """The line with other code in the place of a part."""
+    text = source.text.strip() if source is not None else ""
+    start, end = span(text, part)
+    return text[:start] + code + text[end:]
+
+
+def _called_on(part: ast.expr, method: str) -> str:
+    """The call of a method of an expression."""
+    return ast.unparse(ast.parse(f"({ast.unparse(part)}).{method}()"))
+
+
+def wrapped(source: SourceLine | None, function: str) -> str:
+    """The line with what it assigns given to a function, "" when it is no assignment
+    that can be read alone.
+
+    >>> [wrapped(SourceLine("a.py", 1, "f", text), "List") for text in ("self.a = []", "self.a = [f(i) for i in x]", "a.b()")]
+    ['self.a = List()', 'self.a = List([f(i) for i in x])', '']
+    """
+    for statement in parsed(source):
+        if isinstance(statement, ast.Assign):
+            code = ast.unparse(statement.value)
+            inside = "" if re.fullmatch(EMPTY, code) else code
+            return _with(source, statement.value, f"{function}({inside})")
+    return ""
 
 
 def without_graph(source: SourceLine | None, depth: int = 1) -> str:
@@ -104,26 +152,26 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
         return ""
 
     (statement,) = statements
-    value, steps = getattr(statement, "value", None), 0
+    value = getattr(statement, "value", None)
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
         # of several arguments, the one that may be a tensor
-        plain = (ast.Call, ast.Constant)
-        tensors = [each for each in value.args if not isinstance(each, plain)]
-        added = tensors or value.args
-        into, steps = [value.func], 1
+        tensors = [part for part in value.args if not isinstance(part, _NO_TENSORS)]
+        added, containers, steps = tensors or value.args, [value.func], 1
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
-        added, into = [statement.value], targets_of(statement)
+        added, containers, steps = [statement.value], targets_of(statement), 0
     else:
         return ""
 
-    for target in into:
-        steps += sum(isinstance(part, ast.Subscript) for part in ast.walk(target))
+    for container in containers:
+        parts = ast.walk(container)
+        steps += sum(isinstance(part, ast.Subscript) for part in parts)
     fits = isinstance(statement, ast.AugAssign) or steps in (depth, depth or 1)
     if not fits or len(added) != 1 or not _may_have_graph(added[0]):
         return ""
-    return _with(statement, added[0], _call(added[0], "detach"))
+    return _with(source, added[0], _called_on(added[0], "detach"))
 
 
+_NO_TENSORS = (ast.Call, ast.Constant)
 _TENSORS = (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Call, ast.IfExp)
 
 
@@ -131,23 +179,8 @@ def _may_have_graph(value: ast.expr) -> bool:
     """Whether an expression is one thing that may be a tensor with a graph, as far as
     the text tells.
     """
-    cuts = isinstance(value, ast.Call) and METHODS.get(called(value)) is not None
+    cuts = isinstance(value, ast.Call) and called(value) in METHODS
     return isinstance(value, _TENSORS) and not cuts
-
-
-def _call(value: ast.AST, method: str) -> ast.Call:
-    """The call of a method of an expression."""
-    return ast.Call(ast.Attribute(cast("ast.expr", value), method, ast.Load()), [], [])
-
-
-def _with(statement: ast.stmt, part: ast.AST, new: ast.AST) -> str:
-    """The code of a statement with another expression in the place of a part."""
-
-    class Replacing(ast.NodeTransformer):
-        def visit(self, node: ast.AST) -> Any:
-            return new if node is part else self.generic_visit(node)
-
-    return ast.unparse(Replacing().visit(statement))
 
 
 def in_place(source: SourceLine | None) -> tuple[str, str]:
@@ -162,25 +195,91 @@ def in_place(source: SourceLine | None) -> tuple[str, str]:
     ('ws', 'ws = [(w - 0.1 * g).requires_grad_() for w, g in zip(ws, grads)]')
     """
     for statement in parsed(source):
-        if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+        if not isinstance(statement, ast.Assign):
             continue
         name, value = ast.unparse(statement.targets[0]), statement.value
-        one = "value" if isinstance(value, ast.DictComp) else "elt"
         if name not in map(ast.unparse, ast.walk(value)):
             continue
+
         if isinstance(value, (ast.ListComp, ast.DictComp)):
-            part = getattr(value, one)
-            return name, _with(statement, part, _call(part, "requires_grad_"))
+            part = value.value if isinstance(value, ast.DictComp) else value.elt
+            return name, _with(source, part, _called_on(part, "requires_grad_"))
         if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
-            sign = {
-                ast.Add: "+=",
-                ast.Sub: "-=",
-            }.get(type(value.op))
+            sign = {ast.Add: "+=", ast.Sub: "-="}.get(type(value.op))
             if sign is not None:
                 return name, f"{name} {sign} {ast.unparse(value.right)}"
         return name, f"{name}.copy_({ast.unparse(value)})"
 
     return "", ""
+
+
+def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
+    """A piece of a line that changes a tensor in place, and what makes a new tensor
+    instead; None when its text shows neither.
+
+    A change of a part of a tensor, `h[0] = 1`, has no such form.
+
+    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("h += a + b", "y = f(h.mul_(2))", "h.add_(1)")]
+    [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
+    >>> out_of_place(SourceLine("a.py", 1, "f", "h[0] += 1")), out_of_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
+    (None, ('torch.relu_(h)', 'h = torch.relu(h)'))
+    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("if h.add_(1).sum() > 0:", "f(h).add_(1)")]
+    [('h.add_(1)', 'h.add(1)'), None]
+    """
+    for statement, (node, changed) in in_place_pieces(source):
+        # of a part, or of what nobody holds
+        if isinstance(changed, (ast.Call, ast.Subscript)):
+            return None
+        name, code = ast.unparse(changed), ast.unparse(node)
+        if isinstance(node, ast.AugAssign):
+            value = ast.BinOp(changed, node.op, node.value)
+            return code, f"{name} = {ast.unparse(value)}"
+
+        method = called(node)
+        new = code.replace(f".{method}(", f".{method[:-1]}(", 1)
+        alone = isinstance(statement, ast.Expr) and statement.value is node
+        return code, f"{name} = {new}" if alone else new
+    return None
+
+
+def as_leaf(source: SourceLine | None) -> str:
+    """A line that computes something of a new leaf, written so that its result is the
+    leaf; "" for all other lines.
+
+    >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True) * 0.01"))
+    'w = (torch.randn(3) * 0.01).requires_grad_()'
+    >>> as_leaf(SourceLine("a.py", 1, "", "self.w = nn.Parameter(torch.ones(3)).to(device)"))
+    'self.w = nn.Parameter(torch.ones(3).to(device))'
+    >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True)"))
+    ''
+    """
+    for statement in parsed(source):
+        if not isinstance(statement, (ast.Assign, ast.Return)):
+            continue
+        value = statement.value or ast.Constant(None)
+        calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
+        makers = [call for call in calls if _makes_leaf(call)]
+        if len(makers) != 1 or makers[0] is value:
+            continue
+
+        (maker,), code = makers, ast.unparse(value)
+        bare = ast.unparse(maker)
+        if called(maker) == "Parameter":
+            bare = ast.unparse(maker.args[0])
+        bare = re.sub(r"(, |(?<=\())requires_grad=True|\.requires_grad_\(\)$", "", bare)
+        code = code.replace(ast.unparse(maker), bare)
+        if called(maker) == "Parameter":
+            return _with(source, value, f"{ast.unparse(maker.func)}({code})")
+        leaf = ast.parse(code, mode="eval").body
+        return _with(source, value, _called_on(leaf, "requires_grad_"))
+    return ""
+
+
+def _makes_leaf(call: ast.Call) -> bool:
+    if called(call) == "Parameter":
+        return len(call.args) == 1
+    keywords = map(ast.unparse, call.keywords)
+    return called(call) == "requires_grad_" or "requires_grad=True" in keywords
 
 
 def passing(
@@ -200,16 +299,17 @@ def passing(
         return ""
 
     # one of several arguments, on a line of its own
-    comma = "," if source.text.endswith("),") else ""
-    statements = parsed(source._replace(text=source.text.removesuffix(",")))
-    calls = [part for each in statements for part in ast.walk(each)]
-    calls = [part for part in calls if called(part) in functions]
-    if len(calls) != 1 or len(statements) != 1 or not isinstance(calls[0], ast.Call):
+    alone = source._replace(text=source.text.removesuffix(","))
+    parts = [part for each in parsed(alone) for part in ast.walk(each)]
+    calls = [part for part in parts if isinstance(part, ast.Call)]
+    calls = [call for call in calls if called(call) in functions]
+    if len(calls) != 1:
         return ""
 
-    kept = [other for other in calls[0].keywords if other.arg != keyword]
-    calls[0].keywords = [*kept, ast.keyword(keyword, ast.Name(value))]
-    return ast.unparse(statements[0]) + comma
+    (call,) = calls
+    kept = [other for other in call.keywords if other.arg != keyword]
+    call.keywords = [*kept, ast.keyword(keyword, ast.Name(value))]
+    return _with(source, call, ast.unparse(call))
 
 
 def calling(source: SourceLine | None, *names: str) -> str:
@@ -219,43 +319,12 @@ def calling(source: SourceLine | None, *names: str) -> str:
     >>> [calling(SourceLine("a.py", 1, "f", text), "L1Loss", "item") for text in ("l = nn.L1Loss(x, y)", "t += l.item", "f(x)")]
     ['l = nn.L1Loss()(x, y)', 't += l.item()', '']
     """
-    for statement in parsed(source):
-        parts = list(ast.walk(statement))
-        functions = [part.func for part in parts if isinstance(part, ast.Call)]
-        for part in parts:
-            if isinstance(part, ast.Call) and called(part) in names and part.args:
-                return _with(statement, part.func, ast.Call(part.func, [], []))
-            named = isinstance(part, ast.Attribute) and part.attr in names
-            if named and part not in functions:
-                return _with(statement, part, ast.Call(cast("ast.expr", part), [], []))
+    parts = [part for each in parsed(source) for part in ast.walk(each)]
+    functions = [part.func for part in parts if isinstance(part, ast.Call)]
+    for part in parts:
+        if isinstance(part, ast.Call) and called(part) in names and part.args:
+            return _with(source, part.func, f"{ast.unparse(part.func)}()")
+        if part in functions or getattr(part, "attr", "") not in names:
+            continue
+        return _with(source, part, f"{ast.unparse(part)}()")
     return ""
-
-
-def in_place_pieces(
-    source: SourceLine | None,
-) -> Iterator[tuple[ast.stmt, InPlace]]:
-    """The pieces of a line that change something in place, each with its statement."""
-    for statement in flattened(parsed(source)):
-        for piece in pieces_in_place(statement.node):
-            yield statement.node, piece
-
-
-def read(source: SourceLine | None) -> Iterator[str]:
-    """The names that a line of code reads."""
-    for statement in parsed(source):
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(
-                node.ctx, ast.Load
-            ):
-                yield ast.unparse(node)
-        if isinstance(statement, ast.AugAssign):
-            yield ast.unparse(statement.target)
-
-
-def parsed(source: SourceLine | None) -> list[ast.stmt]:
-    """The statements on a line; none where it is a part of a longer one."""
-    text = source.text.strip() if source is not None else ""
-    try:
-        return ast.parse(f"{text} pass" if text.endswith(":") else text).body
-    except (SyntaxError, ValueError):
-        return []

@@ -30,17 +30,21 @@ wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed withou
 `create_graph`; written into a leaf; a leaf that `copy.deepcopy` copies.
 """
 
+_COMPARED = ("gt", "lt", "ge", "le", "eq", "ne")
+COMPARISONS = (*_COMPARED, *(f"__{name}__" for name in _COMPARED))
+"""What torch calls a comparison."""
+
 METHODS: dict[str, DetachKind] = {
     "detach": "detach",
     "detach_": "detach",
     "numpy": "numpy",
     **dict.fromkeys(("item", "tolist"), "number"),
-    **dict.fromkeys(("argmax", "argmin", "argsort"), "integer"),
-    **dict.fromkeys(("gt", "lt", "ge", "le", "eq", "ne"), "integer"),
+    **dict.fromkeys(("__float__", "__int__", "__index__", "__complex__"), "number"),
+    **dict.fromkeys(("argmax", "argmin", "argsort", *COMPARISONS), "integer"),
     **dict.fromkeys(("long", "int", "short", "byte", "bool"), "integer"),
     **dict.fromkeys(("bernoulli", "multinomial"), "sample"),
 }
-"""Methods of tensors that cut, and how."""
+"""Methods and operators of tensors that cut, and how."""
 
 
 class Cut(NamedTuple):

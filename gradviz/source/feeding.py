@@ -5,34 +5,27 @@ function, and out of functions that it calls.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from gradviz.graph import SourceLine
 from gradviz.source.changes import method_calls
-from gradviz.source.search import ADDING, FOLLOWED
 from gradviz.source.statements import (
     Body,
     assigned,
     body_around,
     covers,
+    expressions_at,
     names_in,
     names_of,
+    reads,
 )
 
 Line = tuple[str, int]
 """File and number."""
-
-
+FOLLOWED = 20  # lines that are followed upwards from one
+ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
 _PLAIN = (ast.Name, ast.Attribute, ast.Constant)
-
-
-def _computing(node: ast.stmt) -> Sequence[ast.AST]:
-    """The parts of a statement in which something can run: not `aux` of
-    `return net(h), aux`.
-    """
-    value = getattr(node, "value", None)
-    parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
-    return [part for part in parts if not isinstance(part, _PLAIN)] or [node]
 
 
 def feeding(
@@ -46,13 +39,11 @@ def feeding(
     file, number = line
     body = body_around(file, number)
     statements = _simple(body, number)
-    wanted: set[str] = set()
-    if term:
-        wanted.update(_read_in(ast.parse(term)))
+    parts: list[ast.AST] = [ast.parse(term)] if term else []
     for statement in statements if not term else ():
-        for part in _computing(statement):
-            wanted.update(_read_in(part))
+        parts += _computing(statement)
 
+    wanted = {name for part in parts for name in reads(part)}
     lines, followed = set[Line](), 0
     for node, _ in reversed(body.statements):
         names, value = _gives(node)
@@ -61,10 +52,31 @@ def feeding(
         span = _span(file, value if _is_block(node) else node)
         if span.isdisjoint(computed) and followed < FOLLOWED:
             lines |= span
-            wanted.update(_read_in(value))
+            wanted.update(reads(value))
             followed += 1
 
     return frozenset(lines)
+
+
+def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
+    """The lines of the same function that give a value to what a line, or a term in it,
+    reads, and to what those read in turn: the nearest first.
+    """
+    if source is None:
+        return []
+
+    wanted = set(names_of(ast.parse(term)))
+    if not term:
+        for part in expressions_at(source.file, source.line):
+            wanted.update(reads(part))
+
+    body, lines = body_around(source.file, source.line), list[SourceLine]()
+    for node, _ in reversed(body.statements):
+        names, value = assigned(node)
+        if value is not None and wanted.intersection(names) and len(lines) < FOLLOWED:
+            lines.append(body.source(node))
+            wanted.update(names_of(value))
+    return lines
 
 
 def statement_at(line: Line) -> frozenset[Line]:
@@ -78,10 +90,8 @@ def statement_at(line: Line) -> frozenset[Line]:
 
 def given_at(line: Line) -> set[str]:
     """The plain names that the statement of a line gives a value to."""
-    names: set[str] = set()
-    for statement in _simple(body_around(*line), line[1]):
-        names.update(assigned(statement)[0])
-    return names
+    statements = _simple(body_around(*line), line[1])
+    return {name for statement in statements for name in assigned(statement)[0]}
 
 
 def _simple(body: Body, number: int) -> list[ast.stmt]:
@@ -90,14 +100,13 @@ def _simple(body: Body, number: int) -> list[ast.stmt]:
     return [node for node in nodes if covers(node, number) and not _is_block(node)]
 
 
-def _read_in(node: ast.AST) -> Iterator[str]:
-    """The plain and dotted names that a piece of code reads."""
-    into = getattr(node, "target", None) if isinstance(node, ast.AugAssign) else None
-    for part in ast.walk(node):
-        if not isinstance(part, (ast.Name, ast.Attribute)):
-            continue
-        if isinstance(part.ctx, ast.Load) or part is into:
-            yield ast.unparse(part)
+def _computing(node: ast.stmt) -> Sequence[ast.AST]:
+    """The parts of a statement in which something can run: not `aux` of
+    `return net(h), aux`.
+    """
+    value = getattr(node, "value", None)
+    parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+    return [part for part in parts if not isinstance(part, _PLAIN)] or [node]
 
 
 def _is_block(node: ast.stmt) -> bool:
@@ -109,18 +118,15 @@ def _span(file: str, node: Any) -> set[Line]:
     return {(file, number) for number in range(node.lineno, last + 1)}
 
 
-def _gives(
-    node: ast.stmt,
-) -> tuple[Sequence[str], ast.expr | None]:
+def _gives(node: ast.stmt) -> tuple[Sequence[str], ast.expr | None]:
     """The plain names that a statement gives a value to, or puts one into, and the
     expression that they get it from.
     """
     if isinstance(node, (ast.For, ast.AsyncFor)):
-        return tuple(names_in(node.target)), node.iter
-    target = node.targets[0] if isinstance(node, ast.Assign) else None
-    if isinstance(node, ast.Assign) and isinstance(target, ast.Subscript):
-        return tuple(names_of(target.value)), node.value
-    for call, method in method_calls(node):
-        if method.attr in ADDING and isinstance(node, ast.Expr):
-            return tuple(names_of(method.value)), call
+        return list(names_in(node.target)), node.iter
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return list(names_of(node.targets[0].value)), node.value
+    for call, method in method_calls(node) if isinstance(node, ast.Expr) else ():
+        if method.attr in ADDING:
+            return list(names_of(method.value)), call
     return assigned(node)

@@ -17,13 +17,12 @@ import torch
 
 from gradviz.graph import SourceLine
 from gradviz.source.cut import METHODS, Cut, DetachKind
-from gradviz.source.search import FOLLOWED, CodeLocation, switch_around
+from gradviz.source.search import CodeLocation, switch_around
 from gradviz.source.statements import (
     Statement,
     assigned,
     called,
     expressions_at,
-    loops_around,
     names_of,
     subject,
     text_of,
@@ -52,88 +51,73 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     computed from their values. What has a graph now is not followed further.
     """
     output = re.split(r"[\[(.]", name)[0]
-    readers: dict[str, int | None] = {output: location.line}
-    waiting = [output]
-    computed, cuts, plain = list[SourceLine](), list[Cut](), list[str]()
+    # the names that were met, and those of them whose line is still to be found
+    met, wanted = [output], {output}
+    ends = set[str]()
+    computed, cuts = list[SourceLine](), list[Cut]()
 
-    for name in waiting:  # grows while it is read
-        statement = _assignment(location, name, readers[name])
-        value = assigned(statement.node)[1] if statement is not None else None
-        cut, follow = None, list[str]()
+    for statement in _upwards(location):
+        names, value = assigned(statement.node)
+        if value is None or wanted.isdisjoint(names):
+            continue
 
-        if statement is not None and value is not None:
-            computed.append(location.body.source(statement.node))
-            cut = _cut(location, statement, value)
-            follow = [read for read in names_of(value) if _leads_on(location, read)]
+        ends |= wanted.intersection(names)
+        wanted.difference_update(names)
+        computed.append(location.body.source(statement.node))
+        cut = _cut(location, statement, value)
+        read = [each for each in names_of(value) if _leads_on(location, each)]
         if cut is not None:
             cuts.append(cut)
-            if cut.alive:
-                continue  # the graph ends here, whatever else went in
-        elif not follow and name != output and _is_plain(location, name):
-            plain.append(name)
+        if cut is not None or read:
+            ends.difference_update(names)
+        # the graph ends at a cut, whatever else went in
+        if cut is None or not cut.alive:
+            fresh = [each for each in read if each not in met]
+            met += fresh
+            wanted.update(fresh)
 
-        for read in follow:
-            if read not in readers and len(readers) < FOLLOWED:
-                readers[read] = statement.node.lineno if statement is not None else None
-                waiting.append(read)
-
+    ends |= wanted
+    plain = [each for each in dict.fromkeys(met[1:]) if each in ends]
+    plain = [each for each in plain if _is_plain(location, each)]
     return Provenance(tuple(cuts), next(iter(computed), None), tuple(plain))
+
+
+def _upwards(location: CodeLocation) -> Iterator[Statement]:
+    """The statements above the line that runs now, the nearest first; then those below,
+    which ran before in a loop.
+    """
+    line, later = location.line, list[Statement]()
+    for statement in reversed(location.body.statements):
+        if line is None or statement.node.lineno < line:
+            yield statement
+        else:
+            later.append(statement)
+    yield from later
 
 
 def unrecorded(source: SourceLine) -> Cut:
     """What a line did that called something while recording was off."""
     expressions = expressions_at(source.file, source.line)
     calls = [part for part in expressions if isinstance(part, ast.Call)]
-    return Cut(
-        "no_grad",
-        source,
-        of=text_of(calls[0], 40) if calls else "",
-        alive=True,
-        off=switch_around(source.file, source.line),
-    )
-
-
-def _assignment(
-    location: CodeLocation, name: str, line: int | None
-) -> Statement | None:
-    """The last assignment to a name above the line that reads it; in a loop it may
-    stand below, and comes before one outside of the loop.
-    """
-    assignments = [
-        statement
-        for statement in location.body.statements
-        if name in assigned(statement.node)[0]
-    ]
-    if line is None or not assignments:
-        return assignments[-1] if assignments else None
-
-    def nearness(statement: Statement) -> tuple[bool, bool, int]:
-        number = statement.node.lineno
-        inside = bool(loops) and loops[-1:] == loops_around(file, number)[-1:]
-        return inside, number < line, number
-
-    file = location.body.file
-    loops = loops_around(file, line)
-    return max(assignments, key=nearness)
+    of = text_of(calls[0], 40) if calls else ""
+    off = switch_around(source.file, source.line)
+    return Cut("no_grad", source, of=of, alive=True, off=off)
 
 
 def _cut(location: CodeLocation, statement: Statement, value: ast.expr) -> Cut | None:
     """What a statement does that drops a graph, as far as its text says; the last call
     of several.
     """
-    source = location.body.source(statement.node)
-    found = list(_calls_that_cut(value))
-    off = None
+    source, off = location.body.source(statement.node), None
+    kind, lost = next(_calls_that_cut(value), (None, value))
     if statement.off:
-        found = [(cast("DetachKind", statement.off), value)]
+        kind, lost = cast("DetachKind", statement.off), value
         off = switch_around(source.file, source.line)
-    if not found:
+    if kind is None:
         return None
 
-    kind, lost = found[0]
-
     values = (value_of(name, location.variables) for name in names_of(lost))
-    alive = any(_has_graph(variable) for variable in values)
+    alive = any(map(_has_graph, values))
     return Cut(kind, source, of=text_of(lost, 40), alive=alive, off=off)
 
 
@@ -166,5 +150,5 @@ def _has_graph(value: Any) -> bool:
         with isolated():
             return bool(value.requires_grad)
     return issubclass(type(value), torch.nn.Module) and any(
-        one.requires_grad for one in parameters(value)
+        parameter.requires_grad for parameter in parameters(value)
     )

@@ -16,8 +16,11 @@ from types import CodeType
 from typing import NamedTuple
 
 from gradviz.graph import SourceLine
-from gradviz.source.changes import method_calls, pieces_in_place, without_index
+from gradviz.source.changes import method_calls, pieces_in_place
+from gradviz.source.feeding import ADDING, lines_behind as lines_behind
 from gradviz.source.statements import (
+    EMPTY,
+    FUNCTION,
     Body,
     assigned,
     bodies,
@@ -25,29 +28,34 @@ from gradviz.source.statements import (
     body_at,
     body_of,
     covers,
-    expressions_at,
-    is_empty,
     line_of,
     loops_around,
-    names_of,
     nodes_of,
-    own_parts,
-    switches,
+    reads,
+    recording_off,
     text_of,
     tree_of,
 )
 from gradviz.variables.scanner import Namespace
 
-FOLLOWED = 20  # lines that are followed upwards from one
+# -- in a file -------------------------------------------------------------------------
 
 
-def matching(file: str, pattern: str) -> Iterator[SourceLine]:
-    """The statements of a file whose code, as Python spells it, has a pattern: without
-    comments, each where it begins, a block by its head.
+def matching(
+    file: str, pattern: str, function: Body | None = None
+) -> Iterator[tuple[SourceLine, re.Match[str]]]:
+    """The statements of a file, or of a function, whose code as Python spells it has a
+    pattern, at each place: without comments, a block by its head. Each with the line
+    where it begins.
     """
     for body, node, head in _heads(file, tree_of(file)):
-        if re.search(pattern, head):
-            yield body.source(node)
+        if function in (None, body):
+            for match in re.finditer(pattern, head):
+                yield body.source(node), match
+
+
+def _first(file: str, pattern: str) -> SourceLine | None:
+    return next((source for source, _ in matching(file, pattern)), None)
 
 
 @lru_cache(maxsize=100)
@@ -55,8 +63,7 @@ def _heads(file: str, tree: ast.Module) -> list[tuple[Body, ast.stmt, str]]:
     """Every statement of a file, which says this `tree` now, with its first line."""
     heads: list[tuple[Body, ast.stmt, str]] = []
     for body in bodies(file):
-        for statement in body.statements:
-            node = statement.node
+        for node, _ in body.statements:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 continue  # a docstring does nothing of what it says
             head = ast.unparse(node).partition("\n")[0]
@@ -68,70 +75,86 @@ def sets_attribute(file: str, ending: str) -> SourceLine | None:
     """The first line of a file that assigns to something that ends so, such as
     "head.weight" for `self.head.weight = ...`.
     """
-    return next(matching(file, rf"\.{re.escape(ending)} = "), None)
+    return _first(file, rf"\.{re.escape(ending)} = ")
 
 
 def freezes(file: str) -> SourceLine | None:
     """The first line of a file that sets `requires_grad` of something to False."""
-    return next(matching(file, r"\.requires_grad(_\(| = )False"), None)
+    return _first(file, r"\.requires_grad(_\(| = )False")
 
 
 def changes_gradients(source: SourceLine | None) -> bool:
     """Whether the file of a line assigns to a `.grad`, or calls a method of one whose
     name ends in `_`.
     """
-    file = source.file if source is not None else ""
     changing = r"\.grad\b(\[.*\])? .?= |\.grad\b(\.data)?\.\w+_\("
-    return any(matching(file, changing))
+    return source is not None and _first(source.file, changing) is not None
 
 
 def sets_item(file: str, key: str) -> SourceLine | None:
     """The first line of a file that assigns to an item with this key, such as "lr" for
     `group["lr"] = 0.1`.
     """
-    return next(matching(file, rf"\['{re.escape(key)}'\] .?= "), None)
+    return _first(file, rf"\['{re.escape(key)}'\] .?= ")
 
 
 def passes(file: str, keyword: str, value: str) -> list[SourceLine]:
     """The lines of a file that pass a keyword argument with a value, as the code spells
     it.
     """
-    lines = {
-        argument.value.lineno
-        for argument in nodes_of(file, ast.keyword)
-        if argument.arg == keyword and ast.unparse(argument.value) == value
-    }
+    keywords = [part for part in nodes_of(file, ast.keyword) if part.arg == keyword]
+    values = [part.value for part in keywords]
+    return [line_of(file, part.lineno) for part in values if ast.unparse(part) == value]
+
+
+def inference_modes(file: str) -> list[SourceLine]:
+    """The lines of a file that switch inference mode on, for a block or a function."""
+    lines = {off.lineno for _, off, mode in _switches(file) if mode == "inference"}
     return [line_of(file, number) for number in sorted(lines)]
 
 
-def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
-    """The lines of the same function that give a value to what a line, or a term in it,
-    reads, and to what those read in turn.
+def switch_around(file: str, number: int) -> SourceLine | None:
+    """The innermost `with torch.no_grad():` that a line stands in, or
+    `@torch.no_grad()` above its function.
     """
-    if source is None:
-        return []
+    blocks = [
+        off.lineno
+        for node, off, _ in _switches(file)
+        if covers(node, number) and off.lineno < number
+    ]
+    return line_of(file, max(blocks)) if blocks else None
 
-    wanted = set(names_of(ast.parse(term)))
-    if not term:
-        for part in expressions_at(source.file, source.line):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                wanted.add(part.id)
 
-    body, lines = body_around(source.file, source.line), list[SourceLine]()
-    for statement in reversed(body.statements):
-        names, value = assigned(statement.node)
-        if value is not None and wanted.intersection(names) and len(lines) < FOLLOWED:
-            lines.append(body.source(statement.node))
-            wanted.update(names_of(value))
-    return lines
+def _switches(file: str) -> Iterator[tuple[ast.stmt, ast.expr, str]]:
+    """What switches recording off in a file: the block, function or class, the
+    expression that does, and how.
+    """
+    for node in nodes_of(file, ast.With, ast.AsyncWith, *FUNCTION, ast.ClassDef):
+        items = [item.context_expr for item in getattr(node, "items", ())]
+        for expression in getattr(node, "decorator_list", items):
+            mode = recording_off(expression)
+            if mode:
+                yield node, expression, mode
+
+
+def addition_to(file: str, name: str) -> SourceLine | None:
+    """The first line of a file that puts something into a container with this last
+    name, in whichever function: `self.values`.
+    """
+    last = name.rpartition(".")[2]
+    for line, match in matching(file, _ADDITION):
+        if match[1].rpartition(".")[2] == last:
+            return line
+    return None
+
+
+# -- around a line ---------------------------------------------------------------------
 
 
 def step_begins(source: SourceLine | None) -> SourceLine | None:
     """The line with which the innermost loop around a line begins."""
-    if source is None:
-        return None
-    loops = loops_around(source.file, source.line)
-    return line_of(source.file, loops[-1]) if loops else None
+    loops = loops_around(source.file, source.line) if source is not None else ()
+    return line_of(source.file, loops[-1]) if source is not None and loops else None
 
 
 def returned_by(source: SourceLine) -> SourceLine:
@@ -139,31 +162,18 @@ def returned_by(source: SourceLine) -> SourceLine:
     line.
     """
     body = body_at(source.file, source.function, source.line)
-    returns = [
-        node.value
-        for node, _ in body.statements
-        if isinstance(node, ast.Return) and node.value is not None
-    ]
-    return body.source(returns[0]) if len(returns) == 1 else source
+    returns = [line for line, _ in matching(source.file, "^return ", body)]
+    return returns[0] if len(returns) == 1 else source
 
 
 def keeps_on_first_argument(code: CodeType) -> SourceLine | None:
     """The first line of a function that reads an attribute of its first argument which
     is not what torch puts there, as `ctx.x`.
     """
-    first, body = code.co_varnames[0], body_of(code)
-    for statement in body.statements:
-        for part in own_parts(statement.node):
-            if (
-                isinstance(part, ast.Attribute)
-                and ast.unparse(part.value) == first
-                and part.attr not in _TORCHS
-            ):
-                return body.source(part)
-    return None
-
-
-_TORCHS = ("saved_tensors", "needs_input_grad", "saved_variables")
+    own = "(?!saved_tensors|needs_input_grad|saved_variables)"
+    pattern = rf"\b{code.co_varnames[0]}\.{own}\w"
+    lines = matching(code.co_filename, pattern, body_of(code))
+    return next((line for line, _ in lines), None)
 
 
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:
@@ -172,38 +182,15 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     """
     body = body_around(source.file, source.line)
     lines: dict[str, SourceLine] = {}
-    for statement in body.statements:
-        parts = own_parts(statement.node)
-        read = {
-            ast.unparse(part)
-            for part in parts
-            if isinstance(getattr(part, "ctx", None), ast.Load)
-        }
-        for name in assigned(statement.node)[0]:
-            if name in read:
-                lines.setdefault(name, body.source(statement.node))
+    for node, _ in body.statements:
+        names, value = assigned(node)
+        read = set(reads(value)) if value is not None else set()
+        for name in read.intersection(names):
+            lines.setdefault(name, body.source(node))
     return lines
 
 
-def switch_around(file: str, number: int) -> SourceLine | None:
-    """The innermost `with torch.no_grad():` that a line stands in, or
-    `@torch.no_grad()` above its function.
-    """
-    around = [
-        switch.lineno
-        for node, switch, _ in switches(file)
-        if covers(node, number) and (node.lineno < number or not hasattr(node, "items"))
-    ]
-    return line_of(file, max(around)) if around else None
-
-
-def inference_modes(file: str) -> list[SourceLine]:
-    """The lines of a file that switch inference mode on, for a block or a function."""
-    lines = {switch.lineno for _, switch, how in switches(file) if how == "inference"}
-    return [line_of(file, number) for number in sorted(lines)]
-
-
-# -- where the code is at --------------------------------------------------------------
+# -- in a function ---------------------------------------------------------------------
 
 
 class CodeLocation(NamedTuple):
@@ -226,23 +213,21 @@ def changes(body: Body) -> Iterator[Change]:
     """The statements that change a tensor in place, or take a step, as far as their
     text shows it.
     """
-    source = body.source
-    for statement in body.statements:
-        for piece in pieces_in_place(statement.node):
+    for statement, _ in body.statements:
+        for piece in pieces_in_place(statement):
             is_item = isinstance(piece.node, ast.Subscript)
-            text = text_of(statement.node if is_item else piece.node)
-            yield Change(source(piece.node), piece.name, text)
+            text = text_of(statement if is_item else piece.node)
+            yield Change(body.source(piece.node), piece.name, text)
 
-        for call, method in method_calls(statement.node):
+        for call, method in method_calls(statement):
             if method.attr == "step":
-                yield Change(
-                    source(call),
-                    ast.unparse(method.value),
-                    text_of(call),
-                )
+                name = ast.unparse(method.value)
+                yield Change(body.source(call), name, text_of(call))
 
 
-ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
+_ADDED = rf"\.(?:{'|'.join(ADDING)})\(|\[[^=]*\] = (?!{EMPTY}$)"
+# an empty list for a key is filled elsewhere
+_ADDITION = rf"([\w.]+?)(?:\[[^=]*?\])?(?:{_ADDED})"
 
 
 def additions(body: Body) -> dict[str, SourceLine]:
@@ -250,42 +235,17 @@ def additions(body: Body) -> dict[str, SourceLine]:
     `losses.append(loss)`, `losses[step] = loss`.
     """
     lines: dict[str, SourceLine] = {}
-    for statement in body.statements:
-        node = statement.node
-        targets = node.targets if isinstance(node, ast.Assign) else ()
-        into = [target.value for target in targets if isinstance(target, ast.Subscript)]
-        if is_empty(getattr(node, "value", None)):
-            into = []  # an empty list for a key is filled elsewhere
-        into += [
-            called.value for _, called in method_calls(node) if called.attr in ADDING
-        ]
-        for container in into:
-            lines.setdefault(
-                ast.unparse(without_index(container)),
-                body.source(node),
-            )
-
+    for line, match in matching(body.file, _ADDITION, body):
+        lines.setdefault(match[1], line)
     return lines
 
 
-def addition_to(file: str, name: str) -> SourceLine | None:
-    """The first line of a file that puts something into a container with this last
-    name, in whichever function: `self.values`.
-    """
-    last = name.rpartition(".")[2]
-    for body in bodies(file):
-        for container, source in additions(body).items():
-            if container.rpartition(".")[2] == last:
-                return source
-    return None
+_GRAD = r"([\w.\[\]]+)\.grad\b(?! [-+*/]?= )"
 
 
 def grad_reads(body: Body) -> dict[str, SourceLine]:
     """Where the code reads `.grad` of a variable, by the variable's name."""
     lines: dict[str, SourceLine] = {}
-    for statement in body.statements:
-        for part in own_parts(statement.node):
-            reads = isinstance(getattr(part, "ctx", None), ast.Load)
-            if isinstance(part, ast.Attribute) and part.attr == "grad" and reads:
-                lines.setdefault(ast.unparse(part.value), body.source(part))
+    for line, match in matching(body.file, _GRAD, body):
+        lines.setdefault(match[1], line)
     return lines

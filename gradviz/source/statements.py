@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import CodeType
@@ -19,21 +20,14 @@ from gradviz.packages import package_of, with_text
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
-_FUNCTIONS = (*FUNCTION, ast.Lambda, ast.ClassDef)
 _OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
-_LIBRARIES = (
-    "copy",
-    "torch",
-    "autograd",
-    "F",
-    "nn",
-    "functional",
-    "init",
-    "np",
-    "numpy",
-)
-_CONTAINERS = ("list", "dict", "deque", "OrderedDict", "Counter")
+_LIBRARY = re.compile("copy|torch|autograd|F|nn|functional|init|np|numpy")
+EMPTY = r"(?:\[\]|\{\}|(?:list|dict|deque|OrderedDict|Counter)\(\))"
+"""A new container with nothing in it."""
 _parsed: dict[str, tuple[str, ast.Module]] = {}
+
+
+# -- a file ----------------------------------------------------------------------------
 
 
 class Statement(NamedTuple):
@@ -71,81 +65,32 @@ def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body:
     """The body of the function `name` that begins at `first_line`, or of the module's
     top level; empty where there is none.
     """
-    if name == "<module>":
-        return next(bodies(file))
-    for node in nodes_of(file, *FUNCTION):
-        lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
-        if node.name == name and min(lines) <= first_line <= max(lines):
-            return _body_of(file, node)
-    return Body(file, name, ())
-
-
-def bodies(file: str) -> Iterator[Body]:
-    """The top level of a file, and the body of each function in it."""
-    yield Body(file, "<module>", tuple(flattened(tree_of(file).body)))
-    for node in nodes_of(file, *FUNCTION):
-        yield _body_of(file, node)
+    body = body_around(file, first_line if name != "<module>" else 0)
+    return body if body.function == name else Body(file, name, ())
 
 
 def body_around(file: str, number: int) -> Body:
     """The body of the innermost function around a line, or of the module's top level."""
-    functions = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
-    inner = max(functions, key=lambda node: node.lineno, default=None)
-    return _body_of(file, inner) if inner is not None else body_at(file)
+    every = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
+    inner = max(every, key=lambda node: node.lineno, default=None)
+    return _body_of(file, inner)
+
+
+def bodies(file: str) -> Iterator[Body]:
+    """The top level of a file, and the body of each function in it."""
+    for function in (None, *nodes_of(file, *FUNCTION)):
+        yield _body_of(file, function)
 
 
 def _body_of(file: str, function: Any) -> Body:
-    switches = filter(None, map(recording_off, function.decorator_list))
-    statements = flattened(function.body, next(switches, ""))
+    if function is None:
+        return Body(file, "<module>", tuple(flattened(tree_of(file).body)))
+    modes = filter(None, map(recording_off, function.decorator_list))
+    statements = flattened(function.body, next(modes, ""))
     return Body(file, function.name, tuple(statements))
 
 
-def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
-    """The expressions of a file that begin on a line, or that go across it."""
-    return _expressions_at(tree_of(file), line)
-
-
-@lru_cache(maxsize=1_000)
-def _expressions_at(
-    tree: ast.Module,
-    line: int,
-) -> tuple[ast.expr, ...]:
-    return tuple(
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.expr) and covers(node, line)
-    )
-
-
-def loops_around(file: str, line: int) -> tuple[int, ...]:
-    """The first lines of the loops around a line of a file, within the function that it
-    is in: the outermost first.
-    """
-    blocks = [node for node in nodes_of(file, *FUNCTION, *LOOP) if covers(node, line)]
-    loops: list[int] = []
-    for block in sorted(blocks, key=lambda node: node.lineno):
-        loops = [*loops, block.lineno] if isinstance(block, LOOP) else []
-    return tuple(loops)
-
-
-def covers(node: Any, line: int) -> bool:
-    """Whether a statement or expression goes over a line."""
-    return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
-
-
-def line_of(
-    file: str,
-    number: int,
-    function: str = "",
-) -> SourceLine:
-    """A line of a file, with its text."""
-    return with_text(SourceLine(file, number, function, package=package_of(file)))
-
-
-def nodes_of(
-    file: str,
-    *kinds: type[ast.AST],
-) -> Iterator[Any]:
+def nodes_of(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
     """All nodes of these kinds in a file, from the outermost inwards."""
     return (node for node in ast.walk(tree_of(file)) if isinstance(node, kinds))
 
@@ -170,7 +115,7 @@ def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Stateme
         node, mode = waiting.pop()
         if isinstance(node, ast.stmt):
             yield Statement(node, mode)
-        if isinstance(node, _FUNCTIONS):
+        if isinstance(node, (*FUNCTION, ast.ClassDef)):
             continue
 
         for item in getattr(node, "items", ()):
@@ -178,6 +123,45 @@ def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Stateme
         # handlers and cases are blocks that are no statements
         for name in ("cases", "finalbody", "orelse", "handlers", "body"):
             waiting += [(part, mode) for part in reversed(getattr(node, name, ()))]
+
+
+# -- a line ----------------------------------------------------------------------------
+
+
+def line_of(file: str, number: int, function: str = "") -> SourceLine:
+    """A line of a file, with its text."""
+    return with_text(SourceLine(file, number, function, package=package_of(file)))
+
+
+def covers(node: Any, line: int) -> bool:
+    """Whether a statement or expression goes over a line. Decorators are part of it."""
+    first = min(part.lineno for part in (*getattr(node, "decorator_list", ()), node))
+    return bool(first <= line <= (node.end_lineno or node.lineno))
+
+
+def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
+    """The expressions of a file that begin on a line, or that go across it."""
+    return _expressions_at(tree_of(file), line)
+
+
+@lru_cache(maxsize=1_000)
+def _expressions_at(tree: ast.Module, line: int) -> list[ast.expr]:
+    every = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
+    return [node for node in every if covers(node, line)]
+
+
+def loops_around(file: str, line: int) -> tuple[int, ...]:
+    """The first lines of the loops around a line of a file, within the function that it
+    is in: the outermost first.
+    """
+    blocks = [node for node in nodes_of(file, *FUNCTION, *LOOP) if covers(node, line)]
+    loops: list[int] = []
+    for block in sorted(blocks, key=lambda node: node.lineno):
+        loops = [*loops, block.lineno] if isinstance(block, LOOP) else []
+    return tuple(loops)
+
+
+# -- a statement -----------------------------------------------------------------------
 
 
 def recording_off(node: ast.expr) -> str:
@@ -189,41 +173,14 @@ def recording_off(node: ast.expr) -> str:
     return _OFF.get(name, "")
 
 
-def switches(
-    file: str,
-) -> Iterator[tuple[Any, ast.expr, str]]:
-    """What switches recording off in a file: the block, function or class, the
-    expression that does, and how.
-    """
-    for node in nodes_of(
-        file,
-        ast.With,
-        ast.AsyncWith,
-        *FUNCTION,
-        ast.ClassDef,
-    ):
-        items = [item.context_expr for item in getattr(node, "items", ())]
-        for switch in getattr(node, "decorator_list", items):
-            mode = recording_off(switch)
-            if mode:
-                yield node, switch, mode
-
-
-def assigned(
-    statement: ast.stmt,
-) -> tuple[tuple[str, ...], ast.expr | None]:
+def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
     """The plain names that a statement gives a value to, and the expression they get it
     from.
     """
-    if not isinstance(
-        statement,
-        (ast.Assign, ast.AugAssign, ast.AnnAssign),
-    ):
+    if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         return (), None
-    names: list[str] = []
-    for target in targets_of(statement):
-        names += names_in(target)
-    return tuple(names), statement.value
+    targets = targets_of(statement)
+    return tuple(name for each in targets for name in names_in(each)), statement.value
 
 
 def targets_of(statement: ast.stmt) -> list[ast.expr]:
@@ -240,20 +197,28 @@ def names_in(target: ast.expr) -> Iterator[str]:
     """The names that a target of an assignment gives a value to: `a` and `self.b` of
     `(a, self.b)`, none of `c[0]`.
     """
-    if isinstance(target, ast.Name):
-        yield target.id
+    if isinstance(target, (ast.Name, ast.Attribute)):
+        yield ast.unparse(target)
     elif isinstance(target, (ast.Tuple, ast.List)):
         for element in target.elts:
             yield from names_in(element)
     elif isinstance(target, ast.Starred):
         yield from names_in(target.value)
-    elif isinstance(target, ast.Attribute):
-        yield ast.unparse(target)
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
     """The plain names in a piece of code."""
     return (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+
+
+def reads(node: ast.AST) -> Iterator[str]:
+    """The plain and dotted names that a piece of code reads."""
+    changed = node.target if isinstance(node, ast.AugAssign) else None
+    for part in ast.walk(node):
+        if not isinstance(part, (ast.Name, ast.Attribute)):
+            continue
+        if isinstance(part.ctx, ast.Load) or part is changed:
+            yield ast.unparse(part)
 
 
 def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -263,6 +228,9 @@ def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
     for value in ast.iter_child_nodes(statement):
         if isinstance(value, (ast.expr, ast.withitem)):
             yield from ast.walk(getattr(value, "context_expr", value))
+
+
+# -- an expression ---------------------------------------------------------------------
 
 
 def last_name(node: object) -> str:
@@ -279,25 +247,10 @@ def subject(call: ast.Call) -> Sequence[ast.expr]:
     """What a call is about: the object of a method, or the first argument of a
     function, if it has one.
     """
-    if (
-        isinstance(call.func, ast.Attribute)
-        and last_name(call.func.value) not in _LIBRARIES
-    ):
-        return [call.func.value]
-    return call.args[:1]
-
-
-def is_empty(value: ast.AST | None) -> bool:
-    """Whether an expression makes a new container with nothing in it: `[]`,
-    `deque(maxlen=9)`.
-    """
-    if isinstance(value, ast.Call):
-        return called(value) == "defaultdict" or (
-            called(value) in _CONTAINERS and not value.args
-        )
-    return isinstance(value, (ast.List, ast.Dict)) and not (
-        getattr(value, "elts", None) or getattr(value, "keys", None)
-    )
+    owner = getattr(call.func, "value", None)
+    if owner is None or _LIBRARY.fullmatch(last_name(owner)):
+        return call.args[:1]
+    return [owner]
 
 
 def text_of(node: ast.AST, limit: int = 60) -> str:

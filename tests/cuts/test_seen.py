@@ -24,7 +24,6 @@ from torch.distributions import Normal
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode, has_torch_function
 
-from gradviz.cuts.functions import OPERATORS
 from gradviz.cuts.lines import CutWatch
 from gradviz.cuts.seen import CutCalls
 from gradviz.packages import UserCode
@@ -98,7 +97,7 @@ CALLED: dict[str, Callable[[], Any]] = {
         name: lambda name=name: getattr(_graph() / 4 if name == "bernoulli" else _graph(), name)(
             *ARGUMENTS.get(name, ())
         )
-        for name in (*METHODS, *OPERATORS)
+        for name in METHODS
     },
     "detach, spelled": lambda: _graph().detach(),
     "item, spelled": lambda: _graph().item(),
@@ -205,7 +204,7 @@ def _encoder() -> bytes:
     return bytes(out.numpy().tobytes() + direct.numpy().tobytes())
 
 
-NAMES = (*METHODS, *OPERATORS, "data", "copy_")
+NAMES = (*METHODS, "data", "copy_")
 FUNCTIONS: dict[str, Callable[[], Any]] = {
     **{f"Tensor.{name}": lambda name=name: getattr(torch.Tensor, name) for name in NAMES},
     "tensor": lambda: torch.tensor,

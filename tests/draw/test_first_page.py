@@ -1,4 +1,4 @@
-"""First pictures of whole programs fit the page: 2,000 pixels wide, 2,600 tall."""
+"""First pictures of whole programs fit the page: 2,000 pixels wide, 1,600 tall."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_closed_box_has_the_color_that_it_has_in_the_picture() -> None:
         shown = fold(graph)
         groups, made, _ = prepared(graph, shown)
         texts = Texts(made)
-        colors = {frozenset(groups.members(old)): texts.group_color(i) for i, old in enumerate(made.groups)}
+        colors = {frozenset(groups.members(old)): texts.group(i).color for i, old in enumerate(made.groups)}
         boxes = [node for node in shown.nodes if node.group is not None]
         for node in boxes:
             assert node.group is not None

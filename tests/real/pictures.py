@@ -12,7 +12,7 @@ import numpy as np
 from gradviz.draw.typesetting import text_width
 from tests.layout.geometry import overlapping_pairs
 
-WIDEST, TALLEST = 2000, 2600  # px, of a picture that nobody asked to be larger
+WIDEST, TALLEST = 2000, 1600  # px, of a picture that nobody asked to be larger
 SLIDE = 2400, 1100  # or of one that runs to the right
 SLACK = 0.6  # px: places are written with one decimal
 SIZE, STRONG = 11.0, 11.0  # px, of plain and of strong text in boxes

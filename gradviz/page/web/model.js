@@ -42,8 +42,7 @@ export class Model {
     this.firstOpen = c.open;
     this.sheetOf = c.sheet;
     this.words = /** @type {string[]} */ (block.head.words);
-    this.colors = { cell: c.cellColor, group: c.groupColor, names: /** @type {string[]} */ (block.head.colors) };
-    this.text = { title: c.title, line: c.line, type: c.type, cell: c.cellText, group: c.groupText };
+    this.text = { title: c.title, line: c.line, type: c.type, color: c.color, cell: c.cellText, group: c.groupText };
     this.sums = { ops: c.groupOps, parameters: c.groupParameters, nbytes: c.groupBytes };
     /** Where the main ops of each group begin in `mains`: those that carry its work, where they are few. */
     this.mainStart = new Int32Array(c.mainCount.length + 1);
@@ -129,7 +128,7 @@ export class Model {
   kindWord(item) { return item < 0 ? "group" : KINDS[this.kind[item]]; }
 
   /** The name of the colour that an item has when it is closed. @param {number} item */
-  color(item) { return this.colors.names[item < 0 ? this.colors.group[~item] : this.colors.cell[item]]; }
+  color(item) { return this.words[this.text.color[this.#row(item)]]; }
 
   /** Main ops of a group, as nodes. @param {number} g @returns {number[]} */
   mainOps(g) { return [...this.mains.subarray(this.mainStart[g], this.mainStart[g + 1])]; }

@@ -36,7 +36,7 @@ const MEANING = {
 
 /** @param {Facts} facts @returns {Entry[]} */
 function kinds(facts) {
-  const { model } = facts, shown = new Set([...model.colors.cell, ...model.colors.group.subarray(1)].map((i) => model.colors.names[i]));
+  const { model } = facts, shown = new Set([...model.text.cell, ...model.text.group.subarray(1)].map((row) => model.words[model.text.color[row]]));
   return [
     ...Object.entries(MEANING).filter(([color]) => shown.has(color)).map(([color, text]) => ({ color, text })),
     ...(model.groups > 1 ? [{ color: "", text: "›: opens" }] : []),
