@@ -122,9 +122,8 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--format",
-        "gradviz info prints no Markdown. Paste its screen, or the findings alone: "
-        "gradviz check train.py --format md.",
-        ("info",),
+        "gradviz prints no Markdown of findings. Paste what gradviz check train.py --verbose prints.",
+        ("info", "check"),
         values=("md",),
     ),
     RetiredOption(

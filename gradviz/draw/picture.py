@@ -81,6 +81,7 @@ SHEETS = ((1600.0, 900.0, 1.0), (1100.0, 1500.0, 0.8))
 """Pixels of a slide, and of a page, and what each is worth: a picture is shown more
 often than printed.
 """
+U_HEIGHT = 1.5  # how much a pixel of a U counts when it is measured
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 
@@ -98,17 +99,30 @@ def _composed(
     """The picture in the direction that is asked for; by itself, in the one that a page
     or a slide shows larger.
     """
+    page = page or _page(drawn, options)
+    down, right = (replace(options, direction=way) for way in ("down", "right"))
+    if page.placement.is_u and options.direction != "up":
+        return compose(graph, drawn, down, page)
     if options.direction != "auto":
         return compose(graph, drawn, options, page)
 
-    down, right = (replace(options, direction=way) for way in ("down", "right"))
-    page = page or _Page(drawn, down)
     # it is made smaller on a page: perhaps less so when it runs sideways
     if len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
         flat = _Page(drawn, right)
         if _shown(flat) > _shown(page):
             return compose(graph, drawn, right, flat)
     return compose(graph, drawn, down, page)
+
+
+def _page(drawn: Scene, options: Options) -> _Page:
+    """The page in the direction of the options; a U stays upright, since it leads from
+    the left to the right as it is.
+    """
+    if _is_sideways(options.direction):
+        upright = _Page(drawn, replace(options, direction="down"))
+        if upright.placement.is_u:
+            return upright
+    return _Page(drawn, options)
 
 
 def _shown(page: _Page) -> float:
@@ -129,7 +143,7 @@ def measured(graph: Graph, options: Options) -> Size:
     if len(drawn.boxes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
 
-    page = _Page(drawn, options)
+    page = _page(drawn, options)
     key = id(graph)
     _placed[key] = _Placed(
         drawn,
@@ -138,6 +152,10 @@ def measured(graph: Graph, options: Options) -> Size:
         # folding measures graphs that nobody draws then, and an id may come again
         weakref.ref(graph, lambda _: _placed.pop(key, None)),
     )
+    # nobody reads a U in parts, so it is kept to what a slide shows
+    if page.placement.is_u:
+        return Size(page.width, page.height * U_HEIGHT)
+
     sides = (page.width, page.height)
     return Size(*(sides[::-1] if _is_sideways(options.direction) else sides))
 
@@ -354,6 +372,7 @@ def _drawing(
         gap=GAP,
         rank_gap=RANK_GAP,
         words=words,
+        u_shapes=not flat,
     )
 
 

@@ -18,7 +18,7 @@ from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
-from gradviz.layout.layered.columns import TURN
+from gradviz.layout.layered.routes import TURN
 
 # -- loops: links from a box to itself, which no layout draws --------------------------
 
@@ -127,6 +127,9 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
 
     points = placement.points.copy()
     drawn = np.flatnonzero(np.diff(placement.starts) >= 2)
+    begin, final = placement.starts[drawn], placement.starts[drawn + 1] - 1
+    # a level line has no port on top of its boxes or below them
+    drawn = drawn[np.abs(points[final, 1] - points[begin, 1]) > 0.5]
     edges, starts = drawing.edges[drawn], placement.starts[drawn]
     lasts = placement.starts[drawn + 1] - 1
     # before ports: twins keep together when their ends move
@@ -381,7 +384,9 @@ def smooth(placement: Placement) -> Placement:
     place = np.repeat(starts[:-1], pieces) + 1 + 3 * within(pieces)
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
-    middle += _bulge(placement.points, first, begin, end)
+    bulge = _bulge(placement.points, first, begin, end)
+    # a line that is level as a whole leads from side to side
+    middle += np.where(np.repeat(pieces == 1, pieces), 0.0, bulge)
     points[place] = np.stack(
         [begin[:, 0], middle],
         axis=1,

@@ -23,7 +23,7 @@ from gradviz.graph import (
     Storage,
     TensorInfo,
 )
-from gradviz.ranks.files import merge_files
+from gradviz.ranks.merging import merge_files
 from gradviz.ranks.rank_diff import RankDiff
 
 CPU = TensorInfo((2, 3), "float32", "cpu")
