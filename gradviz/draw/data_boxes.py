@@ -12,6 +12,7 @@ from gradviz.graph import Data, Graph
 from gradviz.report import labels
 
 T = TypeVar("T")
+Lines = tuple[str, ...]
 # boxes for the data that enters one box; the last one stands for the rest
 MOST_DATA = 5
 
@@ -25,7 +26,7 @@ class Entry(NamedTuple):
 
 def entries(
     graph: Graph, box_of: Mapping[int, int]
-) -> dict[Entry, dict[tuple[str, ...], list[Data]]]:
+) -> dict[Entry, dict[Lines, list[Data]]]:
     """The data of a graph by where it enters, then by its lines. `box_of` has the boxes
     of nodes.
     """
@@ -37,18 +38,19 @@ def entries(
         for node in nodes
         if node in users and box in box_of
     }
-    found: dict[Entry, dict[tuple[str, ...], list[Data]]] = {}
+    found: dict[Entry, dict[Lines, list[Data]]] = {}
     for tensor in data:
         boxes = dict.fromkeys(inside[node] for node in tensor.nodes if node in inside)
         if boxes:
-            alike = found.setdefault(Entry(tuple(boxes), tensor.inner), {})
+            entry = Entry(tuple(boxes), tensor.inner)
+            alike = found.setdefault(entry, {})
             alike.setdefault(details.data_lines(tensor), []).append(tensor)
     return found
 
 
 def few_of(
-    alike: dict[tuple[str, ...], list[T]],
-) -> Iterator[tuple[tuple[str, ...], list[T]]]:
+    alike: dict[Lines, list[T]],
+) -> Iterator[tuple[Lines, list[T]]]:
     """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most
     `MOST_DATA` boxes.
     """

@@ -88,7 +88,11 @@ def node_lines(
     return tuple(filter(None, lines))
 
 
-def with_norms(lines: Lines, norms: BoxNorms | None, options: Options) -> Lines:
+def with_norms(
+    lines: Lines,
+    norms: BoxNorms | None,
+    options: Options,
+) -> Lines:
     """The lines of a box with its place in backward in front, and the gradient that
     arrives behind, as asked.
     """

@@ -97,14 +97,14 @@ class EdgeWords:
             which = ""  # both are the tensor
 
         step = self._numbers.get(edge.consumer)
-        before = " ".join(filter(None, (which, name)))
+        before = _joined(which, name)
         after = (
             labels.moved_text(self._graph.nodes[edge.consumer]),
             details.factor_text(step, edge.position),
             self._passed_on(edge) or self._uses(edge, name),
         )
-        label = " ".join(filter(None, (before, shape, *after)))
-        return label, " ".join(filter(None, (before, *after))) if shape else ""
+        label = _joined(before, shape, *after)
+        return label, _joined(before, *after) if shape else ""
 
     def _carried(self, edge: Edge) -> tuple[str, str]:
         """The variable that holds what goes along an edge, and its shape where the box
@@ -210,6 +210,10 @@ def _without_shared(graph: Graph, edge: Edge) -> Edge | None:
         uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output)
     )
     return edge._replace(count=edge.count - shared) if edge.count > shared else None
+
+
+def _joined(*words: str) -> str:
+    return " ".join(filter(None, words))
 
 
 def _tensors_text(tensors: int, uses: int) -> str:

@@ -77,14 +77,25 @@ class NodeBoxes:
         sign = details.sign_text(self._graph, node, title, self.numbers)
         self.signs += len(sign) > 1 and sign != title
         names = tuple(labels.relative(name, module) for name in node.names)
-        return self._box(node, kind_of_node(node), (sign, *rest), names)
+        return self._box(
+            node,
+            kind_of_node(node),
+            (sign, *rest),
+            names,
+        )
 
-    def leaf(self, leaf: Leaf, uses: int, scope: int | None) -> NodeBox:
+    def leaf(
+        self,
+        leaf: Leaf,
+        uses: int,
+        scope: int | None,
+    ) -> NodeBox:
         """The box of a leaf in the frame of a module call."""
         node = self._graph.nodes[leaf.node]
         placed = (labels.placed_text(node), labels.moved_text(node))
         lines = details.leaf_lines(leaf, uses, self.path(scope))
-        return self._box(node, "leaf", (*lines, *filter(None, placed)))
+        lines = (*lines, *filter(None, placed))
+        return self._box(node, "leaf", lines)
 
     def path(self, scope: int | None) -> str:
         """The module whose frame is around a box in this scope."""
@@ -107,13 +118,20 @@ class NodeBoxes:
         """A box with what is said of every node, below the lines that it has."""
         words = labels.flag_words(self._graph, node) if node.flags else {}
         said = (*labels.ALARMS, *labels.REMARKS)
-        lines = (*lines, *(text for flag, text in words.items() if flag not in said))
+        others = [text for flag, text in words.items() if flag not in said]
+        lines = (*lines, *others)
         value = details.value_line(self.numbers.get(node.id))
         if value:
-            lines = (*(line for line in lines if self._brief(line) != "()"), value)
+            shapes = [line for line in lines if self._brief(line) != "()"]
+            lines = (*shapes, value)
         norms = self._norms.of[node.id] if self._norms is not None else None
         lines = details.with_norms(lines, norms, self._options)
-        return NodeBox(self._kind(node.id, plain), lines, self._flags(node), names)
+        return NodeBox(
+            self._kind(node.id, plain),
+            lines,
+            self._flags(node),
+            names,
+        )
 
     def _amount(self, node: Node) -> str:
         """What a box is coloured by, in words. A folded box says in another line what
@@ -149,7 +167,8 @@ class NodeBoxes:
         ]
         if self._norms is not None and self._colors_grad:
             alarms += self._norms.marks(node.id)
-        return (*alarms, *labels.mark_words(self.marked.nodes.get(node.id, ())))
+        marks = self.marked.nodes.get(node.id, ())
+        return (*alarms, *labels.mark_words(marks))
 
 
 def _flagged(graph: Graph) -> dict[int, BoxKind]:
@@ -171,5 +190,8 @@ def _numbers(graph: Graph) -> dict[int, BackwardStep]:
     }
     if not steps:
         return {}
-    alone = {nodes[0]: box for box, nodes in enumerate(graph.inside) if len(nodes) == 1}
-    return {alone[node]: step for node, step in steps.items() if node in alone}
+    alone = {}
+    for box, nodes in enumerate(graph.inside):
+        if len(nodes) == 1 and nodes[0] in steps:
+            alone[box] = steps[nodes[0]]
+    return alone

@@ -81,7 +81,12 @@ def _choice(
         for choice in get_args(choices)
         if is_there(needs.get(choice, "gradviz.draw"))
     )
-    return _option(default, help, partial(one_of, choices=valid), choices=valid)
+    return _option(
+        default,
+        help,
+        partial(one_of, choices=valid),
+        choices=valid,
+    )
 
 
 def one_of(
@@ -228,7 +233,10 @@ class Options:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            checked = item.metadata["check"](item.name, getattr(self, item.name))
+            checked = item.metadata["check"](
+                item.name,
+                getattr(self, item.name),
+            )
             object.__setattr__(self, item.name, checked)
 
     def op_names(self, usual: OpNames) -> OpNames:

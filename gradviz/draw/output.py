@@ -77,7 +77,8 @@ def _made(
     row, options = get_format(format), options or Options()
     asked = (options.depth, options.focus, options.expand, options.views)
     # what the caller folded stays as it is
-    if row.folded and (graph.original is None or asked != ("auto", None, (), "auto")):
+    is_asked = asked != ("auto", None, (), "auto")
+    if row.folded and (graph.original is None or is_asked):
         graph = folded(graph, options)
 
     return row.load()(graph, options)

@@ -289,8 +289,8 @@ class PlacedBoxes:
     ) -> None:
         self._graph, self._boxes, self._texts = graph, boxes, texts
         sizes = np.array([text[1:3] for text in texts]).reshape(-1, 2)
-        corners = np.column_stack([placement.x, placement.y]) - sizes / 2
-        self.rects = np.column_stack([corners, sizes])
+        middles = np.column_stack([placement.x, placement.y])
+        self.rects = np.column_stack([middles - sizes / 2, sizes])
 
     @cached_property
     def _clean(self) -> Callable[[str], str]:
@@ -313,7 +313,13 @@ class PlacedBoxes:
 
         tip = self._clean("\n".join(f"{word}: {text}" for word, text in facts))
         words = typesetting.placed(sized, rect)
-        return Block(rect, box.kind, words, tip, bool(box.flags))
+        return Block(
+            rect,
+            box.kind,
+            words,
+            tip,
+            bool(box.flags),
+        )
 
 
 # -- layout ----------------------------------------------------------------------------
@@ -481,4 +487,5 @@ _TOWARDS: dict[Direction, str] = {
 
 def _description(graph: Graph, drawn: Scene, direction: Direction) -> str:
     flow = f"Data flows {_TOWARDS[direction]}, from the leaves to the outputs"
-    return ". ".join((flow, counts_line(graph), *drawn.footer)) + "."
+    sentences = (flow, counts_line(graph), *drawn.footer)
+    return ". ".join(sentences) + "."

@@ -171,10 +171,15 @@ class Drafter:
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
         self.nodes = NodeBoxes(graph, options, self.frames, self.brief)
-        self.words = EdgeWords(graph, options, self.brief, self.nodes.numbers)
+        self.words = EdgeWords(
+            graph,
+            options,
+            self.brief,
+            self.nodes.numbers,
+        )
 
     def draft(self) -> Scene:
-        nodes, edges, hides = self.graph.nodes, self.graph.edges, self.options.leaves
+        nodes, edges = self.graph.nodes, self.graph.edges
         with Stage("draw", "nodes", total=len(nodes)) as drawing:
             for node in drawing.each(nodes):
                 self._draw_node(node)
@@ -186,7 +191,7 @@ class Drafter:
         if self.options.saved:
             self._draw_saved()
         # saved tensors show the data as well, so only without them
-        elif hides not in ("parameters", "hidden"):
+        elif self.options.leaves not in ("parameters", "hidden"):
             self._draw_data()
 
         for root, rest in self._outputs():
@@ -250,7 +255,12 @@ class Drafter:
             users = [edge.consumer for edge in self.graph.consumers(node.id)]
             self.box_of[node.id] = self._draw_leaf(leaf, users)
 
-    def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
+    def _draw_leaf(
+        self,
+        leaf: Leaf,
+        users: Sequence[int],
+        uses: int = 1,
+    ) -> int:
         """A parameter stands inside the module that all its users are in; any other
         leaf comes from outside.
         """
@@ -258,7 +268,11 @@ class Drafter:
         kind, lines, flags, _ = self.nodes.leaf(leaf, uses, scope)
         return self._add(kind, lines, leaf.node, leaf, flags, scope)
 
-    def _source(self, node: int, user: int | None) -> int | None:
+    def _source(
+        self,
+        node: int,
+        user: int | None,
+    ) -> int | None:
         """The box that stands for `node` towards one user, made now when it is that
         user's copy of a leaf.
         """
@@ -306,7 +320,7 @@ class Drafter:
             " ".join(filter(None, (drawn.label, *marked))),
             drawn.uses,
             drawn.tip,
-            " ".join((drawn.short, *marked)) if drawn.short else "",
+            drawn.short and " ".join((drawn.short, *marked)),
         )
 
     def _draw_saved(self) -> None:
@@ -336,21 +350,40 @@ class Drafter:
                     shown = first.setdefault(saved.storage, box)
                     self._link(box, shown, "same", "same storage")
 
-    def _draw_slot(self, node: Node, saved: SavedTensor, is_stale: bool) -> int:
+    def _draw_slot(
+        self,
+        node: Node,
+        saved: SavedTensor,
+        is_stale: bool,
+    ) -> int:
         lines = details.saved_lines(saved, self.graph, state=not is_stale)
         flags = (labels.state_text(saved.state),) if is_stale else ()
         kind: BoxKind = "stale" if is_stale else "saved"
-        return self._add(kind, lines, node.id, saved, flags, node.scope)
+        return self._add(
+            kind,
+            lines,
+            node.id,
+            saved,
+            flags,
+            node.scope,
+        )
 
     def _draw_data(self) -> None:
         """A box for each tensor without gradient that ops were given. Saved tensors,
         where they are drawn, show it as well.
         """
-        for entry, alike in data_boxes.entries(self.graph, self.box_of).items():
+        entries = data_boxes.entries(self.graph, self.box_of)
+        for entry, alike in entries.items():
             scope = self.frames.around(entry.boxes) if entry.inner else None
             for lines, several in data_boxes.few_of(alike):
                 self.data_uses += sum(len(data.nodes) for data in several)
-                drawn = self._add("input", lines, None, several[0], scope=scope)
+                drawn = self._add(
+                    "input",
+                    lines,
+                    None,
+                    several[0],
+                    scope=scope,
+                )
                 for box in entry.boxes:
                     self._link(drawn, box, edges=len(several))
 
@@ -373,15 +406,20 @@ class Drafter:
     def _draw_rest(self, root: Root, rest: int) -> None:
         assert root.node is not None, "only outputs of a folded box have others"
         self.outputs_cut += rest
-        box = self._add("output", (labels.more(rest), "outputs"), root.node, root)
-        self._link(self._source(root.node, None), box, edges=rest)
+        lines = (labels.more(rest), "outputs")
+        box = self._add("output", lines, root.node, root)
+        self._link(
+            self._source(root.node, None),
+            box,
+            edges=rest,
+        )
 
     def _draw_root(self, root: Root) -> None:
         flags = labels.mark_words(self.nodes.marked.outputs.get(root.name, ()))
         title, *rest = details.root_lines(root)
         # of a loss, its name is enough
-        lines = (title, *(line for line in rest if self.brief(line) != "()"))
-        box = self._add("output", lines, root.node, root, flags)
+        rest = [line for line in rest if self.brief(line) != "()"]
+        box = self._add("output", (title, *rest), root.node, root, flags)
         if root.node is None:
             return
 
@@ -398,7 +436,11 @@ class Drafter:
     def _draw_views(self) -> None:
         for box in tuple(self.boxes):
             if isinstance(box.about, (Root, Leaf)) and box.about.base is not None:
-                self._link(self._base(box.about.base), box.id, "view")
+                self._link(
+                    self._base(box.about.base),
+                    box.id,
+                    "view",
+                )
 
     def _base(self, base: Base) -> int | None:
         """The box of a base: its leaf's, an output's that is the same tensor, one drawn
@@ -414,7 +456,11 @@ class Drafter:
         if place not in self.bases:
             self.bases[place] = self._add("base", lines, base.node, base)
             source = self.box_of.get(base.node)
-            self._link(source, self.bases[place], label=self.words.which(*place))
+            self._link(
+                source,
+                self.bases[place],
+                label=self.words.which(*place),
+            )
         return self.bases[place]
 
     # -- words -------------------------------------------------------------------------

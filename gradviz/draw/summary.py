@@ -34,7 +34,9 @@ def tensors_of(graph: Graph) -> Iterator[TensorInfo | None]:
     yield from (leaf.tensor for leaf in graph.leaves)
 
 
-def usual_dtype(tensors: Iterable[TensorInfo | None]) -> tuple[str, bool]:
+def usual_dtype(
+    tensors: Iterable[TensorInfo | None],
+) -> tuple[str, bool]:
     """The dtype that most tensors have, which boxes and rows leave out, and whether
     some have another.
     """

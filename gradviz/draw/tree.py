@@ -291,8 +291,14 @@ def _seconds(seconds: float | None) -> str:
 
 
 COLUMNS: dict[str, Heading] = {
-    "calls": Heading(lambda row: count_text(row.calls) if row.type else "", leaves=1),
-    "ops": Heading(lambda row: "" if row.node else count_text(row.ops), leaves=2),
+    "calls": Heading(
+        lambda row: count_text(row.calls) if row.type else "",
+        leaves=1,
+    ),
+    "ops": Heading(
+        lambda row: "" if row.node else count_text(row.ops),
+        leaves=2,
+    ),
     "parameters": Heading(
         lambda row: parameters_text(row.parameters, row.registered), leaves=6
     ),
@@ -302,7 +308,11 @@ COLUMNS: dict[str, Heading] = {
     "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
     "forward": Heading(lambda row: _seconds(row.forward)),
     "backward": Heading(lambda row: _seconds(row.backward)),
-    "made": Heading(lambda row: ", ".join(map(one_line, row.made)), "code", 5),
+    "made": Heading(
+        lambda row: ", ".join(map(one_line, row.made)),
+        "code",
+        5,
+    ),
 }
 """By heading."""
 _BAR = 8  # cells

@@ -272,7 +272,11 @@ class TreeRows:
                 below.append(branch._replace(lead=lead, rest=rest))
 
         if on >= 0:
-            straight = _Pending(inputs[on].node, step.node, *inputs[on][1:])
+            straight = _Pending(
+                inputs[on].node,
+                step.node,
+                *inputs[on][1:],
+            )
             below.append(straight._replace(lead=step.rest, rest=step.rest))
 
         # the stack takes the last first

@@ -206,9 +206,20 @@ class Words(NamedTuple):
     centred: bool = False
 
 
-def words(text: str, tone: Tone, x: float, y: float) -> Words:
+def words(
+    text: str,
+    tone: Tone,
+    x: float,
+    y: float,
+) -> Words:
     """A line of text that begins at `x`, with its room."""
-    return Words(x, y, text, tone, text_width(text, SIZES[tone], tone in BOLD))
+    return Words(
+        x,
+        y,
+        text,
+        tone,
+        text_width(text, SIZES[tone], tone in BOLD),
+    )
 
 
 class Block(NamedTuple):
@@ -274,7 +285,9 @@ class Strip(NamedTuple):
         swatches = []
         for swatch in self.swatches:
             left, top, *size = swatch.rect
-            swatches.append(swatch._replace(rect=Rect(left + x, top + y, *size)))
+            swatches.append(
+                swatch._replace(rect=Rect(left + x, top + y, *size)),
+            )
         return self._replace(words=words, swatches=tuple(swatches))
 
 
@@ -289,10 +302,9 @@ def lines_strip(
     line = TITLE_LINE if tone == "title" else NOTE_LINE
     limit = max(int(room / (MEAN * SIZES[tone])), 8)
     lines = [piece for text in texts for piece in wrap(text, limit)]
+    baselines = (line * (i + 0.75) for i in range(len(lines)))
     return Strip(
-        tuple(
-            words(text, tone, 0.0, line * (i + 0.75)) for i, text in enumerate(lines)
-        ),
+        tuple(words(text, tone, 0.0, y) for text, y in zip(lines, baselines)),
         height=line * len(lines),
     )
 

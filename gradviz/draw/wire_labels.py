@@ -42,14 +42,21 @@ class Ground:
     def write(self, text: str, place: Rect) -> Words:
         """A line of text in a place, which is solid from now on."""
         self._words[place.y // SIZE].append(place)
-        return Words(place.x, place.y + 0.8 * SIZE, text, "dim", place.width)
+        return Words(
+            place.x,
+            place.y + 0.8 * SIZE,
+            text,
+            "dim",
+            place.width,
+        )
 
     def covered(self, place: Rect) -> int | None:
         """How many points of lines words cover with a little air around them; None
         where they cover something solid.
         """
         left, top = place.x - AIR, place.y - AIR
-        right, bottom = left + place.width + 2 * AIR, top + place.height + 2 * AIR
+        right = left + place.width + 2 * AIR
+        bottom = top + place.height + 2 * AIR
         first, last = self._tops.searchsorted([top - self._tallest, bottom])
         from_left, to_right, bottoms = (side[first:last] for side in self._sides)
 
@@ -58,8 +65,8 @@ class Ground:
             return None
 
         row = place.y // SIZE
-        for y in (row - 2, row - 1, row, row + 1, row + 2):
-            for words in self._words.get(y, ()):
+        for step in (-2, -1, 0, 1, 2):
+            for words in self._words.get(row + step, ()):
                 across = words.x < right and left < words.x + words.width
                 if across and words.y < bottom and top < words.y + words.height:
                     return None
@@ -139,14 +146,18 @@ def _anchors(points: Floats) -> Iterator[list[float]]:
     """
     piece = 3 * ((len(points) - 1) // 6)
     yield points[-1].tolist()
-    yield from bezier(points[piece : piece + 4], np.array([0.5, 0.25, 0.75])).tolist()
+    middle = points[piece : piece + 4]
+    yield from bezier(middle, np.array([0.5, 0.25, 0.75])).tolist()
     yield points[0].tolist()
     first = np.arange(0, min(len(points) - 3, MAX_PIECES), 3)
     pieces = points[first + np.arange(4)[:, None]]
     yield from bezier(pieces, np.full(len(first), 0.5)).tolist()
 
 
-def _places(anchors: Iterable[Sequence[float]], width: float) -> Iterator[Rect]:
+def _places(
+    anchors: Iterable[Sequence[float]],
+    width: float,
+) -> Iterator[Rect]:
     """Right and left of each point, above it, beside it and below."""
     for x, y in anchors:
         for shift in (-SIZE - 2 * GAP, -SIZE / 2, GAP):
@@ -164,7 +175,8 @@ def samples(curves: Curves) -> Floats:
     lengths = np.abs(np.diff(pieces, axis=1)).sum(axis=(1, 2))
     steps = (lengths / STEP).astype(np.int64) + 2
     along = within(steps) / np.repeat(steps - 1, steps)
-    points = bezier(np.repeat(pieces, steps, axis=0).swapaxes(0, 1), along)
+    controls = np.repeat(pieces, steps, axis=0).swapaxes(0, 1)
+    points = bezier(controls, along)
     return np.concatenate([points, np.zeros_like(points)], axis=1)
 
 
@@ -179,8 +191,8 @@ def _borders(frames: Floats) -> Floats:
         (np.repeat(side, pieces), tops, np.zeros_like(tops), tall)
         for side in (x, x + width)
     ]
-    ends = [(x, end, width, level) for end in (y, y + height)]
-    return np.concatenate([np.column_stack(side) for side in (*sides, *ends)])
+    sides += [(x, end, width, level) for end in (y, y + height)]
+    return np.concatenate([np.column_stack(side) for side in sides])
 
 
 def bezier(piece: Floats, parameters: Floats) -> Floats:

@@ -68,7 +68,10 @@ def with_loops(
         return placement
 
     axis, middles = (1, placement.y) if flat else (0, placement.x)
-    pieces = np.split(placement.points.copy(), placement.starts[1:-1])
+    pieces = np.split(
+        placement.points.copy(),
+        placement.starts[1:-1],
+    )
     for i, link in enumerate(scene.links):
         if link.source == link.target:
             box = link.source
@@ -76,9 +79,10 @@ def with_loops(
             continue
         for box, end in ((link.source, 0), (link.target, -1)):
             if box in looped and len(pieces[i]):
-                half = (boxes[box].width, boxes[box].height)[axis] / 2
-                sides = middles[box] - half, middles[box] + half
-                pieces[i][end, axis] = np.clip(pieces[i][end, axis], *sides)
+                size = boxes[box]
+                half = (size.height if flat else size.width) / 2
+                aside = pieces[i][end, axis] - middles[box]
+                pieces[i][end, axis] = middles[box] + np.clip(aside, -half, half)
 
     starts = np.cumsum([0, *map(len, pieces)])
     return replace(placement, points=np.concatenate(pieces), starts=starts)
@@ -319,8 +323,9 @@ def turn(placement: Placement, direction: Direction) -> Placement:
 
     middles = turned(np.column_stack([placement.x, placement.y]))
     frames = np.array(placement.frames, np.float64).reshape(-1, 2, 2)
-    corners = turned(frames[:, 0]), turned(frames.sum(axis=1))
-    sides = np.column_stack([np.minimum(*corners), np.abs(corners[1] - corners[0])])
+    start, end = turned(frames[:, 0]), turned(frames.sum(axis=1))
+    corners = np.minimum(start, end)
+    sides = np.column_stack([corners, np.abs(end - start)])
     return replace(
         placement,
         x=middles[:, 0],
