@@ -49,7 +49,7 @@ def write(folder: Path) -> list[Path]:
     for module in map(importlib.import_module, MODULES):
         _resolve_fields(module)
     pdoc.render.configure(
-        docformat="google",
+        docformat="numpy",
         show_source=False,
         search=False,
         footer_text=f"gradviz {gradviz.__version__}",

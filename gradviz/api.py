@@ -33,28 +33,40 @@ def walk(
     owns their parameters and by the order in which they ran (`gradviz.inference`).
     Which module was called, and from which line, only `gradviz.record` knows.
 
-    Args:
-        outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or
-            model output. A `grad_fn` or a `torch.autograd.graph.GradientEdge` stands
-            for the tensor that it made.
-        model: names its parameters and buffers.
-        params: tensor by name, for what `model` does not name. What neither names is
-            looked up in the variables of the function that calls this, and of those
-            around it.
-        saved: whether to read what the nodes saved for backward. Never runs a hook,
-            recomputes, or keeps memory.
+    Parameters
+    ----------
+    outputs
+        a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or
+        model output. A `grad_fn` or a `torch.autograd.graph.GradientEdge` stands
+        for the tensor that it made.
+    model
+        names its parameters and buffers.
+    params
+        tensor by name, for what `model` does not name. What neither names is
+        looked up in the variables of the function that calls this, and of those
+        around it.
+    saved
+        whether to read what the nodes saved for backward. Never runs a hook,
+        recomputes, or keeps memory.
 
-    Raises:
-        NoGraphError: none of the outputs has a graph; the message says why.
-        NotATensorError: there is no tensor in `outputs`.
+    Raises
+    ------
+    NoGraphError
+        none of the outputs has a graph; the message says why.
+    NotATensorError
+        there is no tensor in `outputs`.
 
+    Notes
+    -----
+    Source: https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
+
+    Examples
+    --------
     >>> import torch, gradviz
     >>> w = torch.ones(1, requires_grad=True)
     >>> y = (w + 1) * w
     >>> [node.op for node in gradviz.walk(y).nodes]
     ['MulBackward0', 'AddBackward0', 'AccumulateGrad']
-
-    Source: https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
     """
     variables = callers_variables(sys._getframe(1))
     attribution = hook("gradviz.inference.ownership:OwnershipAttribution")
@@ -93,27 +105,40 @@ def flow(
     custom Function is not called, because its backward may keep state: what lies behind
     it is not measured, and the notes say so.
 
-    Args:
-        outputs: a tensor, or any nesting of tensors.
-        gradient: where to start, in the shape of each output. Without it ones: the
-            gradient of the sum of all elements.
-        model, params: name the leaves, as for `gradviz.walk`.
-        recording: a `gradviz.record()`, so that the table can go by module. Without it,
-            the one that is open.
-        run_custom: call the backward of custom Functions, too.
+    Parameters
+    ----------
+    outputs
+        a tensor, or any nesting of tensors.
+    gradient
+        where to start, in the shape of each output. Without it ones: the
+        gradient of the sum of all elements.
+    model, params
+        name the leaves, as for `gradviz.walk`.
+    recording
+        a `gradviz.record()`, so that the table can go by module. Without it,
+        the one that is open.
+    run_custom
+        call the backward of custom Functions, too.
 
-    Raises:
-        NoGraphError, NotATensorError: as `gradviz.walk`.
-        GradientError: backward could not run either (freed, or modified in place), or
-            looking would disturb: a reentrant checkpoint writes `.grad`.
+    Raises
+    ------
+    NoGraphError, NotATensorError
+        as `gradviz.walk`.
+    GradientError
+        backward could not run either (freed, or modified in place), or
+        looking would disturb: a reentrant checkpoint writes `.grad`.
 
+    Notes
+    -----
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
+
+    Examples
+    --------
     >>> import torch, gradviz
     >>> w = torch.tensor([3.0, 0.0], requires_grad=True)
     >>> loss = (w * w).sum()
     >>> [(leaf.names, leaf.norm, leaf.zeros) for leaf in gradviz.flow(loss).leaves]
     [(('w',), 6.0, 0.5)]
-
-    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """
     from gradviz.gradients.flow import measure
     from gradviz.gradients.live import open_graph
@@ -151,28 +176,46 @@ def paths(
     A share is a chain of vector-Jacobian products along the path. The shares of all
     paths add up to the gradient. Nothing is disturbed: see `gradviz.flow`.
 
-    Args:
-        output: a tensor; one that is not a single number stands for the sum of its
-            elements.
-        target: a leaf or an intermediate result that `output` was computed from.
-        limit: up to this many paths are all followed. Of more, only the largest; all
-            are counted.
-        model, params: name the leaves, as for `gradviz.walk`.
-        run_custom: call the backward of custom Functions, too; without, a path through
-            one raises.
+    Parameters
+    ----------
+    output
+        a tensor; one that is not a single number stands for the sum of its
+        elements.
+    target
+        a leaf or an intermediate result that `output` was computed from.
+    limit
+        up to this many paths are all followed. Of more, only the largest; all
+        are counted.
+    model, params
+        name the leaves, as for `gradviz.walk`.
+    run_custom
+        call the backward of custom Functions, too; without, a path through
+        one raises.
 
-    Raises:
-        GradientError: no path leads to `target`, or as `gradviz.flow`.
+    Returns
+    -------
+    Paths
+        `paths`, the largest share first, each with its `contribution` in the shape of
+        `target`; `count` of all there are; `total`, the gradient of `target`.
 
+    Raises
+    ------
+    GradientError
+        no path leads to `target`, or as `gradviz.flow`.
+
+    Notes
+    -----
+    Source:
+    https://docs.pytorch.org/tutorials/beginner/understanding_leaf_vs_nonleaf_tutorial.html
+
+    Examples
+    --------
     >>> import torch, gradviz
     >>> x, w = torch.tensor(2.0, requires_grad=True), torch.tensor(1.0, requires_grad=True)
     >>> y = (x + w) * (w + 1)
     >>> paths = gradviz.paths(y, w)
     >>> paths.count, [float(path.contribution) for path in paths.paths], float(paths.total)
     (2, [3.0, 2.0], 5.0)
-
-    Source:
-    https://docs.pytorch.org/tutorials/beginner/understanding_leaf_vs_nonleaf_tutorial.html
     """
     from gradviz.gradients.live import open_graph
     from gradviz.gradients.paths import find_paths
@@ -192,19 +235,38 @@ def why(
     """Why a backward from `outputs` gives `tensor` a gradient, or none: who holds it,
     which path leads to it, which step fills it.
 
-    Args:
-        outputs: a tensor, or any nesting of tensors.
-        tensor: a leaf or an intermediate result.
-        recording: a `gradviz.record()`, which knows modules that were never called.
-            Without it, the one that is open.
+    Parameters
+    ----------
+    outputs
+        a tensor, or any nesting of tensors.
+    tensor
+        a leaf or an intermediate result.
+    recording
+        a `gradviz.record()`, which knows modules that were never called.
+        Without it, the one that is open.
 
+    Returns
+    -------
+    Why
+        `grad` says whether `.grad` is filled, and at which step of backward; `reason`
+        why it is not.
+
+    Raises
+    ------
+    NotATensorError
+        there is no tensor in `outputs`.
+
+    Notes
+    -----
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
+
+    Examples
+    --------
     >>> import torch, gradviz
     >>> w, v = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     >>> loss = (w * w).sum()
     >>> gradviz.why(loss, w).grad, gradviz.why(loss, v).reason
     ('empty now, filled at step 3 of 3', 'no path leads to it from the loss')
-
-    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """
     from gradviz.explanation import explain
     from gradviz.recording.record import open_recording

@@ -131,16 +131,28 @@ def show(
     """Show the interactive page of a graph: under IPython at once, in a loop and in the
     middle of a cell too.
 
-    Args:
-        graph: any Graph.
-        height: of the frame, in pixels.
-        options: those of `Graph.save`, such as `depth="all"` and `theme="dark"`.
+    Parameters
+    ----------
+    graph
+        any Graph.
+    height
+        of the frame, in pixels.
+    options
+        those of `Graph.save`, such as `depth="all"` and `theme="dark"`.
 
-    Returns None under IPython, so that the end of a cell does not show it again;
-    elsewhere what a notebook displays, whose `page` is the HTML file.
+    Returns
+    -------
+    Shown or None
+        None under IPython, so that the end of a cell does not show it again; elsewhere
+        what a notebook displays, whose `page` is the HTML file.
 
-    Raises FormatError for an unknown option.
+    Raises
+    ------
+    FormatError
+        an option is unknown.
 
+    Examples
+    --------
     >>> from gradviz.graph import Graph, Node
     >>> shown = show(Graph(nodes=(Node(0, "AddBackward0"),)))
     >>> '<iframe sandbox="allow-scripts' in shown._repr_html_()

@@ -21,14 +21,20 @@ T = TypeVar("T")
 class Stage:
     """One stage of a long task, open inside its `with`.
 
-    Args:
-        name: one word, such as "walk".
-        unit: what is counted, in the plural, such as "nodes". Without it only the time
-            is known.
-        done: how many of them are done. Called in another thread at any moment, so that
-            the loop itself pays nothing.
-        total: how many there will be, when that is known.
-        doing: what is being done or waited for, where there is nothing to count.
+    Parameters
+    ----------
+    name
+        one word, such as "walk".
+    unit
+        what is counted, in the plural, such as "nodes". Without it only the time
+        is known.
+    done
+        how many of them are done. Called in another thread at any moment, so that
+        the loop itself pays nothing.
+    total
+        how many there will be, when that is known.
+    doing
+        what is being done or waited for, where there is nothing to count.
 
     >>> found = [1, 2]
     >>> with watched() as stages, Stage("walk", "nodes", found.__len__):

@@ -43,22 +43,34 @@ def make_dot(
     orange ones saved tensors, green ones the outputs, dark green ones the bases that
     outputs are views of.
 
-    Args:
-        var: an output tensor, or any nesting of tensors.
-        params: tensors by name, to name the leaves.
-        show_attrs: list the non-tensor attributes that backward functions saved.
-        show_saved: draw saved tensors; those of custom Functions are always drawn.
-        max_attr_chars: longest attribute value shown, at least 3.
+    Parameters
+    ----------
+    var
+        an output tensor, or any nesting of tensors.
+    params
+        tensors by name, to name the leaves.
+    show_attrs
+        list the non-tensor attributes that backward functions saved.
+    show_saved
+        draw saved tensors; those of custom Functions are always drawn.
+    max_attr_chars
+        longest attribute value shown, at least 3.
 
-    Raises NotATensorError when there is no tensor in `var`, or when a value of `params`
-    is not a tensor.
+    Raises
+    ------
+    NotATensorError
+        there is no tensor in `var`, or a value of `params` is not a tensor.
 
+    Notes
+    -----
+    Source: https://github.com/szagoruyko/pytorchviz
+
+    Examples
+    --------
     >>> import torch
     >>> x = torch.ones(2, requires_grad=True)
     >>> "MulBackward0" in make_dot(x * 2, params={"x": x}).source
     True
-
-    Source: https://github.com/szagoruyko/pytorchviz
     """
     found = [
         (path, tensor)

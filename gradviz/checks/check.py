@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.collect.collector import Collector
-from gradviz.checks.context import CheckContext, Gradients
+from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
-from gradviz.checks.watched import WatchedRun, with_gradients
+from gradviz.checks.watched import WatchedRun
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
@@ -54,35 +55,59 @@ def check(
 ) -> Findings:
     """What is wrong with the graph behind `outputs`, where, and what to do.
 
-    Args:
-        outputs: a tensor, or any nesting of tensors; one without a graph is a finding,
+    Parameters
+    ----------
+    outputs
+        a tensor, or any nesting of tensors; one without a graph is a finding,
         not an error.
-        model: whose parameters should all take part. Without it, the modules among the
+    model
+        whose parameters should all take part. Without it, the modules among the
         caller's variables.
-        optimizer: whose tensors should be in the graph. Without it, those among the
+    optimizer
+        whose tensors should be in the graph. Without it, those among the
         caller's variables.
-        recording: of `gradviz.record()` around the code that made the outputs: findings
-            then know modules and lines. Without it, the one that is open.
-        values: also read numbers and compute gradients, for NaN, Inf and gradients that
+    recording
+        of `gradviz.record()` around the code that made the outputs: findings
+        then know modules and lines. Without it, the one that is open.
+    values
+        also read numbers and compute gradients, for NaN, Inf and gradients that
         vanish, explode or are zero.
-        vanishing, exploding: a module's gradient below this part of that of modules
-            nearer to the output, or above this multiple of the nearest one, is
-            reported.
-        only, ignore: ids of checks to run, or to leave out.
-        run_custom: with `values`, call the backward of custom Functions, too, which may
+    vanishing, exploding
+        a module's gradient below this part of that of modules
+        nearer to the output, or above this multiple of the nearest one, is
+        reported.
+    only, ignore
+        ids of checks to run, or to leave out.
+    run_custom
+        with `values`, call the backward of custom Functions, too, which may
         keep state.
 
-    Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the
-    graph or keeps memory. Raises NotATensorError when there is no tensor, and
-    FormatError for an unknown id. A retired one is passed over with a warning.
+    Returns
+    -------
+    Findings
+        one for each fault, the worst first; it prints as a report.
 
+    Raises
+    ------
+    NotATensorError
+        there is no tensor in `outputs`.
+    FormatError
+        `only` or `ignore` has an unknown id. A retired one is passed over with a
+        warning.
+
+    Notes
+    -----
+    Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the
+    graph or keeps memory. Source:
+    https://docs.pytorch.org/docs/stable/notes/autograd.html
+
+    Examples
+    --------
     >>> import torch, gradviz
     >>> net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1)})
     >>> loss = net["a"](torch.ones(1, 2)).sum()
     >>> [(finding.id, finding.names) for finding in gradviz.check(loss, model=net)]
     [('unused-parameter', ('b.weight', 'b.bias'))]
-
-    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """
     frame = sys._getframe(1)
     only, ignore = present_checks(
@@ -99,12 +124,12 @@ def check(
 
     live = LiveOutputs(outputs, variables, "", recording=recording, frame=frame)
     collector = Collector(model, optimizer, values=values)
-    context = collector.read(live)
+    call = collector.read(live)
     if values:
         limits = Gradients(vanishing=vanishing, exploding=exploding)
-        context = with_gradients(context, live, model, limits, run_custom)
+        compute_gradients(call, live, model, limits, run_custom)
 
-    return _of_one(context, collector, only=only, ignore=ignore, values=values)
+    return _of_one(call, collector, only=only, ignore=ignore, values=values)
 
 
 def check_live(live: LiveOutputs) -> Findings:
@@ -115,8 +140,8 @@ def check_live(live: LiveOutputs) -> Findings:
     return _of_one(collector.read(live), collector)
 
 
-def _of_one(context: CheckContext, collector: Collector, **options: Any) -> Findings:
-    findings = completed([context], run([context], **options))
+def _of_one(call: BackwardCall, collector: Collector, **options: Any) -> Findings:
+    findings = completed([call], run([call], **options))
     return replace(
         findings,
         skipped=(*findings.skipped, *collector.dropped.items()),
@@ -171,23 +196,21 @@ def check_target(
         ).captured()
 
     with around():
-        every = watched.contexts(captured, steps or STEPS, runs_on)
-        findings = completed(
-            every,
-            run(every, only=only, ignore=ignore, values=values),
-        )
+        calls = watched.finish(captured, steps or STEPS, runs_on)
+        findings = run(calls, only=only, ignore=ignore, values=values)
+        findings = completed(calls, findings)
 
     return RunResult(
         watched.told(findings, captured, runs_on), captured.target, captured.failure
     )
 
 
-def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
+def completed(calls: Sequence[BackwardCall], findings: Findings) -> Findings:
     """The findings with the reasons why gradients could not be computed, and the
     process that found them.
     """
     problems = dict.fromkeys(
-        context.gradients.problem for context in every if context.gradients is not None
+        call.gradients.problem for call in calls if call.gradients is not None
     )
     reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)
     here = rank()
@@ -198,7 +221,7 @@ def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
             found=tuple(replace(finding, rank=here.number) for finding in findings),
         )
 
-    graphs = tuple(_drawn(context) for context in every)
+    graphs = tuple(map(_drawn, calls))
     return replace(
         findings,
         skipped=(*findings.skipped, *reasons),
@@ -206,9 +229,9 @@ def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
     )
 
 
-def _drawn(context: CheckContext) -> Graph:
+def _drawn(call: BackwardCall) -> Graph:
     """The graph with what was cut off, where that is to be drawn."""
-    graph, drawn = context.graph, context.drawn
+    graph, drawn = call.graph, call.drawn
     if drawn is None:
         return graph
     return replace(drawn, backward=graph.backward, process=graph.process)

@@ -50,7 +50,7 @@ def command(source: Source, as_json: bool) -> None:
     found: list[Findings] = []
 
     def read(live: LiveOutputs) -> Graph:
-        from gradviz.run.run import read_graph
+        from gradviz.run.reading import read_graph
 
         check = hook("gradviz.checks.check:check_live")
         if check is not None:

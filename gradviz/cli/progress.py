@@ -25,8 +25,6 @@ _INTERVAL = 0.2  # seconds between two looks
 # seconds in which the thread takes the line back, unless somebody stopped the terminal
 # with Ctrl-S
 _LAST_WORD = 1.0
-_BAR = 10  # characters
-_BLOCKS, _ASCII = "█░", "#."
 
 
 @contextmanager
@@ -135,9 +133,7 @@ class Line:
         """
         # the innermost, if there is one at this very moment
         for stage in self._stages[-1:]:
-            return stage_text(
-                stage, now - stage.began, width - 1, _drawable(self._stream)
-            )
+            return stage_text(stage, now - stage.began, width - 1)
         return f"{self._doing}  {_seconds(now - self._began)}"[: max(width - 1, 0)]
 
     def _write(self, text: str, end: str = "") -> None:
@@ -147,73 +143,25 @@ class Line:
         self._widest = max(self._widest, len(text))
 
 
-def stage_text(
-    stage: Stage,
-    seconds: float,
-    width: int,
-    blocks: str = _BLOCKS,
-) -> str:
-    """A stage in one line of at most `width` characters. What matters least is left out
-    first: the rate, then the bar.
+def stage_text(stage: Stage, seconds: float, width: int) -> str:
+    """A stage in one line of at most `width` characters.
 
-    >>> reading = Stage("read", "nodes", lambda: 1200, 4800)
-    >>> stage_text(reading, 2.0, 80)
-    'read    ██░░░░░░░░  1,200 of 4,800 nodes  600/s  2.0 s'
-    >>> stage_text(reading, 2.0, 40)
+    >>> stage_text(Stage("read", "nodes", lambda: 1200, 4800), 2.0, 80)
     'read    1,200 of 4,800 nodes  2.0 s'
     """
     count = stage.count()
-    bar = _bar(stage, count, blocks)
-    units = _units(stage, count)
-    rate = _rate(stage, count, seconds)
-    time = _seconds(seconds)
-
-    for parts in (
-        (bar, units, rate, time),
-        (bar, units, time),
-        (units, time),
-    ):
-        line = f"{stage.name:<7} {'  '.join(filter(None, parts))}"
-        if len(line) <= width:
-            break
-
-    return line[: max(width, 0)]
-
-
-def _bar(stage: Stage, count: int, blocks: str) -> str:
-    if not stage.total:
-        return ""
-    done = count - 1 if stage.phase else count  # the phase that it is in is not done
-    full = max(0, min(_BAR, _BAR * done // stage.total))
-    return blocks[0] * full + blocks[1] * (_BAR - full)
-
-
-def _units(stage: Stage, count: int) -> str:
     of = f" of {stage.total:,}" if stage.total else ""
     if stage.phase:
-        return f"phase {count}{of} ({stage.phase})"
-    return f"{count:,}{of} {stage.unit}" if stage.unit else stage.doing
-
-
-def _rate(stage: Stage, count: int, seconds: float) -> str:
-    """How many a second since the stage began, to two digits."""
-    if stage.phase or not stage.unit or not count or seconds <= 0:
-        return ""
-    rate = float(f"{count / seconds:.1e}")
-    return f"{rate:,.0f}{'' if stage.total else f' {stage.unit}'}/s"
+        units = f"phase {count}{of} ({stage.phase})"
+    elif stage.unit:
+        units = f"{count:,}{of} {stage.unit}"
+    else:
+        units = stage.doing
+    return f"{stage.name:<7} {units}  {_seconds(seconds)}"[: max(width, 0)]
 
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-
-
-def _drawable(stream: TextIO | None) -> str:
-    """What a bar is made of where the stream goes."""
-    try:
-        _BLOCKS.encode(getattr(stream, "encoding", None) or "ascii")
-    except (UnicodeError, LookupError):
-        return _ASCII
-    return _BLOCKS
 
 
 def _width(stream: TextIO | None) -> int:

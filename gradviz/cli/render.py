@@ -185,7 +185,7 @@ def _graph(
 
 
 def _graph_with_cuts(source: Source) -> RunResult[Graph]:
-    from gradviz.run.run import read_graph
+    from gradviz.run.reading import read_graph
 
     with cuts_watched(parts=True) as cuts:
         return source.graph(lambda live: read_graph(live, cuts))

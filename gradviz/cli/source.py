@@ -37,13 +37,13 @@ class Source:
         """Load the saved graph, or run the script. Call `raise_failure()` of the result
         when its graph is written.
 
-        `read` reads what a script leads to, where `gradviz.run.run.read_graph` is not
+        `read` reads what a script leads to, where `gradviz.run.reading.read_graph` is not
         to do it.
         """
         if self.target.kind == "graph":
             return self._saved_graph()
 
-        from gradviz.run.run import read_graph
+        from gradviz.run.reading import read_graph
 
         graph_of, process = read or read_graph, process_hook()
 

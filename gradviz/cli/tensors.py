@@ -80,7 +80,7 @@ def _read(live: LiveOutputs, source: Source) -> Listed:
     if live.call:
         where = "no variable that holds a tensor at that call"
     else:
-        where = "no global variable that holds a tensor, and calls no backward()"
+        where = "no global variable that holds a tensor"
     raise NotATensorError(
-        f"{source.target.short} has {where}. Name what to look at: {source.target.short}:NAME."
+        f"{source.target.short} has {where}. Name what to look at: {source.target.short}:NAME, or a call of backward: --at 1."
     )

@@ -93,6 +93,14 @@ class GraphDiff(NamedTuple):
 def diff(before: Graph, after: Graph) -> GraphDiff:
     """What changed from one graph to another.
 
+    Returns
+    -------
+    GraphDiff
+        node ids that were `removed` from `before` and `added` in `after`, and what
+        changed of those in both; `empty` where nothing did.
+
+    Examples
+    --------
     >>> from gradviz.graph import Edge, Graph, Node
     >>> before = Graph((Node(0, "SumBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
     >>> after = Graph((Node(0, "SumBackward0"), Node(1, "SinBackward0")), (Edge(0, 1, 0, 0),))

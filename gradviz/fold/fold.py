@@ -52,17 +52,24 @@ def fold(
     """The graph with closed groups as single boxes. Folding a folded graph folds its
     original anew.
 
-    Args:
-        depth: how many levels of modules to show: 1 draws each outermost module as one
-            box. "all" folds nothing; "auto" shows as much as a page holds, the heaviest
-            module first, and a graph of up to 50 nodes in full.
-        focus: path of one module to open; everything outside it stays closed.
-        expand: paths of modules to open whatever `depth` says.
-        views: "auto" draws ops that only change a shape or a layout together with the
-            op beside them, in a graph of more than 16 nodes; "show" draws each alone.
-        limit: how many boxes "auto" may use.
-        measure: how large the picture of a folded graph is; without it, sizes are
-            estimated.
+    Parameters
+    ----------
+    depth
+        how many levels of modules to show: 1 draws each outermost module as one
+        box. "all" folds nothing; "auto" shows as much as a page holds, the heaviest
+        module first, and a graph of up to 50 nodes in full.
+    focus
+        path of one module to open; everything outside it stays closed.
+    expand
+        paths of modules to open whatever `depth` says.
+    views
+        "auto" draws ops that only change a shape or a layout together with the
+        op beside them, in a graph of more than 16 nodes; "show" draws each alone.
+    limit
+        how many boxes "auto" may use.
+    measure
+        how large the picture of a folded graph is; without it, sizes are
+        estimated.
 
     Raises FormatError for a depth below 1 and for a path that no recorded module has.
     """

@@ -20,7 +20,7 @@ OPS = 15
 def graph_with_lesson(live: LiveOutputs) -> Graph:
     """The graph behind the outputs; of a lesson with its values and gradients."""
     from gradviz.gradients.command import measured
-    from gradviz.run.run import read_graph
+    from gradviz.run.reading import read_graph
 
     graph = read_graph(live)
     if not is_lesson(graph):

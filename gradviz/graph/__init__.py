@@ -10,6 +10,7 @@ from gradviz.graph.model import (
     Data as Data,
     Edge as Edge,
     Function as Function,
+    FunctionCall as FunctionCall,
     Graph as Graph,
     Group as Group,
     GroupKind as GroupKind,

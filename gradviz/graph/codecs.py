@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 BIG = 2**63
 """Whole numbers from here on are written in hexadecimal: many readers have 64 bits, and
@@ -163,22 +163,14 @@ class Reference(Codec):
         return value
 
 
-class SharedCodec:
+class SharedCodec(Reference):
     """A value kept in a table of distinct values, and referred to by index."""
 
-    def __init__(self, table: Literal["tensors", "sources"]) -> None:
-        self.table = table
-
     def write(self, value: Any, context: Context) -> int:
-        return context.written[self.table][value]
+        return context.written[self.list][value]
 
     def read(self, value: Any, context: Context) -> Any:
-        records = context.read[self.table]
-        if type(value) is not int or not 0 <= value < len(records):
-            raise Bad(
-                f"is {shown(value)}, which is no index into {self.table} (there are {len(records)})"
-            )
-        return records[value]
+        return context.read[self.list][super().read(value, context)]
 
 
 class ValueCodec:

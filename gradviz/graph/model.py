@@ -158,6 +158,23 @@ class SourceLine(NamedTuple):
     package: str = ""
 
 
+class FunctionCall(NamedTuple):
+    """One call of one function of the user's, as it was seen: `nodes` and `scopes` are
+    what it made and called itself, directly inside `scope`. `parent` is the call around
+    it there.
+
+    `source` is where the function begins; of what the engine of torch made for a
+    gradient of a gradient, the line that asked for it, and `gradient` is true.
+    """
+
+    source: SourceLine
+    parent: int | None
+    scope: int | None
+    nodes: tuple[int, ...] = ()
+    scopes: tuple[int, ...] = ()
+    gradient: bool = False
+
+
 class Function(NamedTuple):
     """The class behind a custom `autograd.Function` node, and where its backward is
     defined (None: no source).
@@ -381,6 +398,8 @@ class Graph:
     `gradviz.graph.columns` in a graph of more than 50,000 nodes: sequences that are
     equal to those tuples, and make each record when it is read.
 
+    Examples
+    --------
     >>> from gradviz.graph import Graph, Node, Edge
     >>> graph = Graph(nodes=(Node(0, "AddBackward0"), Node(1, "AccumulateGrad")), edges=(Edge(0, 1, 0, 0),))
     >>> graph.inputs(0)
@@ -403,6 +422,8 @@ class Graph:
     process: Process | None = None  # which of several processes recorded it
     # tensors without gradient that ops were given, as far as they are known
     data: tuple[Data, ...] = ()
+    # calls of functions, as far as they were seen, outer ones first
+    functions: tuple[FunctionCall, ...] = ()
     # of a graph that was merged from those of several ranks
     by_rank: tuple[RankShare, ...] = ()
     # to be drawn; a graph file keeps no findings
@@ -641,9 +662,14 @@ class Graph:
         """Write the graph to `path`; the suffix picks the format. Returns the path
         written.
 
-        Options are the command line's, by the same names. Raises FormatError for an
-        unknown suffix or option and OutputError when the file cannot be written; a file
-        that was there before is then left as it was.
+        Options are the command line's, by the same names.
+
+        Raises
+        ------
+        FormatError
+            the suffix or an option is unknown.
+        OutputError
+            the file cannot be written; one that was there before is left as it was.
         """
         return load("gradviz.draw.output:save")(self, path, **options)  # type: ignore[no-any-return]
 

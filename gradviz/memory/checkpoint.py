@@ -79,9 +79,22 @@ def checkpoint_plan(graph: Graph, budget: int) -> Advice:
     holds. What they free together is counted exactly, with what they have in common,
     and the cheapest set that fits is taken.
 
-    Raises FormatError for a graph without recorded modules and for a budget that is not
-    above 0; UnreadableError as `saved`.
+    Parameters
+    ----------
+    graph
+        with recorded modules.
+    budget
+        bytes, without those of parameters.
 
+    Raises
+    ------
+    FormatError
+        the graph has no recorded modules, or `budget` is not above 0.
+    UnreadableError
+        as `saved`.
+
+    Notes
+    -----
     Sources: https://docs.pytorch.org/docs/stable/checkpoint.html; T. Chen and others,
     "Training Deep Nets with Sublinear Memory Cost", 2016,
     https://arxiv.org/abs/1604.06174

@@ -163,9 +163,13 @@ def explain_oom() -> ExplainOom:
     training. It records module calls and lines, as `record` does. Nothing is printed
     for other errors.
 
+    Notes
+    -----
+    Source: https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
+
+    Examples
+    --------
     >>> with explain_oom():
     ...     total = torch.ones(3).sum()
-
-    Source: https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
     """
     return ExplainOom()

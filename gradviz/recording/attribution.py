@@ -16,17 +16,19 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from gradviz.graph import Scope, SourceLine, TensorInfo
+from gradviz.graph import FunctionCall, Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
 from gradviz.recording.assigned import assigned_names, named_operands
-from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
+from gradviz.recording.event_log import EventLog, ModuleCall, ModuleTree, SeenModule
+from gradviz.recording.functions import Functions
+from gradviz.recording.running import RunningCall
 from gradviz.variables.objects import (
     children,
     is_compiled,
     joined,
     parameters,
 )
-from gradviz.walker.description import BareGraph, Given, Places
+from gradviz.walker.description import Argument, BareGraph, Places
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
@@ -56,7 +58,7 @@ class Recorded:
     def __init__(
         self,
         spans: Sequence[Span],
-        trees: Sequence[Tree],
+        trees: Sequence[ModuleTree],
         module_paths: Mapping[int, str],
         threads: Sequence[str] = (),
         timed: bool = False,
@@ -64,14 +66,14 @@ class Recorded:
         self._spans = [span for span in spans if span.end > span.start]
         self._trees, self._threads = trees, threads
         self._paths, self._timed = module_paths, timed
-        self._prefixes: dict[Tree, str] = {}  # of each outermost module that ran
+        self._prefixes: dict[ModuleTree, str] = {}  # of each outermost module that ran
 
     def places(self, bare: BareGraph) -> Places:
         read_line, unknown = cache(_read_line), Counter[str]()
         if len(bare.sequences):
-            sites, calls = zip(*self._noted(bare, unknown))
+            sites, calls, functions = zip(*self._noted(bare, unknown))
         else:
-            sites, calls = ((), ())
+            sites, calls, functions = ((), (), ())
 
         places = [site and site.place for site in sites]
         sources = [read_line(place and place.source) for place in places]
@@ -88,6 +90,14 @@ class Recorded:
         self._name_trees(kept)
         scopes = self._scopes(kept)
         self._add_checkpointed(bare.checkpoints, scopes, scope_of)
+
+        called: tuple[FunctionCall, ...] = ()
+        # a call that made a node which nobody knows of would be told without it
+        if unknown.keys() <= {"leaf", "unseen"} and len(self._spans) == 1:
+            found = Functions(self._spans[0].start, kept)
+            found.add_nodes(functions, calls, scope_of)
+            called = tuple(found.records(sources))
+
         names = {
             node: self._name(variable) for node, variable in bare.variables.items()
         }
@@ -100,17 +110,20 @@ class Recorded:
             _notes(unknown, self._threads),
             {node: name for node, name in names.items() if name},
             assigned_names(bare, sites, calls),
-            self._given(),
+            self._arguments(),
             dict(named_operands(bare, sites)),
+            called,
         )
 
-    def _given(self) -> dict[int, Given]:
+    def _arguments(self) -> dict[int, Argument]:
         """The parameters of modules that living data was passed as first, by the
         identity of the data.
         """
-        noted = (entry for span in self._spans for entry in list(span.event_log.given))
+        noted = (
+            entry for span in self._spans for entry in list(span.event_log.arguments)
+        )
         live = ((parameter, reference()) for parameter, reference in noted)
-        parameters: dict[int, Given] = {}
+        parameters: dict[int, Argument] = {}
         for parameter, tensor in live:
             if tensor is not None:
                 parameters.setdefault(id(tensor), parameter)
@@ -118,9 +131,9 @@ class Recorded:
 
     def _noted(
         self, bare: BareGraph, unknown: Counter[str]
-    ) -> Iterator[tuple[CallSite | None, ModuleCall | None]]:
-        """Where each node was made, and in which call; `unknown` counts of how many
-        that is not known.
+    ) -> Iterator[tuple[CallSite | None, ModuleCall | None, RunningCall | None]]:
+        """Where each node was made, and in which call of a module and of a function;
+        `unknown` counts of how many that is not known.
         """
         doubtful = _doubtful(bare, len(self._spans) > 1)
         for node, number in enumerate(bare.sequences):
@@ -135,7 +148,7 @@ class Recorded:
                 continue
 
             unknown["leaf" if number == LAST else "unsure" if logs else "unseen"] += 1
-            yield None, None
+            yield None, None, None
 
     # -- scopes ------------------------------------------------------------------------
 
@@ -260,7 +273,7 @@ class Recorded:
     def _owner(
         self,
         variable: torch.Tensor,
-        first_calls: Mapping[Tree, Mapping[str, int]],
+        first_calls: Mapping[ModuleTree, Mapping[str, int]],
     ) -> int | None:
         """The first call of the module that owns a parameter, or of the next module
         around it that was called.
@@ -279,12 +292,15 @@ class Recorded:
 
 def _noted_at(
     number: int, event_log: EventLog, unknown: Counter[str]
-) -> tuple[CallSite | None, ModuleCall | None]:
+) -> tuple[CallSite | None, ModuleCall | None, RunningCall | None]:
     site, call = event_log.lines.at(number), event_log.calls.at(number)
+    function = event_log.functions.at(number)
     if site is None:
         # a long recording drops its oldest lines
         unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
-    return site, call
+    elif function is None:
+        unknown["traced"] += 1
+    return site, call, function
 
 
 def _read_line(source: SourceLine | None) -> SourceLine | None:
@@ -293,9 +309,9 @@ def _read_line(source: SourceLine | None) -> SourceLine | None:
 
 def _first_calls(
     kept: Mapping[ModuleCall, int],
-) -> dict[Tree, dict[str, int]]:
+) -> dict[ModuleTree, dict[str, int]]:
     """The first call of each module, by the path that it has in its tree."""
-    first: dict[Tree, dict[str, int]] = {}
+    first: dict[ModuleTree, dict[str, int]] = {}
     for call, scope in kept.items():
         first.setdefault(call.tree, {}).setdefault(
             call.tree.paths.get(call.module, ""), scope

@@ -25,13 +25,14 @@ from gradviz.recording.event_log import (
     EventLog,
     FailedCall,
     ModuleCall,
+    ModuleTree,
     SeenModule,
-    Tree,
 )
+from gradviz.recording.running import running_call
 from gradviz.recording.traced import TracedCall, trace_of
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
-from gradviz.walker.description import Given
+from gradviz.walker.description import Argument
 from gradviz.walker.private import hide_global_hooks, peek_sequence
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, tapped
@@ -75,7 +76,7 @@ class ModuleCalls:
         self._event_log = event_log
         self._user = user
         self._seen: dict[int, SeenModule] = {}
-        self._trees: dict[SeenModule, Tree] = {}
+        self._trees: dict[SeenModule, ModuleTree] = {}
         self._count = 0
         self._handles: list[Any] = []
         self.clock = perf_counter
@@ -122,7 +123,7 @@ class ModuleCalls:
         entry = self._seen.get(id(module))
         return entry if entry is not None and entry.ref() is module else None
 
-    def trees(self) -> list[Tree]:
+    def trees(self) -> list[ModuleTree]:
         """Every outermost module so far, settled."""
         for tree in self._trees.values():
             tree.settle()
@@ -143,23 +144,15 @@ class ModuleCalls:
 
         event_log = self._event_log()
         stack, frame = event_log.stack, sys._getframe(1)
-        while stack:  # does this call run inside the one that began last?
-            outer, code, caller = stack[-1].frame, stack[-1].code, frame.f_back
-            while caller is not None and (
-                id(caller) != outer or caller.f_code is not code
-            ):
-                caller = caller.f_back
-            if caller is not None:
-                break
-            # no: an interrupt ended that one. Hooks run for exceptions, but not for
-            # KeyboardInterrupt.
+        # an interrupt ends calls, too: hooks run for exceptions, but not for
+        # KeyboardInterrupt
+        while stack and not _runs_in(frame.f_back, stack[-1]):
             stack.pop()
 
         call = self._begin(event_log, module, frame, peek_sequence())
         if call.module.recording:  # else no graph has what it is given
-            _note_given(
-                event_log, module, arguments, frame if call.parent is None else None
-            )
+            outermost = frame if call.parent is None else None
+            _note_arguments(event_log, module, arguments, outermost)
 
         call.entered = self.clock()
 
@@ -174,14 +167,14 @@ class ModuleCalls:
         stack = event_log.stack
         outer = stack[-1] if stack else None
         site = self._user.site(frame.f_back, outer)
+        function = running_call(frame.f_back, next_node, outer)
         if outer is not None and outer.module.trace is not None:
             outer = self._traced_call(outer, frame.f_back, next_node, module)
 
-        call = self._new_call(
-            self._seen_as(module), outer, id(frame), frame.f_code, site, next_node
-        )
+        seen, code = self._seen_as(module), frame.f_code
+        call = self._new_call(seen, outer, id(frame), code, site, next_node)
+        call.function = function
         stack.append(call)
-        seen = call.module
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         event_log.note_call(next_node)
         return call
@@ -189,7 +182,8 @@ class ModuleCalls:
     def _seen_as(self, module: torch.nn.Module) -> SeenModule:
         seen = self.seen(module)
         if seen is None:
-            seen = self._seen[id(module)] = SeenModule(module, trace_of(module))
+            seen = SeenModule(module, trace_of(module))
+            self._seen[id(module)] = seen
         return seen
 
     def _new_call(
@@ -204,15 +198,14 @@ class ModuleCalls:
         # filled in by hand: this runs for every call of a module, and a constructor
         # with so many arguments would take longer than the rest
         call = _new(ModuleCall)
-        call.module, call.frame, call.code, call.output = seen, frame, code, None
-        call.place = place = site.place if site is not None else None
-        call.site, call.began, call.parent, call.seconds = site, next_node, outer, None
-        call.traced = None
+        call.module, call.frame, call.code = seen, frame, code
+        call.site, call.began, call.parent = site, next_node, outer
+        call.output = call.seconds = call.function = call.traced = None
 
         if outer is not None:
             call.tree = outer.tree
         else:
-            call.tree = self._trees.setdefault(seen, Tree(seen))
+            call.tree = self._trees.setdefault(seen, ModuleTree(seen))
 
         self._count = call.number = self._count + 1
         call.root = root = None if outer is None else outer.root or outer
@@ -228,11 +221,8 @@ class ModuleCalls:
             call.tree.pending.append(call)
 
         seen.calls += 1
-        seen.began, seen.recording, seen.source = (
-            next_node,
-            grad_enabled(),
-            place.source if place is not None else None,
-        )
+        seen.began, seen.recording = next_node, grad_enabled()
+        seen.source = site.place.source if site is not None and site.place else None
         return call
 
     def note_traced(
@@ -245,9 +235,10 @@ class ModuleCalls:
         number = following - 1
         inner = self._traced_call(call, frame, number)
         if inner is not call:
-            event_log.calls.add(max(number, event_log.calls.numbers[-1]), inner)
+            calls = event_log.calls
+            calls.add(max(number, calls.numbers[-1]), inner)
             # where the next one is made is not known yet
-            event_log.calls.add(following, call)
+            calls.add(following, call)
 
     def _traced_call(
         self,
@@ -259,12 +250,13 @@ class ModuleCalls:
         """The innermost call that what a traced module does in this frame was traced
         from: itself, where nothing is known. `called` is what that calls.
         """
-        trace = call.module.trace
+        inner, trace = call, call.module.trace
+        if trace is None:
+            return call
         if call.traced is None:
             call.traced = {}
 
-        inner = call
-        for traced in trace.calls(frame, call.code) if trace is not None else ():
+        for traced in trace.calls(frame, call.code):
             if called is not None and traced.module is called:
                 break  # its own hook tells of this one
             entered = call.traced.get(traced.key)
@@ -277,6 +269,7 @@ class ModuleCalls:
                     call.site,
                     next_node,
                 )
+                entered.function = call.function
                 call.traced[traced.key] = entered
             inner = entered
         return inner
@@ -345,10 +338,18 @@ def _note_evaluation(event_log: EventLog, call: ModuleCall, number: int) -> None
     module = call.module
     # autocast records how it casts weights under no_grad(), too: nodes alone do not
     # say that the call was recorded
-    if number > call.began and module.gave_graph and call.place is not None:
-        event_log.evaluations.append(
-            Evaluation(module.type, call.place, call.began, number)
-        )
+    place = call.site.place if call.site is not None else None
+    if number > call.began and module.gave_graph and place is not None:
+        evaluation = Evaluation(module.type, place, call.began, number)
+        event_log.evaluations.append(evaluation)
+
+
+def _runs_in(frame: FrameType | None, call: ModuleCall) -> bool:
+    """Whether a frame is that of a call, or inside it."""
+    identity, code = call.frame, call.code
+    while frame is not None and (id(frame) != identity or frame.f_code is not code):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _closed(
@@ -404,7 +405,7 @@ def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
     event_log.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
 
 
-def _note_given(
+def _note_arguments(
     event_log: EventLog,
     module: torch.nn.Module,
     arguments: Any,
@@ -415,25 +416,27 @@ def _note_given(
 
     Arguments by keyword are read from torch's frame, where that is given.
     """
+    named: list[tuple[str, Any]] = []
     with _without_functions():
-        positions = [
-            i
-            for i, value in enumerate(arguments)
-            if type(value) is torch.Tensor and not value.requires_grad
-        ]
-        keywords = local_variables(frame).get("kwargs") if frame is not None else None
-        if positions:
+        if any(map(_is_data, arguments)):
             code = getattr(class_attribute(type(module), "forward"), "__code__", None)
-            # without self
-            names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
-            for i in (i for i in positions if i < len(names)):
-                event_log.given.append(
-                    (Given(names[i], frame is None), weakref.ref(arguments[i]))
-                )
+            if code is not None:
+                # without self
+                parameters = code.co_varnames[1 : code.co_argcount]
+                named += zip(parameters, arguments)
 
-        for name, value in keywords.items() if type(keywords) is dict else ():
-            if type(value) is torch.Tensor and not value.requires_grad:
-                event_log.given.append((Given(name, False), weakref.ref(value)))
+        keywords = local_variables(frame).get("kwargs") if frame is not None else None
+        if type(keywords) is dict:
+            named += keywords.items()
+
+        for name, value in named:
+            if _is_data(value):
+                argument = Argument(name, frame is None)
+                event_log.arguments.append((argument, weakref.ref(value)))
+
+
+def _is_data(value: object) -> bool:
+    return type(value) is torch.Tensor and not value.requires_grad
 
 
 def _note_failure(

@@ -13,8 +13,8 @@ import torch
 from gradviz.graph import Absent, Graph, SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.variables.objects import class_attribute, members
-from gradviz.variables.scanner import Namespace, scan
-from gradviz.walker.names import below, outermost
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.names import below, outermost_modules
 from gradviz.walker.tensors import grad_fn_of, tensor_info
 from gradviz.walker.walk import Walked
 
@@ -62,7 +62,7 @@ class Reasons:
         cuts: SeenCuts | None = None,
     ) -> None:
         self._recording, self._cuts = recording, cuts
-        self._modules = dict(below(outermost(scan(variables))))
+        self._modules = dict(below(outermost_modules(None, variables)))
         self._owner = {
             id(tensor): path
             # the first path of a module that several lead to wins

@@ -26,7 +26,7 @@ from gradviz.recording import session as sessions
 from gradviz.recording.attribution import Recorded, Span
 from gradviz.recording.event_log import EventLog, ModuleCall
 from gradviz.recording.session import Session
-from gradviz.variables.objects import is_a
+from gradviz.variables.objects import is_a, reading_once
 from gradviz.variables.scanner import Namespace, callers_variables, namespaces
 from gradviz.walker.isolation import isolated
 from gradviz.walker.names import distinct, module_paths
@@ -201,11 +201,25 @@ def record() -> Recording:
     """Note, for every node made inside the `with`, the module call and the source line
     that made it.
 
-    Returns:
+    Returns
+    -------
+    Recording
         A context manager. Its `graph(outputs)` is `gradviz.walk(outputs)` plus what was
         noted; it works inside the `with` and after it. Nothing of the user's is kept
         alive by it.
 
+    Raises
+    ------
+    GradvizError
+        this torch does not tell the number of the next node.
+
+    Notes
+    -----
+    Source:
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.module.register_module_forward_hook.html
+
+    Examples
+    --------
     >>> import torch, gradviz
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
     >>> with gradviz.record() as recording:
@@ -213,9 +227,6 @@ def record() -> Recording:
     >>> graph = recording.graph(loss, model=net)
     >>> [(node.op, graph.scopes[node.scope].type) for node in graph.nodes[1:3]]
     [('ReluBackward0', 'ReLU'), ('AddmmBackward0', 'Linear')]
-
-    Source:
-    https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.module.register_module_forward_hook.html
     """
     return Recording()
 
@@ -291,15 +302,15 @@ class Recording:
         second of the module's calls that led to `outputs`.
         """
         variables = callers_variables(sys._getframe(1))
-        attribution = self.attribution(model, variables)
-        return capture(
-            outputs,
-            model=model,
-            params=params,
-            variables=variables,
-            saved=saved,
-            attribution=attribution,
-        )
+        with reading_once():
+            return capture(
+                outputs,
+                model=model,
+                params=params,
+                variables=variables,
+                saved=saved,
+                attribution=self.attribution(model, variables),
+            )
 
     def last_outputs(
         self,
@@ -309,14 +320,26 @@ class Recording:
         """What a forward had computed when it failed, to be given to `graph`, and where
         it failed.
 
-        Args:
-            error: the exception, when the user's code caught it inside the `with`; else
-                it is the one that ended the `with`.
-            variables: namespaces that name the modules; without it the caller's.
+        Parameters
+        ----------
+        error
+            the exception, when the user's code caught it inside the `with`; else
+            it is the one that ended the `with`.
+        variables
+            namespaces that name the modules; without it the caller's.
 
+        Raises
+        ------
+        GradvizError
+            no exception ended this recording, and none was given.
+
+        Notes
+        -----
         The tensors are held weakly: they are there as long as the exception's
         traceback, or the user, holds them.
 
+        Examples
+        --------
         >>> import torch, gradviz
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(2, 1))
         >>> try:
@@ -368,7 +391,7 @@ class Recording:
         """Time the module calls that begin from now on by this clock."""
         self._running().calls.clock = clock
 
-    def with_modules(self, variables: Sequence[Namespace]) -> list[Namespace]:
+    def with_modules(self, variables: Sequence[Namespace]) -> Sequence[Namespace]:
         """The namespaces, and one more of the outermost modules that ran and that they
         do not lead to, by class.
         """
@@ -378,7 +401,7 @@ class Recording:
             module = tree.seen.ref()
             if module is not None and id(module) not in paths:
                 modules[distinct(tree.seen.type, modules)] = module
-        return [*variables, modules] if modules else list(variables)
+        return [*variables, modules] if modules else variables
 
     def run_of(self, module: torch.nn.Module) -> ModuleRun:
         """What was seen of a module: how often it ran, and what its last call was like."""

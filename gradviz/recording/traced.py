@@ -71,7 +71,8 @@ class Trace:
         for key, (traced_path, kind) in stack.items():
             path = _ROOT.sub("", traced_path)
             # a class, or its full name
-            kind_name = getattr(kind, "__name__", str(kind).rpartition(".")[2])
+            full_name = getattr(kind, "__name__", str(kind))
+            kind_name = full_name.rpartition(".")[2]
             if not path:
                 self.type = kind_name
                 continue

@@ -43,9 +43,12 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
     """The program in the text of a notebook; its cells stand in `linecache` from then
     on.
 
-    Args:
-        path: of the file, from the root on.
-        place: the same as the user gave it, for messages.
+    Parameters
+    ----------
+    path
+        of the file, from the root on.
+    place
+        the same as the user gave it, for messages.
 
     Raises TargetError when the text is no notebook with code in Python.
     """

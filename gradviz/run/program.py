@@ -487,7 +487,8 @@ def _read(path: str) -> bytes:
 
 @contextmanager
 def _put_back() -> Iterator[None]:
-    argv, path, entries, folder = sys.argv, sys.path, list(sys.path), os.getcwd()
+    argv, path, folder = sys.argv, sys.path, os.getcwd()
+    entries = list(path)
     main = sys.modules.get("__main__")
     streams = sys.stdin, sys.stdout, sys.stderr
     hooks = sys.excepthook, threading.excepthook

@@ -74,6 +74,7 @@ class Selection:
         self._out_of_patience = out_of_patience
         self._began = time.monotonic()
         self._over = threading.Event()
+        self._unhook: Callable[[], None] = lambda: None
 
     def wants(self, number: int, call: EngineCall) -> bool:
         """Whether to read call `number`, counted from 1. Not asked once it was
@@ -107,18 +108,12 @@ class Selection:
     def close(self) -> None:
         """The script has ended: undo whatever was hooked up."""
         self.settle()
+        self._unhook()  # not before, for torch may be going through the hooks
 
     def _wait_for_more(self) -> None:
         least, most = SECONDS
-        _thread.start_new_thread(
-            self._wait,
-            (
-                min(
-                    max(least, time.monotonic() - self._began),
-                    most,
-                ),
-            ),
-        )
+        seconds = min(max(least, time.monotonic() - self._began), most)
+        _thread.start_new_thread(self._wait, (seconds,))
 
     def _wait(self, seconds: float) -> None:
         if not self._over.wait(seconds):
@@ -142,34 +137,8 @@ class Chosen(Selection):
 
 
 class InARow(Selection):
-    """So many steps, from call `first` on."""
-
-    def __init__(
-        self,
-        first: int,
-        steps: int,
-        out_of_patience: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(out_of_patience)
-        self._first = first
-        self._steps = steps
-        # where every call builds a graph, their number has to end it
-        self._calls = 1 if steps == 1 else steps * PARTS
-
-    def wants(self, number: int, call: EngineCall) -> bool:
-        return number >= self._first
-
-    def took(self, call: EngineCall) -> None:
-        # a call that builds a graph of gradients is a part of its step, as in a
-        # gradient penalty
-        self._steps -= not call.create_graph
-        self._calls -= 1
-        self.enough = self._steps <= 0 or self._calls <= 0
-
-
-class RunOn(InARow):
-    """So many steps, and after those the calls that `look` asks for, until the time is
-    over (`SECONDS`), or `to_end` of the script.
+    """So many steps in a row, from call `first` on; and after those the calls that
+    `look` asks for, until the time is over (`SECONDS`), or `to_end` of the script.
 
     When it is over, the next call ends the run; `out_of_patience` is called from a
     thread of its own where none comes.
@@ -179,28 +148,43 @@ class RunOn(InARow):
         self,
         first: int,
         steps: int,
-        look: Look,
+        look: Look | None,
+        to_end: bool,
         out_of_patience: Callable[[], None],
-        to_end: bool = False,
     ) -> None:
-        super().__init__(first, steps, out_of_patience)
+        super().__init__(out_of_patience)
+        self._first, self._steps = first, steps
+        # where every call builds a graph, their number has to end it
+        self._calls = 1 if steps == 1 else steps * PARTS
         self._look, self._to_end = look, to_end
         self._watching = False
 
     def wants(self, number: int, call: EngineCall) -> bool:
-        reading = not self._watching and super().wants(number, call)
+        reading = not self._watching and number >= self._first
+        if self._look is None:
+            return reading
         # asked at every call, since it counts what it sees
         return self._look.before(number, call, reading) and (self._watching or reading)
 
     def took(self, call: EngineCall) -> None:
-        super().took(call)
-        if self.enough and not self._watching:
+        # a call that builds a graph of gradients is a part of its step, as in a
+        # gradient penalty
+        self._steps -= not call.create_graph
+        self._calls -= 1
+        over = self._steps <= 0 or self._calls <= 0
+        if self._look is None:
+            self.enough = over
+            return
+
+        if over and not self._watching:
             self._watching = True
             if not self._to_end:
                 self._wait_for_more()
         self.enough = self._look.seen_enough or self.timed_out
 
     def ended(self, filled: bool | None) -> bool:
+        if self._look is None:
+            return False
         wanted = self._watching and (self._look.after(filled) or filled is None)
         self.enough = self.enough or self._look.seen_enough
         return wanted
@@ -208,34 +192,20 @@ class RunOn(InARow):
     def _wait(self, seconds: float) -> None:
         if not self._over.wait(seconds):
             self.enough = self.timed_out = True
-            super()._wait(seconds)
+            self._out_of_patience()
 
 
 class FirstStep(Selection):
-    """No call, but the moment when an optimizer has stepped first. The first call
-    stands in for it, if `condition` holds there.
-    """
+    """No call, but the moment when an optimizer has stepped first."""
 
-    def __init__(
-        self,
-        condition: Callable[[], bool],
-        stepped: Callable[[], None],
-    ) -> None:
+    def __init__(self, stepped: Callable[[], None]) -> None:
         super().__init__()
-        self._condition, self._stepped = condition, stepped
-        self._unhook: Callable[[], None] = lambda: None
+        self._stepped = stepped
 
     def wants(self, number: int, call: EngineCall) -> bool:
         if number == 1:
             self._unhook = _after_optimizer_step(self._stepped)
-        return number == 1 and self._condition()
-
-    def took(self, call: EngineCall) -> None:
-        self.standing_in = True
-
-    def close(self) -> None:
-        super().close()
-        self._unhook()
+        return False
 
 
 class FirstBackward(Selection):
@@ -249,7 +219,6 @@ class FirstBackward(Selection):
 
     def __init__(self, out_of_patience: Callable[[], None]) -> None:
         super().__init__(out_of_patience)
-        self._unhook: Callable[[], None] = lambda: None
         self._first_place = ""  # of the call that a backward() is preferred to
 
     def wants(self, number: int, call: EngineCall) -> bool:
@@ -292,10 +261,6 @@ class FirstBackward(Selection):
         return (
             f"{before} came before this backward(), the first at {self._first_place}: --at 1 shows it",
         )
-
-    def close(self) -> None:
-        super().close()
-        self._unhook()  # not before, for torch may be going through the hooks
 
 
 def _after_optimizer_step(

@@ -24,13 +24,18 @@ def assert_no_findings(
 ) -> None:
     """Fail with the report of `gradviz.check` if it has an error or a warning.
 
-    Args:
-        outputs: a tensor with a graph, or any nesting of tensors, before its backward
-            call.
-        model: the module that made it.
+    Parameters
+    ----------
+    outputs
+        a tensor with a graph, or any nesting of tensors, before its backward
+        call.
+    model
+        the module that made it.
 
-    Raises:
-        AssertionError: there is an error or a warning. Notes do not fail.
+    Raises
+    ------
+    AssertionError
+        there is an error or a warning. Notes do not fail.
     """
     __tracebackhide__ = True
     from gradviz.checks.check import check
@@ -47,10 +52,13 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
     Parameters and buffers are not counted, nor what a hook packed into something of
     unknown size.
 
-    Raises:
-        AssertionError: it holds more; the message has the table of `gradviz.saved`. Or
-            backward() has freed it already.
-        ValueError: `limit` is no size.
+    Raises
+    ------
+    AssertionError
+        it holds more; the message has the table of `gradviz.saved`. Or
+        backward() has freed it already.
+    ValueError
+        `limit` is no size.
     """
     __tracebackhide__ = True
     from gradviz.api import walk
@@ -79,24 +87,21 @@ def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
     A parameter that only a reentrant checkpoint uses is not in the graph, and fails,
     too.
 
-    Raises:
-        AssertionError: the graph does not lead to some; the message names them.
-            `gradviz.why` says why.
+    Raises
+    ------
+    AssertionError
+        the graph does not lead to some; the message names them.
+        `gradviz.why` says why.
     """
     __tracebackhide__ = True
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []
     capture(outputs, saved=False, inspect=walks.append)
-    reached = {id(leaf) for leaf in walks[0].variables.values()}
-    wanted = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-    }
-    missing = [
-        name for name, parameter in wanted.items() if id(parameter) not in reached
-    ]
+    reached = set(map(id, walks[0].variables.values()))
+    named = model.named_parameters()
+    wanted = {name: id(tensor) for name, tensor in named if tensor.requires_grad}
+    missing = [name for name, tensor in wanted.items() if tensor not in reached]
     if missing:
         message = f"no gradient reaches {len(missing)} of {plural(len(wanted), 'parameter')}: {few(missing)}"
         raise AssertionError(f"{message}\ngradviz.why(outputs, parameter) says why")

@@ -30,7 +30,7 @@ class _Memory(threading.local):
     that an identity means one thing.
     """
 
-    answers: dict[tuple[object, ...], tuple[object, Any]] | None = None
+    answers: dict[Any, tuple[tuple[object, ...], Any]] | None = None
 
 
 _memory = _Memory()
@@ -49,20 +49,20 @@ class reading_once:
         _memory.answers = self._outer
 
 
-def _once(function: _Reader) -> _Reader:
-    """Remember what a function reads from its first argument, inside `reading_once`.
-    Nobody may change such an answer.
+def once(function: _Reader) -> _Reader:
+    """Remember what a function reads from its arguments, by identity, inside
+    `reading_once`. Nobody may change such an answer.
     """
 
     @wraps(function)
-    def read(value: object, *more: object) -> Any:
+    def read(*values: object) -> Any:
         answers = _memory.answers
         if answers is None:
-            return function(value, *more)
-        key = (function, id(value), *more)
+            return function(*values)
+        key = (function, *map(id, values))
         answer = answers.get(key)
         if answer is None:
-            answer = answers[key] = value, function(value, *more)
+            answer = answers[key] = values, function(*values)
         return answer[1]
 
     return cast("_Reader", read)
@@ -91,7 +91,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
     return attributes
 
 
-@_once
+@once
 def _slots(kind: type) -> list[tuple[str, Any]]:
     """The slots of a class and its bases, the bases' first."""
     defined = [_own(base) for base in reversed(_mro(kind)) if "__slots__" in _own(base)]
@@ -150,7 +150,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     return [item for item in items if is_a(item, torch.Tensor)]
 
 
-@_once
+@once
 def class_attribute(kind: type, name: str) -> Any:
     """What the class or a base of it defines under a name, itself and not bound; None
     when nobody does.
@@ -188,7 +188,7 @@ def every_path(
     return ((path, inside) for path, inside, _ in _every_path(module))
 
 
-@_once
+@once
 def _every_path(
     module: torch.nn.Module,
 ) -> Sequence[tuple[str, torch.nn.Module, tuple[int, ...]]]:
@@ -250,7 +250,7 @@ def unwrapped(module: Any) -> Any:
     return module
 
 
-@_once
+@once
 def _wraps(kind: type) -> bool:
     return any(
         base.__name__ == _WRAPPER and base.__module__.startswith("torch.")
@@ -258,7 +258,7 @@ def _wraps(kind: type) -> bool:
     )
 
 
-@_once
+@once
 def members(
     module: torch.nn.Module,
     table: Table,

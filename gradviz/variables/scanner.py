@@ -28,6 +28,7 @@ from gradviz.packages import frames_from, is_foundation, package_of
 from gradviz.variables.objects import (
     class_attribute,
     joined,
+    once,
     own_attributes,
     own_class,
     submodules,
@@ -109,6 +110,7 @@ class NamedValue(NamedTuple):
         return self.private, self.level + 2 * index, self.space
 
 
+@once
 def scan(
     namespaces: Sequence[Namespace], model: torch.nn.Module | None = None
 ) -> list[NamedValue]:

@@ -12,7 +12,17 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from gradviz.graph import Base, Data, Edge, Leaf, Root, Scope, SourceLine, TensorInfo
+from gradviz.graph import (
+    Base,
+    Data,
+    Edge,
+    FunctionCall,
+    Leaf,
+    Root,
+    Scope,
+    SourceLine,
+    TensorInfo,
+)
 from gradviz.graph.columns import EdgeColumns, NodeColumns, NodeType
 from gradviz.stages import Stage
 from gradviz.walker import private
@@ -139,7 +149,7 @@ class BareGraph(NamedTuple):
     none_inputs: Mapping[int, int] = MappingProxyType({})
 
 
-class Given(NamedTuple):
+class Argument(NamedTuple):
     """The parameter of a module's forward that data was passed as, and whether another
     module called that module.
     """
@@ -165,8 +175,9 @@ class Places(NamedTuple):
 
     `names` are those of leaves by node id, for the leaves that no variable of the
     caller leads to; `assigned` are names that lines of code give what their last ops
-    make; `given` are parameters of modules that data was passed as, by its identity;
-    `operands` are those of operators, by the node's id.
+    make; `arguments` are parameters of modules that data was passed as, by its
+    identity; `operands` are those of operators, by the node's id; `functions` are calls
+    of functions.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -176,8 +187,9 @@ class Places(NamedTuple):
     notes: tuple[str, ...] = ()
     names: Mapping[int, str] = MappingProxyType({})
     assigned: Mapping[int, str] = MappingProxyType({})
-    given: Mapping[int, Given] = MappingProxyType({})
+    arguments: Mapping[int, Argument] = MappingProxyType({})
     operands: Mapping[int, Operand] = MappingProxyType({})
+    functions: tuple[FunctionCall, ...] = ()
 
 
 class Attribution(Protocol):
@@ -422,13 +434,13 @@ class Description:
             if tensor is not None and tensor.dim() and not tensor.requires_grad:
                 yield node, tensor
 
-    def _given_as(self, operands: Mapping[int, torch.Tensor]) -> Mapping[int, Given]:
+    def _given_as(self, operands: Mapping[int, torch.Tensor]) -> Mapping[int, Argument]:
         """What data is called where it was given to a module, or to an operator."""
         of_operands = {
-            id(tensor): Given(self.places.operands[node].name, True)
+            id(tensor): Argument(self.places.operands[node].name, True)
             for node, tensor in operands.items()
         }
-        return {**of_operands, **self.places.given}
+        return {**of_operands, **self.places.arguments}
 
     def _data(
         self, reader: SavedReader, operands: Mapping[int, torch.Tensor]

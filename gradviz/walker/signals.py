@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` makes an enum of every answer, in ten times the time
 import signal
-import sys
 import threading
 import time
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from itertools import islice, takewhile
+from itertools import islice
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from gradviz.packages import frames_from, is_foundation, runs_around_user
+from gradviz.packages import frames_from
 
 _NUMBERS = tuple(sorted(_signal.valid_signals()))
 _DEEPEST = 12  # frames between what is not to be interrupted and a handler
@@ -58,8 +57,6 @@ class _Handlers:
         self._originals: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         self._reading = self._dropping = False
         self._late: list[int] = []  # that a thread is about to send again
-        self._waits: dict[int, None] = {}  # for the first call or return out there
-        self._watch = self._outside
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
@@ -145,7 +142,6 @@ class _Handlers:
     def drop(self) -> None:
         """Nothing that still comes is wanted, until the handlers are put back."""
         self._dropping = True
-        self._waits.clear()
         while self._late:
             time.sleep(_AGAIN)
 
@@ -157,36 +153,11 @@ class _Handlers:
             # once, however often the signal came
             self._came[number] = None
         elif _interrupts(frame):
-            self._put_off(number)
+            self._late.append(number)
+            start_new_thread(self._send_later, (number,))
         elif not self._dropping:
             # no reading of ours is going on: the user's handler runs as it would alone
             users(number, frame)
-
-    def _put_off(self, number: int) -> None:
-        """A profile function sees where torch's work is over. With one of the user's in
-        its place, the handler is tried again.
-        """
-        if sys.getprofile() in (None, self._watch):
-            self._waits[number] = None
-            # it stays until the first call or return outside torch
-            sys.setprofile(self._watch)
-        else:
-            # the user profiles this program, so its profile function stays
-            self._late.append(number)
-            start_new_thread(self._send_later, (number,))
-
-    def _outside(
-        self,
-        frame: FrameType,
-        event: str,
-        _: object,
-    ) -> None:
-        # where the program goes on after this event
-        into = frame.f_back if event == "return" else frame
-        if not self._reading and not _interrupts(frame) and not _is_own(into):
-            sys.setprofile(None)
-            waiting, self._waits = tuple(self._waits), {}
-            _send(waiting)
 
     def _send_later(self, number: int) -> None:
         """In a thread of its own: the main one has to go on. It is woken where it
@@ -285,12 +256,6 @@ def _interrupts(frame: FrameType | None) -> bool:
         caller.f_code in _uninterrupted
         for caller in islice(frames_from(frame), _DEEPEST)
     )
-
-
-def _is_own(frame: FrameType | None) -> bool:
-    """Whether gradviz is at work here, between this frame and the user's code."""
-    files = (caller.f_code.co_filename for caller in frames_from(frame))
-    return any(runs_around_user(file) for file in takewhile(is_foundation, files))
 
 
 def _send(numbers: Sequence[int]) -> None:

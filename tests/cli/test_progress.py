@@ -27,11 +27,11 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "seconds", "text"),
     [
-        (Stage("walk", "nodes", lambda: 412_000), 1.3, "walk    412,000 nodes  320,000 nodes/s  1.3 s"),
+        (Stage("walk", "nodes", lambda: 412_000), 1.3, "walk    412,000 nodes  1.3 s"),
         (
             Stage("write", "boxes", lambda: 640_000, 1_000_000),
             2.9,
-            "write   ██████░░░░  640,000 of 1,000,000 boxes  220,000/s  2.9 s",
+            "write   640,000 of 1,000,000 boxes  2.9 s",
         ),
         (Stage("layout", doing="waiting for dot"), 12.6, "layout  waiting for dot  13 s"),
         (Stage("walk", "nodes", lambda: 1 // 0), 2.0, "walk    0 nodes  2.0 s"),  # what it looks at is being changed
@@ -45,7 +45,7 @@ def test_a_narrow_terminal_gets_less() -> None:
     stage = Stage("write", "boxes", lambda: 640_000, 1_000_000)
     lines = [stage_text(stage, 2.9, width) for width in range(80)]
     assert all(len(line) <= width for width, line in enumerate(lines))
-    assert len(lines[79]) > len(lines[50]) > len(lines[20]) == 20
+    assert len(lines[79]) > len(lines[20]) == 20
 
 
 # -- where it is shown -------------------------------------------------------------------------------------------------
@@ -100,9 +100,7 @@ def test_it_follows_the_stages_and_leaves_nothing(monkeypatch: pytest.MonkeyPatc
             with Stage("read", "nodes", total=4) as reading:
                 for _ in reading.each(range(3)):
                     pass
-                shown(
-                    stream, "\rread    #######...  3 of 4 nodes "
-                )  # a stream without an encoding gets plain characters
+                shown(stream, "\rread    3 of 4 nodes ")
         with progress("something inside"):
             shown(stream, "\rreading the graph  0.")
     assert "something inside" not in stream.getvalue()
@@ -212,7 +210,6 @@ def test_a_saved_graph_on_a_terminal(columns: int, tmp_path: Path) -> None:
     words = {line.split()[0] for line in lines if line}
     assert words >= {"load", "draw", "layout", "write"}
     whole = [line for line in lines if line.startswith("write") and "boxes" in line]
-    assert any("█" in line and "/s" in line for line in whole) is (columns == 120)
     assert any(" of 16,00" in line for line in whole)
 
 

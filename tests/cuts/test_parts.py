@@ -20,7 +20,7 @@ from gradviz.cuts.words import CutLines
 from gradviz.graph import Graph
 from gradviz.graph.ready_queue import engine_order
 from gradviz.run.outputs import LiveOutputs
-from gradviz.run.run import read_graph
+from gradviz.run.reading import read_graph
 from tests.cli.conftest import Gradviz, gradviz as run_gradviz, unchanged as unchanged
 from tests.cli.scripts import environment, script
 

@@ -153,7 +153,8 @@ SAMPLES = ("mlp_training", "gpt", "resnet", "lstm", "control_flow", "nested_outp
 @pytest.mark.parametrize("name", SAMPLES)
 def test_boxes_of_the_samples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gradviz.run.program import parse_target
-    from gradviz.run.run import Run, read_graph
+    from gradviz.run.reading import read_graph
+    from gradviz.run.run import Run
 
     monkeypatch.chdir(tmp_path)
     captured: Any = Run(parse_target(str(ROOT / "samples" / f"{name}.py")), read_graph).captured()

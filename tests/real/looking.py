@@ -23,7 +23,7 @@ from gradviz.cli.source import Source
 from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import parse_target
-from gradviz.run.run import read_graph
+from gradviz.run.reading import read_graph
 from gradviz.walker.walk import capture
 from tests.real import bodies, boxes
 

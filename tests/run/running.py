@@ -8,7 +8,8 @@ from typing import Any
 from gradviz.graph import Graph
 from gradviz.run.ending import RunResult
 from gradviz.run.program import parse_target
-from gradviz.run.run import Run, read_graph
+from gradviz.run.reading import read_graph
+from gradviz.run.run import Run
 
 
 def run_target(target: str | Path, **options: Any) -> RunResult[Graph]:
