@@ -55,7 +55,7 @@ GROUPS: dict[str, tuple[Family, ...]] = {
         Family(
             "U-Net",
             f"{PROGRAMS}/unet_dice.py",
-            "Every skip connection, with its shape; cross entropy plus Dice.",
+            "Encoder down, decoder up, skips between them; cross entropy plus Dice.",
         ),
         Family(
             "Swin",
@@ -182,8 +182,8 @@ HEAD = f"""# Gallery
 `backward()`; no script imports gradviz. Select a picture to see it alone: its boxes have tooltips. The command below it writes the
 page of the same graph, one offline file in which modules open and the backward pass plays ([an example](sample_page.html)).
 
-We also drew ten of them with torchview 0.2.7 and torchvista 0.2.13, which run a model again and draw it without its loss. Both
-show the shape of a U-Net more plainly; neither joins alike layers or the turns of a loop.
+We also drew ten of them with torchview 0.2.7 and torchvista 0.2.13, which run a model again and draw it without its loss.
+Neither joins alike layers or the turns of a loop.
 """
 
 

@@ -9,12 +9,12 @@ which comes with torch, is imported when it is used. Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradviz.draw.options import Options
-from gradviz.graph import Graph, Node, SourceLine, TensorInfo
+from gradviz.graph import Graph, Node
 from gradviz.wording import shape_text, visible
 
 if TYPE_CHECKING:
@@ -49,141 +49,88 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
     """
     import networkx
 
-    multigraph: MultiDiGraph = networkx.MultiDiGraph(**_known(_of_graph(graph)))
+    multigraph: MultiDiGraph = networkx.MultiDiGraph(**_plain(_of_graph(graph)))
     norms = {step.node: step.norm for step in graph.backward}
     marks: dict[int, list[str]] = {}
     for mark in graph.marks:
         for marked in mark.nodes:
             marks.setdefault(marked, []).append(mark.id)
+
     for node in graph.nodes:
-        more = (
-            ("gradient_norm", norms.get(node.id)),
-            ("marks", _joined(marks.get(node.id, ()))),
-        )
-        multigraph.add_node(
-            node.id,
-            **_known(_of_node(graph, node)),
-            **_known(more),
-        )
+        measured = {"gradient_norm": norms.get(node.id), "marks": marks.get(node.id)}
+        multigraph.add_node(node.id, **_plain({**_of_node(graph, node), **measured}))
+
     for key, edge in enumerate(graph.edges):
-        multigraph.add_edge(
-            edge.consumer,
-            edge.producer,
-            key,
-            output=edge.output,
-            position=edge.position,
-            count=edge.count,
-        )
+        facts = edge._asdict()
+        multigraph.add_edge(facts.pop("consumer"), facts.pop("producer"), key, **facts)
     return multigraph
 
 
-def _known(
-    attributes: Iterable[tuple[str, Value | None]],
-) -> dict[str, Value]:
+def _plain(facts: Mapping[str, Any]) -> dict[str, Value]:
+    """Facts as attributes: several words as one text, and nothing where there is none."""
+    attributes: dict[str, Value] = {}
+    for name, value in facts.items():
+        if value is not None and not isinstance(value, (str, int, float)):
+            value = "; ".join(word for word in value if word)
+        if value is not None and value != "" and value is not False:
+            attributes[name] = value
+    return attributes
+
+
+def _of_graph(graph: Graph) -> dict[str, Any]:
+    lost = [root for root in graph.roots if root.node is None]
+    words = [f"{root.name}: {root.why}" if root.why else root.name for root in lost]
     return {
-        name: value
-        for name, value in attributes
-        if value is not None and value != "" and value is not False
+        "title": graph.title,
+        "torch": graph.torch,
+        "attribution": graph.attribution,
+        "notes": "\n".join(graph.notes),
+        "outputs_without_graph": "\n".join(words),
     }
 
 
-def _of_graph(
-    graph: Graph,
-) -> Iterator[tuple[str, Value | None]]:
-    yield "title", graph.title
-    yield "torch", graph.torch
-    yield "attribution", graph.attribution
-    yield "notes", "\n".join(graph.notes)
-    yield (
-        "outputs_without_graph",
-        "\n".join(
-            f"{root.name}: {root.why}" if root.why else root.name
-            for root in graph.roots
-            if root.node is None
-        ),
-    )
+_SCOPE = ("module", "module_type", "module_call")
+_SOURCE = ("file", "line", "code_function", "code", "package")
+"""What the first fields of a `Scope` and of a `SourceLine` are called."""
 
 
-def _of_node(
-    graph: Graph,
-    node: Node,
-) -> Iterator[tuple[str, Value | None]]:
+def _of_node(graph: Graph, node: Node) -> dict[str, Any]:
     leaf, group = graph.leaf_of.get(node.id), node.group
-    names = _joined(leaf.names if leaf is not None else node.names)
-    yield "op", node.op
-    yield "label", group.title if group is not None else names or node.op
-    yield "names", names
-    yield (
-        "output_names",
-        _joined(root.name for root in graph.roots_of.get(node.id, ())),
-    )
-    yield from _of_tensors([tensor for tensor in node.outputs if tensor is not None])
-    yield "sequence", node.sequence
-    yield "none_inputs", node.none_inputs or None
-    yield "assigned", node.assigned
-    yield "flags", _joined(node.flags)
-    yield (
-        "attributes",
-        _joined(f"{name}={value}" for name, value in node.attributes.items()),
-    )
-    if node.function is not None:
-        yield "custom_function", node.function.name
-
-    if node.scope is not None:
-        scope = graph.scopes[node.scope]
-        yield from (
-            ("module", scope.path),
-            ("module_type", scope.type),
-            ("module_call", scope.call),
-        )
-
-    yield from _of_source("", node.source)
-    yield from _of_source("script_", node.script_line)
-    if node.saved:
-        yield "saved", _joined(slot.slot for slot in node.saved)
-        yield "saved_bytes", _saved_bytes(graph, node)
-
-    if leaf is not None:
-        yield from (
-            ("leaf", leaf.kind),
-            ("has_grad", leaf.has_grad),
-            ("hooks", leaf.hooks or None),
-        )
-
-    if group is not None:
-        yield from (
-            ("group", group.kind),
-            ("group_count", group.count),
-            ("group_ops", group.ops),
-        )
-        yield from (
-            ("group_nodes", len(group.nodes)),
-            ("group_parameters", group.parameters),
-            ("group_bytes", group.nbytes),
-        )
-
-
-def _of_tensors(
-    tensors: Sequence[TensorInfo],
-) -> Iterator[tuple[str, Value | None]]:
-    yield "shape", _joined(shape_text(tensor.shape) for tensor in tensors)
+    names = leaf.names if leaf is not None else node.names
+    tensors = [tensor for tensor in node.outputs if tensor is not None]
+    facts: dict[str, Any] = {
+        "op": node.op,
+        "label": "; ".join(filter(None, names)) or node.op,
+        "names": names,
+        "output_names": [root.name for root in graph.roots_of.get(node.id, ())],
+        "shape": [shape_text(tensor.shape) for tensor in tensors],
+        "sequence": node.sequence,
+        "none_inputs": node.none_inputs or None,
+        "assigned": node.assigned,
+        "flags": node.flags,
+        "attributes": [f"{name}={value}" for name, value in node.attributes.items()],
+        "saved": [slot.slot for slot in node.saved],
+        "saved_bytes": _saved_bytes(graph, node),
+    }
     for name in ("dtype", "device", "layout"):
-        yield name, _joined(dict.fromkeys(getattr(tensor, name) for tensor in tensors))
+        facts[name] = dict.fromkeys(getattr(tensor, name) for tensor in tensors)
 
-
-def _of_source(
-    prefix: str, source: SourceLine | None
-) -> Iterator[tuple[str, Value | None]]:
-    if source is not None:
-        yield from (
-            (prefix + "file", source.file),
-            (prefix + "line", source.line),
-            (prefix + "code", source.text),
-        )
-        yield from (
-            (prefix + "code_function", source.function),
-            (prefix + "package", source.package),
-        )
+    if node.function is not None:
+        facts["custom_function"] = node.function.name
+    if node.scope is not None:
+        facts |= zip(_SCOPE, graph.scopes[node.scope])
+    if node.source is not None:
+        facts |= zip(_SOURCE, node.source)
+    if node.script_line is not None:
+        facts |= zip((f"script_{name}" for name in _SOURCE), node.script_line)
+    if leaf is not None:
+        facts |= {"leaf": leaf.kind, "has_grad": leaf.has_grad}
+        facts["hooks"] = leaf.hooks or None
+    if group is not None:
+        facts |= {"label": group.title, "group": group.kind, "group_count": group.count}
+        facts |= {"group_ops": group.ops, "group_nodes": len(group.nodes)}
+        facts |= {"group_parameters": group.parameters, "group_bytes": group.nbytes}
+    return facts
 
 
 def _saved_bytes(graph: Graph, node: Node) -> int | None:
@@ -192,13 +139,7 @@ def _saved_bytes(graph: Graph, node: Node) -> int | None:
     """
     storages = {storage for slot in node.saved for storage in slot.storages}
     sizes = [graph.storages[storage].nbytes for storage in storages]
-    if sizes and None not in sizes:
-        return sum(size for size in sizes if size is not None)
-    return None
-
-
-def _joined(words: Iterable[str]) -> str:
-    return "; ".join(word for word in words if word)
+    return sum(filter(None, sizes)) if sizes and None not in sizes else None
 
 
 def render_graphml(graph: Graph, options: Options) -> str:
@@ -209,13 +150,9 @@ def render_graphml(graph: Graph, options: Options) -> str:
 
     converted = to_networkx(graph)
     for attributes in (converted.graph, *converted.nodes.values()):
-        attributes.update(
-            {
-                name: escape(value)
-                for name, value in attributes.items()
-                if isinstance(value, str)
-            }
-        )
+        for name, value in attributes.items():
+            if isinstance(value, str):
+                attributes[name] = escape(value)
     text = BytesIO()
     GraphMLWriter(converted).dump(text)
     return str(text.getvalue(), "utf-8")

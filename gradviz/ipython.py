@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gradviz.errors import GradvizError, did_you_mean
+from gradviz.features import load as feature
 from gradviz.graph import Graph
-from gradviz.retired import without_retired_flags
-from gradviz.run.ending import users_part
+from gradviz.run.ending import RunResult, users_part
 from gradviz.run.target import Target
 
 _FIRST_LINE = "# %%gradviz\n"  # so that lines count as they do in the notebook
@@ -51,7 +51,7 @@ def gradviz(
     try:
         if cell is None:
             return _shown(shell, _answer(line, shell))
-        return _over_cell(shell, line.split(), cell)
+        return _over_cell(shell, line, cell)
     except GradvizError as error:
         raise UsageError(str(error)) from None
 
@@ -77,32 +77,20 @@ class _Cell:
         """Run it as `%%time` does: IPython's own compiler, transformations and display
         of the last value.
         """
-        shell = self._shell
-        code = shell.transform_cell(_FIRST_LINE + self._text)
-        file = shell.compile.cache(
-            code,
-            self.number,
-            raw_code=_FIRST_LINE + self._text,
-        )
-        tree = shell.transform_ast(shell.compile.ast_parse(code, filename=file))
-
-        if tree.body and isinstance(
-            tree.body[-1],
-            ast.Expr,
-        ):
-            last = tree.body.pop()
-        else:
-            last = None
+        compiler, text = self._shell.compile, _FIRST_LINE + self._text
+        code = self._shell.transform_cell(text)
+        file = compiler.cache(code, self.number, raw_code=text)
+        tree = self._shell.transform_ast(compiler.ast_parse(code, filename=file))
+        last = tree.body[-1:]
+        if last and isinstance(last[0], ast.Expr):
+            tree.body.pop()
 
         # what the cell has assigned is told by comparing with this
         self._before = dict(self.namespace)
-        exec(shell.compile(tree, file, "exec"), self.namespace)
-        if last is not None:
-            self.value = eval(
-                shell.compile(ast.Expression(last.value), file, "eval"),
-                self.namespace,
-            )
-
+        exec(compiler(tree, file, "exec"), self.namespace)
+        if last and isinstance(last[0], ast.Expr):
+            expression = compiler(ast.Expression(last[0].value), file, "eval")
+            self.value = eval(expression, self.namespace)
         self.ended = True
 
     @property
@@ -118,22 +106,17 @@ class _Cell:
         return {"output": self.value} | new
 
 
-def _over_cell(
-    shell: Any,
-    words: list[str],
-    text: str,
-) -> object:
-    words = without_retired_flags(
-        "render", words, lambda sentence: print(f"gradviz: {sentence}", file=sys.stderr)
-    )
-    view = _view(" ".join(words) or "--picture")
+def _over_cell(shell: Any, line: str, text: str) -> object:
+    view = _view(line.strip() or "--picture")
     cell, error = _Cell(shell, text), None
     target = Target("cell", f"cell {cell.number}", cell=cell)
 
     try:
-        result, error = (_checked if view is _VIEWS["--check"] else _read)(target)
-        if result is not None:
-            _shown(shell, view.show(result))
+        captured = (_checked if view is _VIEWS["--check"] else _read)(target)
+        if captured.failure is not None:
+            error = captured.failure.error
+        if captured.result is not _NOTHING:
+            _shown(shell, view.show(captured.result))
     except GradvizError as refused:
         # the cell itself must not seem to have run
         if not cell.ended:
@@ -154,23 +137,20 @@ def _view(words: str) -> _Shown:
     if words in _VIEWS:
         return _VIEWS[words]
 
-    if words in ("--help", "-h", "-?"):
-        forms = "".join(
-            f"\n  %%gradviz {option:<11}{view.help}" for option, view in _VIEWS.items()
-        )
-        raise GradvizError(
-            f"the cell has not run. As its first line:{forms}\n  {_WHY:<21} why a tensor gets a gradient, or none"
-        )
+    unknown = [word for word in words.split() if word not in _VIEWS]
+    if not unknown:
+        options = ", ".join(_VIEWS)
+        raise GradvizError(f"%%gradviz takes one option at a time: {options}.")
 
-    if set(words.split()) <= set(_VIEWS):
-        raise GradvizError(
-            f"%%gradviz takes one option at a time: {', '.join(_VIEWS)}."
-        )
+    if unknown[0] in ("--help", "-h", "-?"):
+        lines = [
+            f"\n  %%gradviz {name:<11}{view.help}" for name, view in _VIEWS.items()
+        ]
+        lines.append(f"\n  {_WHY:<21} why a tensor gets a gradient, or none")
+        raise GradvizError(f"the cell has not run. As its first line:{''.join(lines)}")
 
-    unknown = next(word for word in words.split() if word not in _VIEWS)
-    raise GradvizError(
-        f"%%gradviz does not know {unknown!r}. {did_you_mean(unknown, _VIEWS, what='options')}"
-    )
+    hint = did_you_mean(unknown[0], _VIEWS, what="options")
+    raise GradvizError(f"%%gradviz does not know {unknown[0]!r}. {hint}")
 
 
 def _with_users_part(error: BaseException, shell: Any) -> BaseException:
@@ -197,50 +177,33 @@ def _shown(shell: Any, result: object) -> None:
     (display if hasattr(shell, "kernel") else print)(result)
 
 
-def _read(target: Target) -> tuple[Graph | None, BaseException | None]:
-    """The graph of a cell, None where it failed before there was one, and what it
-    raised.
-    """
+_NOTHING = Graph()
+"""Of a cell that failed before it had a graph."""
+
+
+def _read(target: Target) -> RunResult[Any]:
+    """The graph of a cell, and what it raised."""
     from gradviz.cli.watching import cuts_watched
     from gradviz.run.reading import read_graph
     from gradviz.run.run import Run
 
-    nothing = Graph()
     with cuts_watched(parts=True) as cuts:
-        captured = Run(
+        return Run(
             target,
             lambda live: read_graph(live, cuts),
             keep_going=True,
-            nothing=nothing,
+            nothing=_NOTHING,
         ).captured()
-    error = captured.failure.error if captured.failure is not None else None
-    return None if captured.result is nothing else captured.result, error
 
 
-def _checked(target: Target) -> tuple[Any, BaseException | None]:
+def _checked(target: Target) -> RunResult[Any]:
     """The findings of a cell, and what it raised."""
     from gradviz.checks.check import check_target
 
-    captured = check_target(target, keep_going=True)
-    return (
-        captured.result,
-        captured.failure.error if captured.failure is not None else None,
-    )
+    return check_target(target, keep_going=True)
 
 
 # -- what is shown ---------------------------------------------------------------------
-
-
-def _page(graph: Graph) -> object:
-    from gradviz.notebook import frame
-
-    return frame(graph)
-
-
-def _saved(graph: Graph) -> object:
-    from gradviz.memory.saved import saved
-
-    return saved(graph)
 
 
 class _Shown(NamedTuple):
@@ -248,11 +211,21 @@ class _Shown(NamedTuple):
     help: str
 
 
+def _itself(result: object) -> object:
+    return result
+
+
+def _page(graph: Graph) -> object:
+    return feature("gradviz.notebook:frame")(graph)
+
+
+def _saved(graph: Graph) -> object:
+    return feature("gradviz.memory.saved:saved")(graph)
+
+
 _VIEWS: Mapping[str, _Shown] = {
-    "--picture": _Shown(lambda graph: graph, "the picture; the same without an option"),
-    "--check": _Shown(
-        lambda findings: findings, "what is wrong, where, and how to fix it"
-    ),
+    "--picture": _Shown(_itself, "the picture; the same without an option"),
+    "--check": _Shown(_itself, "what is wrong, where, and how to fix it"),
     "--saved": _Shown(_saved, "memory held for backward, by line"),
     "--page": _Shown(_page, "the interactive page"),
     "--tree": _Shown(Graph.tree, "modules, ops and lines as text"),

@@ -72,7 +72,6 @@ _OF_A_PICTURE = (
     "--numbers",
     "--by",
     "--columns",
-    "--link-source",
     "--max-depth",
     "--max-rows",
     "--saved",
@@ -123,9 +122,8 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--format",
-        "gradviz info prints no Markdown. Paste its screen, or the findings alone: "
-        "gradviz check train.py --format md.",
-        ("info",),
+        "gradviz prints no Markdown of findings. Paste what gradviz check train.py --verbose prints.",
+        ("info", "check"),
         values=("md",),
     ),
     RetiredOption(
@@ -168,7 +166,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
         "gradviz tree has no --max-depth: --depth says how deep it is.",
         ("tree",),
         becomes="--depth {}",
-        python=False,
+    ),
+    RetiredOption(
+        "--link-source",
+        "A picture no longer opens lines of code: the interactive page shows that of each box, "
+        "gradviz render train.py -o net.html.",
+        harmless=("none",),
     ),
     *(
         RetiredOption(flag, _RECORDS, harmless=ANY, takes_value=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,21 +24,24 @@ def joined(explained: Sequence[Explained]) -> list[Finding]:
     """The findings without those that another one explains, which carries them and is
     as bad as the worst of them.
     """
-    causes = {
-        i: cause
-        for i in range(len(explained))
-        if (cause := _cause(explained, i)) is not None
-    }
-    first = [_first(causes, i) for i in range(len(explained))]
+    consequences: dict[int, list[Finding]] = {}
+    for i, explanation in enumerate(explained):
+        first = _first(explained, i)
+        members = consequences.setdefault(first, [])
+        if first != i:
+            members.append(explanation.finding)
 
-    return [
-        _with(
-            explanation.finding,
-            [explained[j].finding for j in range(len(explained)) if first[j] == i != j],
-        )
-        for i, explanation in enumerate(explained)
-        if first[i] == i
-    ]
+    findings = []
+    for i in sorted(consequences):
+        finding, others = explained[i].finding, consequences[i]
+        worst = min((finding, *others), key=_rank).severity
+        others = [*finding.consequences, *others]
+        findings.append(replace(finding, severity=worst, consequences=tuple(others)))
+    return findings
+
+
+def _rank(finding: Finding) -> int:
+    return SEVERITIES.index(finding.severity)
 
 
 def _cause(explained: Sequence[Explained], i: int) -> int | None:
@@ -46,35 +49,22 @@ def _cause(explained: Sequence[Explained], i: int) -> int | None:
     about the same.
     """
     finding, by, by_same_names = explained[i]
-    mine, causes = set(finding.names), dict[int, Finding]()
-    for j, (other, _, _) in enumerate(explained):
-        same = bool(mine) and mine.issubset(other.names)
-        if j != i and (other.id in by or (other.id in by_same_names and same)):
-            causes[j] = other
-
-    def rank(j: int) -> tuple[int, bool]:
-        return SEVERITIES.index(causes[j].severity), mine.isdisjoint(causes[j].names)
-
-    return min(causes, key=rank, default=None)
+    causes, names = dict[int, tuple[int, bool]](), set(finding.names)
+    for j, (other, *_) in enumerate(explained):
+        same = bool(names) and names.issubset(other.names)
+        if other.id in by or (same and other.id in by_same_names):
+            causes[j] = _rank(other), names.isdisjoint(other.names)
+    causes.pop(i, None)
+    return min(causes, key=causes.__getitem__, default=None)
 
 
-def _first(causes: Mapping[int, int], i: int) -> int:
+def _first(explained: Sequence[Explained], i: int) -> int:
     """The finding at the beginning of the chain; where that is a circle, the finding
     stays for itself.
     """
     seen = [i]
-    while seen[-1] in causes:
-        following = causes[seen[-1]]
-        if following in seen:
+    while (cause := _cause(explained, seen[-1])) is not None:
+        if cause in seen:
             return i
-        seen.append(following)
+        seen.append(cause)
     return seen[-1]
-
-
-def _with(finding: Finding, consequences: Sequence[Finding]) -> Finding:
-    worst = min(
-        (finding, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)
-    ).severity
-    return replace(
-        finding, severity=worst, consequences=(*finding.consequences, *consequences)
-    )

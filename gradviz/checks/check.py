@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.collect.collector import Collector
-from gradviz.checks.context import CheckContext, Gradients
+from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
-from gradviz.checks.watched import WatchedRun, with_gradients
+from gradviz.checks.watched import WatchedRun
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
@@ -123,12 +124,12 @@ def check(
 
     live = LiveOutputs(outputs, variables, "", recording=recording, frame=frame)
     collector = Collector(model, optimizer, values=values)
-    context = collector.read(live)
+    call = collector.read(live)
     if values:
         limits = Gradients(vanishing=vanishing, exploding=exploding)
-        context = with_gradients(context, live, model, limits, run_custom)
+        compute_gradients(call, live, model, limits, run_custom)
 
-    return _of_one(context, collector, only=only, ignore=ignore, values=values)
+    return _of_one(call, collector, only=only, ignore=ignore, values=values)
 
 
 def check_live(live: LiveOutputs) -> Findings:
@@ -139,8 +140,8 @@ def check_live(live: LiveOutputs) -> Findings:
     return _of_one(collector.read(live), collector)
 
 
-def _of_one(context: CheckContext, collector: Collector, **options: Any) -> Findings:
-    findings = completed([context], run([context], **options))
+def _of_one(call: BackwardCall, collector: Collector, **options: Any) -> Findings:
+    findings = completed([call], run([call], **options))
     return replace(
         findings,
         skipped=(*findings.skipped, *collector.dropped.items()),
@@ -195,23 +196,21 @@ def check_target(
         ).captured()
 
     with around():
-        every = watched.contexts(captured, steps or STEPS, runs_on)
-        findings = completed(
-            every,
-            run(every, only=only, ignore=ignore, values=values),
-        )
+        calls = watched.finish(captured, steps or STEPS, runs_on)
+        findings = run(calls, only=only, ignore=ignore, values=values)
+        findings = completed(calls, findings)
 
     return RunResult(
         watched.told(findings, captured, runs_on), captured.target, captured.failure
     )
 
 
-def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
+def completed(calls: Sequence[BackwardCall], findings: Findings) -> Findings:
     """The findings with the reasons why gradients could not be computed, and the
     process that found them.
     """
     problems = dict.fromkeys(
-        context.gradients.problem for context in every if context.gradients is not None
+        call.gradients.problem for call in calls if call.gradients is not None
     )
     reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)
     here = rank()
@@ -222,7 +221,7 @@ def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
             found=tuple(replace(finding, rank=here.number) for finding in findings),
         )
 
-    graphs = tuple(_drawn(context) for context in every)
+    graphs = tuple(map(_drawn, calls))
     return replace(
         findings,
         skipped=(*findings.skipped, *reasons),
@@ -230,9 +229,9 @@ def completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
     )
 
 
-def _drawn(context: CheckContext) -> Graph:
+def _drawn(call: BackwardCall) -> Graph:
     """The graph with what was cut off, where that is to be drawn."""
-    graph, drawn = context.graph, context.drawn
+    graph, drawn = call.graph, call.drawn
     if drawn is None:
         return graph
     return replace(drawn, backward=graph.backward, process=graph.process)

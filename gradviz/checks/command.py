@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gradviz.checks.context import Gradients
+from gradviz.checks.call import Gradients
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.launch import process_hook, reports
 from gradviz.cli.options import json_option, run_custom_option, with_feature
@@ -70,23 +70,14 @@ def _explain(
         ctx.exit()
 
 
-def _ids(
-    ctx: click.Context,
-    parameter: click.Parameter,
-    incomplete: str,
-) -> list[str]:
+def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """The shell completes ids of checks. They are read from the source: to import the
     rules takes seconds, and torch.
     """
-    rules = "".join(
-        path.read_text(encoding="utf-8")
-        for path in Path(__file__).parent.glob("rules/**/*.py")
-    )
-    return sorted(
-        id
-        for id in re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE)
-        if id.startswith(incomplete)
-    )
+    files = Path(__file__).parent.glob("rules/**/*.py")
+    rules = "".join(path.read_text(encoding="utf-8") for path in files)
+    ids = re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE)
+    return sorted(id for id in ids if id.startswith(incomplete))
 
 
 @click.command("check", cls=TargetCommand)
@@ -176,11 +167,10 @@ def _ids(
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "line", "md", "json", "sarif"]),
+    type=click.Choice(["text", "line", "json", "sarif"]),
     default="text",
     show_default=True,
-    help="Print a report, one line for each finding, Markdown to paste into an issue or an assistant, JSON, or SARIF 2.1.0, "
-    "which editors and CI show at the lines.",
+    help="Print a report, one line for each finding, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
 )
 @json_option("The same as --format json.")
 @target_argument
@@ -262,7 +252,6 @@ def _write(
     stream: TextIO,
 ) -> None:
     """Write the findings in a format."""
-    from gradviz.checks.markdown import markdown
     from gradviz.checks.output import FindingsTable, short_lines
     from gradviz.checks.sarif import sarif
 
@@ -277,8 +266,6 @@ def _write(
         )
     elif form == "line":
         stream.writelines(f"{line}\n" for line in short_lines(findings))
-    elif form == "md":
-        stream.write(markdown(findings))
     else:
         write_json(stream, sarif(findings) if form == "sarif" else findings.as_data())
 

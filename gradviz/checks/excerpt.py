@@ -9,24 +9,25 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.origins import forward_name
-from gradviz.source.statements import called, names_in, nodes_of, targets_of
+from gradviz.source.code_line import parsed, span, without_comment
+from gradviz.source.statements import called, names_in, targets_of, tree_of
 from gradviz.wording import one_line
 
-_OPERATORS: dict[str, tuple[type[ast.AST], ...]] = {
-    "add": (ast.Add,),
-    **dict.fromkeys(("sub", "rsub"), (ast.Sub,)),
-    "mul": (ast.Mult,),
-    "div": (ast.Div,),
-    "pow": (ast.Pow,),
-    **dict.fromkeys(("mm", "bmm", "mv", "dot"), (ast.MatMult,)),
-    "neg": (ast.USub,),
+_OPERATORS: dict[str, type[ast.AST]] = {
+    "add": ast.Add,
+    **dict.fromkeys(("sub", "rsub"), ast.Sub),
+    "mul": ast.Mult,
+    "div": ast.Div,
+    "pow": ast.Pow,
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), ast.MatMult),
+    "neg": ast.USub,
 }
 
 
@@ -66,18 +67,16 @@ def excerpt(
     """
     if source is None:
         return None
-    text, statements = _statements_at(source)
+    text, pieces = _pieces(source)
     if not text.strip():
         return None
 
-    columns = _part(text, part, statements) if part else None
-    if columns is None:
-        chosen = _operation(statements, node) or _value(_about(statements, node))
-        columns = _columns(text, chosen) if chosen is not None else None
-    if columns is None:
-        columns = len(text) - len(text.lstrip()), _end_of_code(text, statements)
-
-    start, end = columns
+    start = len(text) - len(text.lstrip())
+    end = len(without_comment(text)) or len(text)
+    chosen = _spelled(pieces, part) or _operation(pieces, node) or _value(pieces, node)
+    if chosen is not None:
+        start, last = span(text, chosen)
+        end = min(last, end)
     return Excerpt(source.file, source.line, text, start + 1, end + 1)
 
 
@@ -89,118 +88,84 @@ def around(source: SourceLine, part: str) -> str:
     'torch.argmax(f(x), 1)'
     """
     smallest = part
-    for node in _parts(_statements_at(source)[1]):  # the outer ones come first
+    for piece in _pieces(source)[1]:  # the outer ones come first
         inside: list[ast.expr] = []
-        if isinstance(node, ast.Call):
-            inside = [*node.args, node.func, getattr(node.func, "value", node.func)]
-        elif isinstance(node, ast.Compare):
-            inside = [node.left, *node.comparators]
+        if isinstance(piece, ast.Call):
+            inside = [*piece.args, piece.func, getattr(piece.func, "value", piece.func)]
+        elif isinstance(piece, ast.Compare):
+            inside = [piece.left, *piece.comparators]
         if part in map(ast.unparse, inside):
-            smallest = ast.unparse(node)
+            smallest = ast.unparse(piece)
     return smallest
 
 
-def _statements_at(source: SourceLine) -> tuple[str, list[ast.stmt]]:
-    """The text of a line, and the statements that begin there."""
-    noted = source.text.strip()
+def _pieces(source: SourceLine) -> tuple[str, list[Any]]:
+    """The text of a line, and the statements and expressions that begin there, the
+    outer ones first.
+    """
+    noted, number = source.text.strip(), source.line
     text = linecache.getline(source.file, source.line).rstrip()
-    if text and noted in ("", text.strip()):
-        statements = nodes_of(source.file, ast.stmt)
-        return text, [each for each in statements if each.lineno == source.line]
-
-    code = re.sub(r"^elif\b", "if  ", noted)
-    try:
-        return noted, ast.parse(f"{code} pass" if code.endswith(":") else code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return noted, []
-
-
-def _parts(statements: list[ast.stmt]) -> Iterator[ast.AST]:
-    for statement in statements:
-        for node in ast.walk(statement):
-            # the body of a block stands on lines of its own
-            if getattr(node, "lineno", None) == statement.lineno:
-                yield node
+    tree = tree_of(source.file)
+    if not text or noted not in ("", text.strip()):
+        text, number = noted, 1
+        whole = source._replace(text=re.sub(r"^elif\b", "if  ", noted))
+        tree = ast.Module(parsed(whole), [])
+    return text, [
+        piece for piece in ast.walk(tree) if getattr(piece, "lineno", 0) == number
+    ]
 
 
-def _part(text: str, part: str, statements: list[ast.stmt]) -> tuple[int, int] | None:
-    """Where a piece of code stands in the line, however it is spaced."""
-    # a whole word, not the `x` of `exp`
-    match = re.search(rf"(?:(?<!\w)|(?!\w)){re.escape(part)}(?:(?!\w)|(?<!\w))", text)
-    if match is not None:
-        return match.span()
-
-    try:
-        wanted = ast.unparse(ast.parse(part.strip(), mode="eval"))
-    except (SyntaxError, ValueError):
-        return None
-    for node in _parts(statements):
-        if isinstance(node, ast.expr) and ast.unparse(node) == wanted:
-            return _columns(text, node)
+def _spelled(pieces: Sequence[Any], part: str) -> Any:
+    """The piece that says this, however it is spaced."""
+    codes = [part, *map(ast.unparse, parsed(SourceLine("", 1, text=part)))]
+    wanted = ["".join(code.split()) for code in codes]
+    for piece in pieces:
+        if "".join(ast.unparse(piece).split()) in wanted:
+            return piece
     return None
 
 
-def _operation(statements: list[ast.stmt], node: Node | None) -> ast.expr | None:
+def _operation(pieces: Sequence[Any], node: Node | None) -> Any:
     """The expression that calls the operation of a node, when there is exactly one."""
-    if node is None:
+    name = forward_name(node) if node is not None else ""
+    operator = _OPERATORS.get(name, ())
+    found = [
+        piece
+        for piece in pieces
+        if called(piece) in (name, f"{name}_")
+        or isinstance(getattr(piece, "op", None), operator)
+    ]
+    return found[0] if name and len(found) == 1 else None
+
+
+def _value(pieces: Sequence[Any], node: Node | None) -> Any:
+    """The expression that the one statement of a line is about: the right side, the
+    condition, what is gone through. Of several statements, of the one that gives a name
+    of the node, if exactly one does.
+    """
+    statements = [piece for piece in pieces if isinstance(piece, ast.stmt)]
+    for block in list(statements):
+        inside = getattr(block, "body", ())
+        statements = [each for each in statements if each not in inside]
+    if len(statements) > 1:
+        names = set(node.names if node is not None else ())
+        statements = [each for each in statements if names.intersection(_gives(each))]
+    if len(statements) != 1:
         return None
 
-    name, found = forward_name(node), list[ast.expr]()
-    for part in _parts(statements):
-        if isinstance(part, ast.Call):
-            matches = called(part) in (name, f"{name}_")
-        elif isinstance(part, (ast.BinOp, ast.UnaryOp)):
-            matches = isinstance(part.op, _OPERATORS.get(name, ()))
-        else:
-            continue
-        found += [part] if matches else []
-    return found[0] if len(found) == 1 else None
-
-
-def _about(statements: list[ast.stmt], node: Node | None) -> ast.stmt | None:
-    """The one statement of a line; of several the one that gives a name of the node, if
-    exactly one does.
-    """
-    if len(statements) == 1:
-        return statements[0]
-
-    names = set(node.names if node is not None else ())
-    naming: list[ast.stmt] = []
-    for statement in statements:
-        for target in targets_of(statement):
-            naming += [statement] if names.intersection(names_in(target)) else []
-    return naming[0] if len(naming) == 1 else None
-
-
-def _value(statement: ast.stmt | None) -> ast.expr | ast.stmt | None:
-    """The expression that a statement is about: the right side, the condition, what is
-    gone through.
-    """
+    (statement,) = statements
     if isinstance(statement, ast.AugAssign):
         return statement
-    for name in ("value", "iter", "test", "exc"):
-        value = getattr(statement, name, None)
-        if isinstance(value, ast.expr):
-            return value
-    items: list[ast.withitem] = getattr(statement, "items", [])
-    return items[0].context_expr if items else None
+    items = [item.context_expr for item in getattr(statement, "items", ())]
+    parts = (
+        getattr(statement, name, None) for name in ("value", "iter", "test", "exc")
+    )
+    return next((part for part in (*items, *parts) if part is not None), None)
 
 
-def _columns(text: str, node: ast.expr | ast.stmt) -> tuple[int, int]:
-    """Where a node stands in the line that it begins on. Columns of `ast` count bytes."""
-    encoded = text.encode(errors="surrogatepass")
-    start = len(encoded[: node.col_offset].decode(errors="ignore"))
-    if node.end_lineno != node.lineno:
-        return start, _end_of_code(text, [])
-    return start, len(encoded[: node.end_col_offset].decode(errors="ignore"))
-
-
-def _end_of_code(text: str, statements: list[ast.stmt]) -> int:
-    """Where the code of a line ends."""
-    if statements and statements[-1].end_lineno == statements[-1].lineno:
-        return _columns(text, statements[-1])[1]
-    code = re.sub(r"\s*#[^'\"]*$", "", text)
-    return len(code.rstrip()) or len(text)
+def _gives(statement: ast.stmt) -> Iterator[str]:
+    for target in targets_of(statement):
+        yield from names_in(target)
 
 
 def code_lines(code: Excerpt, width: int) -> Iterator[str]:
@@ -213,10 +178,9 @@ def code_lines(code: Excerpt, width: int) -> Iterator[str]:
     """
     number = str(code.line)
     room = max(20, width - len(number) - 3)
-    indent = len(code.text) - len(code.text.lstrip())
-    before = one_line(code.text[indent : code.column - 1].expandtabs(1))
-    part = one_line(code.part.expandtabs(1))
-    after = one_line(code.text[code.end_column - 1 :].expandtabs(1))
+    before, after = code.text[: code.column - 1], code.text[code.end_column - 1 :]
+    texts = (before.lstrip(), code.part, after)
+    before, part, after = (one_line(text.expandtabs(1)) for text in texts)
 
     # what matters, and what is before it as far as it fits
     if cell_len(before + part + after) > room:

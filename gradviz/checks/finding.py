@@ -60,23 +60,15 @@ class Finding:
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. What is unknown is None."""
-        data = {
-            key: list(self.names) if key == "names" else getattr(self, key)
-            for key in KEYS
-        }
+        data = {key: getattr(self, key) for key in KEYS} | {"names": list(self.names)}
         for key in Excerpt._fields:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
-
-        data |= {
-            "call": self.call,
-            "rank": self.rank,
-            "edit": self.edit.as_data() if self.edit is not None else None,
-        }
+        edit = self.edit.as_data() if self.edit is not None else None
+        data |= {"call": self.call, "rank": self.rank, "edit": edit}
         data["consequences"] = [
-            {key: getattr(consequence, key) for key in ("id", "severity", "summary")}
+            {key: getattr(consequence, key) for key in KEYS[:3]}
             for consequence in self.consequences
         ]
-
         return data
 
 
@@ -99,10 +91,7 @@ class Findings(Sequence[Finding]):
     def __getitem__(self, index: int) -> Finding: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
-    def __getitem__(
-        self,
-        index: int | slice,
-    ) -> Finding | tuple[Finding, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return self.found[index]
 
     def __len__(self) -> int:
@@ -110,24 +99,19 @@ class Findings(Sequence[Finding]):
 
     def __repr__(self) -> str:
         """What `assert not findings` says. pytest shows 240 characters."""
-        shown = self.found[:_SHOWN]
-        words = [
-            f"{clip(finding.summary, _LETTERS // len(shown))} [{finding.id}]"
-            for finding in shown
-        ]
-        if len(self) > len(shown):
-            words.append(more(len(self) - len(shown)))
-        return f"<Findings: {': '.join(filter(None, (self.totals or 'none', '; '.join(words))))}>"
+        letters = _LETTERS // max(1, min(_SHOWN, len(self)))
+        words = [f"{clip(each.summary, letters)} [{each.id}]" for each in self]
+        if len(self) > _SHOWN:
+            words[_SHOWN:] = [more(len(self) - _SHOWN)]
+        parts = [self.totals or "none", *(["; ".join(words)] if words else [])]
+        return f"<Findings: {': '.join(parts)}>"
 
     @property
     def totals(self) -> str:
         """`1 error, 2 notes`, "" when nothing was found."""
         counts = Counter(finding.severity for finding in self)
-        return ", ".join(
-            plural(counts[severity], severity)
-            for severity in SEVERITIES
-            if counts[severity]
-        )
+        present = [severity for severity in SEVERITIES if counts[severity]]
+        return ", ".join(plural(counts[severity], severity) for severity in present)
 
     @property
     def graph(self) -> Graph:
@@ -137,13 +121,9 @@ class Findings(Sequence[Finding]):
         if not self.graphs:
             return Graph()
         worst = self.found[0].call if self.found else self.calls[0]
-        graph = self.graphs[self.calls.index(worst)]
-        return replace(
-            graph,
-            marks=tuple(
-                _mark(i + 1, finding, worst) for i, finding in enumerate(self.found)
-            ),
-        )
+        numbered = enumerate(self.found, 1)
+        marks = tuple(_mark(number, finding, worst) for number, finding in numbered)
+        return replace(self.graphs[self.calls.index(worst)], marks=marks)
 
     def as_data(self) -> dict[str, Any]:
         """For JSON: `{"findings": [...]}`."""
@@ -151,10 +131,8 @@ class Findings(Sequence[Finding]):
 
     def reach(self, severity: Severity) -> bool:
         """Whether one of them is as bad as this, or worse."""
-        worst = SEVERITIES.index(severity)
-        return any(
-            SEVERITIES.index(finding.severity) <= worst for finding in self.found
-        )
+        bad = SEVERITIES[: SEVERITIES.index(severity) + 1]
+        return any(finding.severity in bad for finding in self.found)
 
 
 def _mark(
@@ -163,23 +141,13 @@ def _mark(
     call: int | None,
 ) -> Mark:
     """A finding in the picture of the graph at one backward call."""
-    here = finding.call == call
-    where = "".join(
-        f", {part}"
-        for part in finding.where.split(", ")
-        if part and part not in finding.summary
-    )
-    when = "" if here else f", at backward call {finding.call}"
-    words = f"{finding.severity}: {finding.summary}{where}{when}  [{finding.id}]"
-    if not here:
+    words = f"{finding.severity}: {finding.summary}"
+    for part in finding.where.split(", "):
+        words += f", {part}" if part and part not in finding.summary else ""
+    if finding.call != call:
+        words += f", at backward call {finding.call}  [{finding.id}]"
         return Mark(number, finding.id, words)
 
+    words += f"  [{finding.id}]"
     outputs = finding.names if finding.id == "no-graph" else ()
-    return Mark(
-        number,
-        finding.id,
-        words,
-        finding.nodes,
-        finding.edges,
-        outputs,
-    )
+    return Mark(number, finding.id, words, finding.nodes, finding.edges, outputs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import maker, makers, spread
 from gradviz.graph import Graph, Node
 
@@ -272,9 +272,12 @@ def remedy(
 _OVERFLOWS = ("Exp", "Logsumexp", "Softmax", "LogSoftmax")
 
 
-def remedy_of(context: CheckContext, node: int) -> str:
+def remedy_of(context: BackwardCall, node: int) -> str:
     """What to do about an operation."""
-    graph, given = context.graph, maker(context.graph, node, ("ToCopy",))
+    graph, given = (
+        context.graph,
+        maker(context.graph, node, ("ToCopy",)),
+    )
     op, half = graph.nodes[node].op, _is_half(graph, node)
     small = given is not None and _is_half(graph, given)
     pole = not half or (node in context.poles and not op.startswith(_OVERFLOWS))

@@ -9,21 +9,23 @@ from itertools import repeat
 
 from gradviz.checks.excerpt import Excerpt, code_lines
 from gradviz.checks.finding import Finding, Findings, Severity
-from gradviz.checks.words import CODE, short_path
+from gradviz.checks.words import CODE, place_in, short_path
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 from gradviz.run.cells import place_in_file
-from gradviz.wording import clip, notebook_of, one_line, place_text, plural
+from gradviz.wording import clip, notebook_of, one_line, plural
 
 WIDTH = 80
 INDENT = 11
 SHOWN = 3
 """Names that a finding lists before it counts the others, unless all are asked for."""
-COLORS: dict[Severity, str] = {
-    "error": "red",
-    "warning": "yellow",
-    "note": "cyan",
-}
+FIRST, FURTHER = 20, 6
+"""Lines of the first finding, and of each further one, unless all is asked for."""
+COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
+_LEAST = {"names": 0, "when": 0, "effect": 0, "why": 0, "code": 1, "fix": 2}
+"""What is shortened first where a finding is too long, and how many lines of it stay.
+"""
+_Rows = dict[str, list[str]]
 
 
 class FindingsTable:
@@ -37,29 +39,10 @@ class FindingsTable:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> RenderResult:
-        for line, style in report(
-            self._found, min(WIDTH, options.max_width), self._verbose
-        ):
-            yield Text(
-                line,
-                f"bold {COLORS[style]}" if style in COLORS else style,
-                overflow="fold",
-            )
-
-
-FIRST, FURTHER = 20, 6
-"""Lines of the first finding, and of each further one, unless all is asked for."""
-_LEAST = {
-    "names": 0,
-    "when": 0,
-    "effect": 0,
-    "why": 0,
-    "code": 1,
-    "fix": 2,
-}
-"""What is shortened first where a finding is too long, and how many lines of it stay.
-"""
-_Rows = dict[str, list[str]]
+        width = min(WIDTH, options.max_width)
+        for line, style in report(self._found, width, self._verbose):
+            color = f"bold {COLORS[style]}" if style in COLORS else style
+            yield Text(line, color, overflow="fold")
 
 
 def report(
@@ -75,22 +58,17 @@ def report(
     shortened = len(shown) < len(findings)
 
     for number, finding in enumerate(shown, 1):
-        if number > 1:
-            yield "", ""
         heading = _wrapped(f"{number}. {_heading(finding)}", width - 3)
-        yield heading[0], finding.severity
-        for line in heading[1:]:
-            yield f"   {line}", finding.severity
-
+        heading[1:] = [f"   {line}" for line in heading[1:]]
         rows = _rows(finding, width, verbose)
         if not verbose:
             room = FIRST if number == 1 else FURTHER
             shortened |= _shorten(rows, room - len(heading))
+        yield from zip(heading, repeat(finding.severity))
         for lines in rows.values():
             yield from zip(lines, repeat(""))
-
-    if len(findings):
         yield "", ""
+
     checked = _checked(findings, verbose)
     if shortened:
         checked += " Shortened: --verbose shows all."
@@ -108,7 +86,7 @@ def _shorten(rows: _Rows, most: int) -> bool:
     over = sum(map(len, rows.values())) - most
     shortened = over > 0
     for word, least in _LEAST.items():
-        lines = rows.get(word, [])
+        lines = rows[word]
         left = max(least, len(lines) - max(0, over))
         if left < len(lines):
             over -= len(lines) - left
@@ -123,27 +101,24 @@ def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
     code = finding.code
     # other findings are of the whole run
     late = (finding.call or 0) > 1 and (finding.nodes or finding.severity == "error")
-    when = f"backward call {finding.call}" if late else ""
+    shown = code_lines(code, width - INDENT) if code is not None else ()
     texts = {
         "names": [_names(finding, verbose)],
         "where": [finding.where],
-        "code": list(code_lines(code, width - INDENT)) if code is not None else [],
-        "when": [when],
+        "code": [],
+        "when": [f"backward call {finding.call}" if late else ""],
         "why": [_shorter(finding.why, code)],
         "effect": list(consequences(finding)),
         "fix": [_shorter(finding.fix, code)],
     }
 
     rows: _Rows = {}
-    for word, lines in texts.items():
-        if word == "code":
-            rows[word] = [f"{'':{INDENT}}{line}" for line in lines]
-            continue
+    for word, parts in texts.items():
         rows[word] = []
-        for text in filter(None, lines):
-            wrapped = _wrapped(one_line(text), width - INDENT)
-            rows[word].append(f"{f'   {word}:':<{INDENT}}{wrapped[0]}")
-            rows[word] += [f"{'':{INDENT}}{line}" for line in wrapped[1:]]
+        for text in filter(None, parts):
+            title = f"   {word}:".ljust(INDENT)
+            rows[word] += _wrapped(title + one_line(text), width, " " * INDENT)
+    rows["code"] = [" " * INDENT + line for line in shown]
     return rows
 
 
@@ -152,15 +127,17 @@ def _names(finding: Finding, verbose: bool) -> str:
     names = finding.names
     if len(names) == 1 and names[0] in finding.summary:
         return ""
-    if len(names) <= SHOWN or verbose:
-        return ", ".join(names)
-    return f"{', '.join(names[:SHOWN])}, {labels.more(len(names) - SHOWN)}"
+    shown = list(names if verbose else names[:SHOWN])
+    if len(shown) < len(names):
+        shown.append(labels.more(len(names) - SHOWN))
+    return ", ".join(shown)
 
 
-def _heading(finding: Finding, at: str = "") -> str:
+def _heading(finding: Finding, cell: str = "") -> str:
     """How bad it is, on which rank, what it is, where, and the check that says so."""
-    where = f" on rank {finding.rank}" if finding.rank is not None else ""
-    return f"{finding.severity}{where}: {one_line(finding.summary)} {at} [{finding.id}]"
+    rank = f" on rank {finding.rank}" if finding.rank is not None else ""
+    summary = one_line(finding.summary)
+    return f"{finding.severity}{rank}: {summary} {cell} [{finding.id}]"
 
 
 def consequences(finding: Finding) -> Iterator[str]:
@@ -182,17 +159,16 @@ def short_lines(findings: Findings) -> Iterator[str]:
     `train.py:12:9: warning: ... [unused-parameter]`.
     """
     for finding in findings:
-        code, place, inside = finding.code, "", ""
+        code, place, cell = finding.code, "", ""
         if code is not None:
+            place = place_in(code.file, code.line)
             file, columns = notebook_of(code.file)[0], region(code)
-            line = place_text(one_line(short_path(code.file)), code.line)
             if file and columns is not None:
-                number, (column, _) = columns
-                place = f"{one_line(short_path(file))}:{number}:{column}: "
-                inside = f"({line})"  # the cell
-            else:
-                place = f"{line}:{code.column}: "
-        yield place + " ".join(_heading(finding, inside).split())
+                cell = f"({place})"
+                place = f"{one_line(short_path(file))}:{columns[0]}"
+            column = columns[1][0] if columns is not None else code.column
+            place += f":{column}: "
+        yield place + " ".join(_heading(finding, cell).split())
 
 
 def region(
@@ -213,30 +189,20 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     """
     if code is None:
         return text
-    line, file = str(code.line), one_line(short_path(code.file))
+    line = str(code.line)
     shown = f"{line} (`{clip(code.text.strip(), CODE)}`)"
-    before = re.escape(place_text(file, code.line).removesuffix(line))
+    before = re.escape(place_in(code.file, code.line).removesuffix(line))
     return re.sub(rf"(?<![\w/.]){before}(?=\d)", "line ", text.replace(shown, line))
 
 
-class _Wrapper(textwrap.TextWrapper):
-    """Breaks a name that is longer than a line behind a dot, an underscore or a slash."""
-
-    def _split(self, text: str) -> list[str]:
-        chunks: list[str] = super()._split(text)
-        parts: list[str] = []
-        for chunk in chunks:
-            fits = len(chunk) <= self.width
-            parts += [chunk] if fits else _NAME_PARTS.findall(chunk)
-        return parts
-
-
-_NAME_PARTS = re.compile(r"[^._/]+[._/]*|[._/]+")
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    wrapper = _Wrapper(max(20, width), break_on_hyphens=False)
-    return wrapper.wrap(line) or [""]
+def _wrapped(
+    line: str,
+    width: int,
+    indent: str = "",
+) -> list[str]:
+    room = max(20 + len(indent), width)
+    lines = textwrap.wrap(line, room, subsequent_indent=indent, break_on_hyphens=False)
+    return lines or [""]
 
 
 def _checked(findings: Findings, verbose: bool) -> str:

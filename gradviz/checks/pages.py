@@ -24,13 +24,8 @@ def catalogue(every: tuple[Check, ...]) -> Iterator[str]:
     column = max(len(check.id) for check in every) + 2
     for check in every:
         values = " (with --values)" if check.needs_values else ""
-        yield from textwrap.wrap(
-            check.summary + values,
-            WIDTH,
-            initial_indent=f"{check.id:<{column}}{check.severity:<9}",
-            subsequent_indent=" " * (column + 9),
-            break_on_hyphens=False,
-        )
+        title = f"{check.id:<{column}}{check.severity:<9}"
+        yield from _wrapped(title + check.summary + values, " " * len(title))
 
 
 def page(check: Check) -> dict[str, str]:
@@ -44,34 +39,25 @@ def page(check: Check) -> dict[str, str]:
     """
     text, _, example = (inspect.getdoc(check.function) or "").partition("```python\n")
     meaning, *rest = re.split(rf"^({'|'.join(SECTIONS)}): *", text, flags=re.MULTILINE)
-    sections = zip(rest[::2], map(str.strip, rest[1::2]))
-    return {
-        MEANING: meaning.strip(),
-        EXAMPLE: example.partition("```")[0],
-        **dict(sections),
-    }
+    sections = dict(zip(rest[::2], map(str.strip, rest[1::2])))
+    return {MEANING: meaning.strip(), EXAMPLE: example.partition("```")[0], **sections}
 
 
 def page_lines(check: Check) -> Iterator[str]:
     """The page line by line, at most `WIDTH` wide but for the code."""
     values = ", with --values" if check.needs_values else ""
     yield f"{check.id}: {check.severity}{values}"
-    yield from _indented(check.summary)
+    yield from _wrapped(INDENT + check.summary, INDENT)
 
     for title, text in page(check).items():
         yield from ("", title)
         if title == EXAMPLE:
             yield from ("", *textwrap.indent(text.rstrip(), INDENT).splitlines())
-        else:
-            paragraphs = map(_indented, text.split("\n\n"))
-            yield from "\n\n".join(map("\n".join, paragraphs)).split("\n")
+            continue
+        for number, paragraph in enumerate(text.split("\n\n")):
+            yield from [""] if number else []
+            yield from _wrapped(INDENT + " ".join(paragraph.split()), INDENT)
 
 
-def _indented(paragraph: str) -> list[str]:
-    return textwrap.wrap(
-        paragraph,
-        WIDTH,
-        initial_indent=INDENT,
-        subsequent_indent=INDENT,
-        break_on_hyphens=False,
-    )
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)

@@ -61,65 +61,50 @@ def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
         return any(_is_at_a_pole(node) for node in nodes)
 
 
-def _only_zeros(y: torch.Tensor) -> bool:
-    # of most tensors, the first few say that they are not
-    return not y.flatten()[:64].any() and not y.any()
-
-
-def all_zero(
-    leaves: Mapping[int, torch.Tensor],
-) -> tuple[int, ...]:
+def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
     """The keys of the matrices whose elements are all zero."""
+    zero = list[int]()
     with unrecorded():
-        matrices = {
-            key: leaf.detach()
-            for key, leaf in leaves.items()
-            if is_plain(leaf) and leaf.dim() > 1
-        }
-        return tuple(
-            key
-            for key, leaf in matrices.items()
-            if not why_unreadable(leaf) and _only_zeros(leaf)
-        )
+        for key, leaf in leaves.items():
+            if is_plain(leaf) and leaf.dim() > 1 and not why_unreadable(leaf.detach()):
+                # of most tensors, the first few say that they are not
+                first = leaf.detach().flatten()[:64]
+                if not first.any() and not leaf.detach().any():
+                    zero.append(key)
+    return tuple(zero)
 
 
 def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:
     """The places of all such nodes in a row of them, and whether they were given
     numbers below zero, where they are not defined.
     """
+    places = dict[int, bool]()
     with unrecorded():
-        below = [i for i, node in enumerate(nodes) if _has_saved(node, _BELOW_ZERO)]
-        poles = [i for i, node in enumerate(nodes) if _is_at_a_pole(node)]
-    return {
-        **dict.fromkeys(poles, False),
-        **dict.fromkeys(below, True),
-    }
+        for i, node in enumerate(nodes):
+            below = _has_saved(node, _BELOW_ZERO)
+            if below or _is_at_a_pole(node):
+                places[i] = below
+    return places
 
 
 def _is_at_a_pole(node: LiveNode) -> bool:
-    if "PowBackward" in type(node).__name__:
-        exponent = getattr(node, "_saved_exponent", None)
-    else:
-        exponent = None
-    return not (isinstance(exponent, (int, float)) and exponent >= 1) and _has_saved(
-        node, _SAVED_AT
-    )
+    # a power of 1 or more has a finite slope everywhere
+    exponent = getattr(node, "_saved_exponent", None)
+    steep = not isinstance(exponent, (int, float)) or exponent < 1
+    return steep and _has_saved(node, _SAVED_AT)
 
 
 def _has_saved(node: LiveNode, tests: Mapping[str, _Test]) -> bool:
     """Whether what a node has saved passes the test for its kind."""
-    slot, test = tests.get(
-        type(node).__name__.rstrip("0123456789").lstrip("_"), ("", None)
-    )
-    if test is None:
+    name = type(node).__name__.rstrip("0123456789").lstrip("_")
+    if name not in tests:
         return False
 
+    slot, test = tests[name]
     try:
         tensor = tensor_in(node, slot)
-        if tensor is None or tensor.is_nested:
+        if tensor is None or tensor.is_nested or answers_itself(tensor):
             return False
-        if answers_itself(tensor) or why_unreadable(tensor):
-            return False
-        return bool(test(tensor.detach()))
+        return not why_unreadable(tensor) and bool(test(tensor.detach()))
     except Exception:  # freed meanwhile, or a class of tensors that refuses
         return False

@@ -1,6 +1,6 @@
 """The registry of health checks, and running them.
 
-A check is one function: it takes `CheckContext` and yields what it found. Its docstring
+A check is one function: it takes `BackwardCall` and yields what it found. Its docstring
 is its page (see `output`). Adding a check is writing one function with `@check(...)` in
 one of the family modules.
 """
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.causes import Explained, joined
-from gradviz.checks.context import CheckContext
 from gradviz.checks.edit import Edit
 from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
-from gradviz.checks.words import Names, code, line, places, where as place
+from gradviz.checks.words import Names, code, line, listed, places, verb, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
@@ -75,23 +75,29 @@ class Diagnosis(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is said of one kind of finding. {code} is the line, {line} its place, {text}
-    its code alone; other words are given.
+    """What is said of one kind of finding. {names} are those it is about, with
+    {is_}, {has}, {do}, {them} for one or several; {code} is the line, {line} its place,
+    {text} its code alone; other words are given.
     """
 
     summary: str
     why: str
     fix: str
 
-    def told(
+    def filled(
         self,
         names: Names,
-        source: SourceLine | None,
+        source: SourceLine | None = None,
         *given: object,
         **words: object,
     ) -> Diagnosis:
         """The same with the words filled in, of the things with these names, at a line."""
         words = {
+            "names": listed(names),
+            "is_": verb(names, "is", "are"),
+            "has": verb(names, "has", "have"),
+            "do": verb(names, "does", "do"),
+            "them": verb(names, "it", "them"),
             "code": code(source),
             "line": line(source),
             "text": source.text if source else "",
@@ -102,7 +108,7 @@ class Row(NamedTuple):
 
 Diagnoses = Iterator[Diagnosis]
 """What a check yields."""
-Function = Callable[[CheckContext], Diagnoses]
+Function = Callable[[BackwardCall], Diagnoses]
 
 
 class Check(NamedTuple):
@@ -111,8 +117,9 @@ class Check(NamedTuple):
 
     `follows` are ids of checks: what one of them says of the same names, or of more,
     explains what this check says.
-    `once`: of several graphs, only the first is told of. `reads_saved` when it has
-    nothing to read where torch does not show saved tensors.
+    `once`: of several graphs, only the first is told of. `whole_run`: it judges the run,
+    and is asked in the end. `reads_saved` when it has nothing to read where torch does
+    not show saved tensors.
     """
 
     id: str
@@ -123,6 +130,7 @@ class Check(NamedTuple):
     follows: Names = ()
     ranks: bool = False  # it runs on the merged graph of several ranks, and on no other
     once: bool = False
+    whole_run: bool = False
     reads_saved: bool = False
 
 
@@ -145,16 +153,14 @@ def check(
 
 def checks() -> tuple[Check, ...]:
     """Every check, in the order they are listed, whichever module was imported first."""
-    modules = [
-        importlib.import_module(f"gradviz.checks.rules.{family}").__name__
-        for family in FAMILIES
-    ]
-    return tuple(
-        sorted(
-            _CHECKS.values(),
-            key=lambda registered: modules.index(registered.function.__module__),
-        )
-    )
+    families = [f"gradviz.checks.rules.{family}" for family in FAMILIES]
+    for family in families:
+        importlib.import_module(family)
+
+    def position(rule: Check) -> int:
+        return families.index(rule.function.__module__)
+
+    return tuple(sorted(_CHECKS.values(), key=position))
 
 
 def chosen(
@@ -164,19 +170,22 @@ def chosen(
     """The checks named by `only`, or all, without those in `ignore`. Raises FormatError
     for an unknown id.
     """
-    known = {registered.id: registered for registered in checks()}
+    every = {rule.id: rule for rule in checks()}
     only, ignore = set(only), set(ignore)
-    for id in sorted((only | ignore) - known.keys()):
+    for id in sorted((only | ignore) - every.keys()):
         raise FormatError(
-            f"there is no check {id!r}. {did_you_mean(id, known, what='checks')}"
+            f"there is no check {id!r}. {did_you_mean(id, every, what='checks')}"
         )
-    return tuple(
-        known[id] for id in known if id not in ignore and (id in only or not only)
-    )
+    wanted = (only or set(every)) - ignore
+    return tuple(rule for id, rule in every.items() if id in wanted)
+
+
+_VALUES = "they read tensor values. Turn them on with --values, in Python values=True"
+_RANKS = "compares ranks: gradviz merge net.rank*.json"
 
 
 def run(
-    context: Sequence[CheckContext],
+    calls: Sequence[BackwardCall],
     *,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
@@ -185,116 +194,87 @@ def run(
     """Run the chosen checks on each graph of one run of the user's code. What several
     graphs show is said once.
 
-    Checks on several ranks run on context of several ranks, and no others do.
+    Checks on several ranks run on calls of several ranks, and no others do.
     """
-    diagnoses: dict[tuple[object, ...], Explained] = {}
-    ran, skipped = [], []
-    together = any(about.ranks is not None for about in context)
-    readable = [
-        about
-        for about in context
-        if about.values is not None or about.gradients is not None
-    ]
-    only = tuple(only)
+    only, ran, skipped = tuple(only), list[str](), list[tuple[str, str]]()
+    of_ranks = any(call.ranks is not None for call in calls)
+    read = [each for each in calls if each.values or each.gradients]
+    found: dict[tuple[object, ...], Explained] = {}
 
     for rule in chosen(only, ignore):
-        if rule.ranks != together:
-            if rule.id in only:
-                skipped.append(
-                    (rule.id, "compares ranks: gradviz merge net.rank*.json")
-                )
-            continue
-        reason = _why_not(rule, context, values or bool(readable))
-        if reason:
-            skipped.append((rule.id, reason))
-            continue
-        ran.append(rule.id)
-        for explained in _explained(
-            rule, (readable or context) if rule.needs_values else context
-        ):
-            # a line that has to be changed is told once, for all names
-            finding = explained.finding
-            key = (
-                rule.id,
-                finding.names if finding.code is None else finding.fix,
-                finding.where,
-            )
-            known = diagnoses.get(key, explained)
-            names = tuple(dict.fromkeys((*known.finding.names, *finding.names)))
-            diagnoses[key] = known._replace(finding=replace(known.finding, names=names))
+        reason = _RANKS
+        if rule.ranks == of_ranks:
+            reason = _why_not(rule, calls, values or bool(read))
 
-    ranked = sorted(
-        joined(list(diagnoses.values())),
-        key=lambda finding: SEVERITIES.index(finding.severity),
-    )
-    graphs, calls = (
-        tuple(about.graph for about in context),
-        tuple(about.call for about in context),
-    )
+        if not reason:
+            ran.append(rule.id)
+            _add(rule, read if rule.needs_values and read else calls, found)
+        # that checks of other commands are left out goes without saying
+        elif reason != _RANKS or rule.id in only:
+            skipped.append((rule.id, reason))
 
     return Findings(
-        tuple(ranked),
+        tuple(sorted(joined(list(found.values())), key=_badness)),
         tuple(ran),
-        graphs,
-        calls,
+        tuple(call.graph for call in calls),
+        tuple(call.call for call in calls),
         tuple(skipped),
     )
 
 
-def _why_not(
-    rule: Check,
-    context: Sequence[CheckContext],
-    values: bool,
-) -> str:
+def _why_not(rule: Check, calls: Sequence[BackwardCall], values: bool) -> str:
     """Why a check has nothing to read, "" where it has."""
     if rule.needs_values and not values:
-        return (
-            "they read tensor values. Turn them on with --values, in Python values=True"
-        )
-    if rule.reads_saved:
-        return next(
-            filter(None, (why_not_shown(about.graph) for about in context)), ""
-        ).partition(",")[0]
-    return ""
+        return _VALUES
+    reasons = [why_not_shown(call.graph) for call in calls if rule.reads_saved]
+    return next(filter(None, reasons), "").partition(",")[0]
 
 
-def _explained(
+def _badness(finding: Finding) -> int:
+    return SEVERITIES.index(finding.severity)
+
+
+def _add(
     rule: Check,
-    context: Sequence[CheckContext],
-) -> Iterator[Explained]:
-    """What a check says of each graph; one that is told `once`, only of the first that
-    it says something of.
+    calls: Sequence[BackwardCall],
+    found: dict[tuple[object, ...], Explained],
+) -> None:
+    """Add what a check says of each graph; one that is told `once`, only of the first
+    that it says something of.
     """
-    for about in context:
-        items = list(rule.function(about))
+    for call in calls:
+        if rule.whole_run and not call.is_last:
+            continue
+        items = list(rule.function(call))
         for item in items:
-            yield Explained(
-                _finding(rule, item, about),
-                item.follows,
-                rule.follows,
-            )
+            new = _finding(rule, item, call)
+            # a line that has to be changed is told once, for all names
+            about = new.names if new.code is None else new.fix
+            key = rule.id, about, new.where
+            before = found.get(key, Explained(new, item.follows, rule.follows))
+            names = dict.fromkeys((*before.finding.names, *new.names))
+            finding = replace(before.finding, names=tuple(names))
+            found[key] = before._replace(finding=finding)
         if rule.once and items:
             return
 
 
-def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
-    node, where = (
-        context.graph.nodes[item.nodes[0]] if item.nodes else None,
-        item.where or line(item.source),
-    )
-    made = own_line(node) if node is not None else None
-    if node is not None and not where and node.id not in context.graph.leaf_of:
-        where = place(context.graph, node.id)
+def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
+    node = call.graph.nodes[item.nodes[0]] if item.nodes else None
+    node_line = own_line(node) if node is not None else None
+    where = item.where or line(item.source)
+    if node is not None and not where and node.id not in call.graph.leaf_of:
+        where = place(call.graph, node.id)
 
-    source = item.source or (made if line(made) in where else None)
+    source = item.source or (node_line if line(node_line) in where else None)
     severity = item.severity or rule.severity
     library = _in_library(node, source)
-
     if library is not None and severity != "error":
         severity, source = "note", library
         if line(library) not in where:
             where = places(where, line(library))
 
+    about = node if source in (node_line, library) else None
     return Finding(
         rule.id,
         severity,
@@ -303,15 +283,11 @@ def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
         where,
         item.why,
         item.fix,
-        nodes=item.nodes,
-        edges=item.edges,
-        call=context.call,
-        code=excerpt(
-            source,
-            item.part,
-            node if source in (made, library) else None,
-        ),
-        edit=item.edit,
+        item.nodes,
+        item.edges,
+        call.call,
+        excerpt(source, item.part, about),
+        item.edit,
     )
 
 

@@ -5,7 +5,6 @@ https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,8 +13,9 @@ from gradviz import __version__
 from gradviz.checks.excerpt import Excerpt
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import region
-from gradviz.checks.pages import EXAMPLE, MEANING, page
+from gradviz.checks.pages import MEANING, page, page_lines
 from gradviz.checks.registry import Check, checks
+from gradviz.checks.words import short_path
 from gradviz.wording import notebook_of, one_line, place_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -33,11 +33,7 @@ def sarif(findings: Findings) -> dict[str, Any]:
         notification = {"level": "error", "message": message}
         invocation["toolExecutionNotifications"] = [notification]
 
-    driver = {
-        "name": "gradviz",
-        "version": __version__,
-        "rules": [_rule(check) for check in ran],
-    }
+    driver = {"name": "gradviz", "version": __version__, "rules": list(map(_rule, ran))}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
@@ -52,24 +48,20 @@ def _text(text: str) -> dict[str, str]:
 
 
 def _rule(check: Check) -> dict[str, Any]:
-    parts = page(check)
-    example = f"**{EXAMPLE}**\n\n```python\n{parts.pop(EXAMPLE)}```"
-    plain = [f"{title}: {words}" for title, words in parts.items()]
-    marked = [f"**{title}**\n\n{words}" for title, words in parts.items()]
-    first_paragraph = parts[MEANING].split("\n\n")[0]
+    first_paragraph = page(check)[MEANING].split("\n\n")[0]
     return {
         "id": check.id,
-        "shortDescription": {"text": check.summary},
-        "fullDescription": {"text": first_paragraph.replace("\n", " ")},
-        "help": {
-            "text": "\n\n".join(plain),
-            "markdown": "\n\n".join([*marked, example]),
-        },
+        "shortDescription": _text(check.summary),
+        "fullDescription": _text(first_paragraph.replace("\n", " ")),
+        "help": {"text": "\n".join(page_lines(check))},
         "defaultConfiguration": {"level": check.severity},
     }
 
 
-def _result(finding: Finding, rules: list[str]) -> dict[str, Any]:
+def _result(
+    finding: Finding,
+    rules: list[str],
+) -> dict[str, Any]:
     effects = [f"Effect: {effect.summary}" for effect in finding.consequences]
     sentences = [finding.summary, finding.why, *effects, finding.fix]
     text = ". ".join(sentence.rstrip(".") for sentence in sentences if sentence)
@@ -85,58 +77,38 @@ def _result(finding: Finding, rules: list[str]) -> dict[str, Any]:
             "rank": finding.rank,
         },
     }
-
-    others = [
-        _location(effect.code, effect.summary)
-        for effect in finding.consequences
-        if effect.code != finding.code
-    ]
-    locations = {
-        "locations": [_location(finding.code)],
-        "relatedLocations": others,
-    }
-    for key, places in locations.items():
-        if any(places):
-            result[key] = list(filter(None, places))
+    # code of a live notebook is in no file
+    if finding.code is not None and not finding.code.file.startswith("<"):
+        location: dict[str, Any] = {"physicalLocation": _place(finding.code)}
+        if notebook_of(finding.code.file)[0]:  # whose lines people know by their cell
+            cell = place_text(finding.code.file, finding.code.line)
+            location["logicalLocations"] = [{"name": cell}]
+        result["locations"] = [location]
     return result
 
 
-def _location(code: Excerpt | None, message: str = "") -> dict[str, Any] | None:
-    """A region of a file, None where there is no file, as for code of a notebook."""
-    if code is None or code.file.startswith("<"):
-        return None
-
-    notebook = notebook_of(code.file)[0]
-    physical: dict[str, Any] = {
-        "artifactLocation": {"uri": _uri(notebook or code.file)}
-    }
-    place = region(code)
-    if place is not None:
-        line, (begin, end) = place
-        physical["region"] = {
+def _place(code: Excerpt) -> dict[str, Any]:
+    """A region of a file."""
+    uri = _uri(notebook_of(code.file)[0] or code.file)
+    place: dict[str, Any] = {"artifactLocation": {"uri": uri}}
+    known = region(code)
+    if known is not None:
+        line, (begin, end) = known
+        place["region"] = {
             "startLine": line,
             "startColumn": begin,
             "endColumn": end,
             "snippet": {"text": code.text},
         }
-
-    location: dict[str, Any] = {"physicalLocation": physical}
-    if notebook:  # whose lines people know by their cell
-        location["logicalLocations"] = [{"name": place_text(code.file, code.line)}]
-    if message:
-        location["message"] = _text(message)
-    return location
+    return place
 
 
 def _uri(file: str) -> str:
     """Relative to the current folder where the file is below it, so that CI finds it in
     the repository; else absolute.
     """
-    path = Path(os.path.abspath(file))
-    try:
-        return quote(path.relative_to(os.getcwd()).as_posix())
-    except ValueError:
-        return path.as_uri()
+    path = Path(short_path(file))
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
 def _fingerprint(finding: Finding) -> str:

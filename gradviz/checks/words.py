@@ -31,8 +31,14 @@ def line(source: SourceLine | None) -> str:
         return ""
     # whose `linear.py` it is says more than the folder that it is installed in
     if source.package:
-        return f"{one_line(source.package)}: {place_text(one_line(os.path.basename(source.file)), source.line)}"
-    return place_text(one_line(short_path(source.file)), source.line)
+        name = one_line(os.path.basename(source.file))
+        return f"{one_line(source.package)}: {place_text(name, source.line)}"
+    return place_in(source.file, source.line)
+
+
+def place_in(file: str, number: int) -> str:
+    """`train.py:12`, with the path from the current folder on."""
+    return place_text(one_line(short_path(file)), number)
 
 
 def short_path(file: str) -> str:
@@ -60,11 +66,10 @@ def where(graph: Graph, node: int) -> str:
     first where a library's made it.
     """
     record = graph.nodes[node]
-    scope = graph.scopes[record.scope] if record.scope is not None else None
-    if scope is not None:
+    module = ""
+    if record.scope is not None:
+        scope = graph.scopes[record.scope]
         module = f"{one_line(scope.path or scope.type)} ({one_line(scope.type)})"
-    else:
-        module = ""
     return places(module, line(record.script_line), line(record.source))
 
 
@@ -93,14 +98,7 @@ def listed(names: Iterable[str], shown: int = SHOWN) -> str:
     every = [one_line(name) for name in names]
     if len(every) > shown:
         return few(every, shown)
-    if every:
-        return " and ".join(
-            filter(
-                None,
-                (", ".join(every[:-1]), every[-1]),
-            )
-        )
-    return ""
+    return " and ".join(filter(None, (", ".join(every[:-1]), *every[-1:])))
 
 
 def first_names(things: Iterable[Any]) -> Names:

@@ -39,7 +39,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--numbers",
         "--color",
         "--theme",
-        "--link-source",
         "--time",
         "--columns",
         "--max-rows",
@@ -118,7 +117,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "diff": (
         Example("diff before.py after.py", "two scripts"),
         Example("diff train.py --at 1 --at 2", "two backward calls of one run"),
-        Example("diff a.json b.json -o diff.svg", "two saved graphs, drawn"),
+        Example("diff a.json b.json -o diff.html", "two saved graphs, drawn"),
     ),
     "merge": (
         Example("merge net.rank*.json", "what differs between the ranks"),

@@ -3,9 +3,8 @@ equal.
 
 Each element has several keys, from the most telling (its surroundings, when there are
 several) to the least. At every level equal beginnings and ends of a gap are matched,
-then keys that occur once in both halves of it, else what `difflib` finds, or, in a long
-gap, what stands at the same place; what remains between them are the gaps of the next
-level. Knows nothing of graphs.
+then keys that occur once in both halves of it, else what `difflib` finds near; what
+remains between them are the gaps of the next level. Knows nothing of graphs.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from difflib import SequenceMatcher
 
-_MOST = 1_000_000  # equal pairs of elements that `difflib` may look at
+_REACH = 100  # how far to look for a place where both go on alike
 
 Gap = tuple[int, int, int, int]
 Pairs = list[tuple[int, int]]
@@ -82,13 +81,25 @@ def _single(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs
 
 
 def _common(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs:
-    """What `difflib` matches; in a long gap, equal keys at the same place."""
+    """Read both side by side; where they differ, match what is near."""
     a, b, c, d = gap
-    count_new = Counter(new[c:d])
-    if sum(count_new[key] for key in old[a:b]) > _MOST:
-        places = zip(range(a, b), range(c, d))
-        return [(i, j) for i, j in places if old[i] == new[j]]
-    return [(a + i, c + j) for i, j in _matching(old[a:b], new[c:d])]
+    pairs: Pairs = []
+    while a < b and c < d:
+        if old[a] == new[c]:
+            near = [(0, 0)]
+        elif b - a == d - c and old[a + 1 : a + 4] == new[c + 1 : c + 4]:
+            # neither side has more left, so this one was replaced
+            near, ends = [], (a + 1, c + 1)
+        else:
+            ends = min(a + _REACH, b), min(c + _REACH, d)
+            near = _matching(old[a : ends[0]], new[c : ends[1]])
+        if near:
+            pairs += [(a + i, c + j) for i, j in near]
+            a, c = pairs[-1][0] + 1, pairs[-1][1] + 1
+        else:
+            a, c = ends
+
+    return pairs
 
 
 def _matching(old: Sequence[Hashable], new: Sequence[Hashable]) -> Pairs:

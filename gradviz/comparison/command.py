@@ -35,9 +35,6 @@ class _TwoScripts(TargetCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SECOND]"]
 
 
-_DRAWN = (".svg", ".html") if is_there("gradviz.page") else (".svg",)  # suffixes
-
-
 @click.command("diff", cls=_TwoScripts)
 @click.option(
     "--at",
@@ -51,7 +48,8 @@ _DRAWN = (".svg", ".html") if is_there("gradviz.page") else (".svg",)  # suffixe
     "-o",
     "--output",
     metavar="FILE",
-    help=f"Also draw the difference, as {' or '.join(_DRAWN)} (an interactive page): added green, removed red, changed orange.",
+    hidden=not is_there("gradviz.page"),
+    help="Also write the difference as an interactive page, .html: added green, removed red, changed orange.",
 )
 @open_option
 @json_option("Print it all as JSON.")
@@ -105,10 +103,10 @@ def command(
 
 
 def _drawable(path: str) -> str:
-    """Where to draw. Raises FormatError for what is no picture of a difference."""
-    if not path.lower().endswith(_DRAWN):
+    """Where to draw. Raises FormatError for what is no page."""
+    if not path.lower().endswith(".html"):
         raise FormatError(
-            f"a difference is drawn as SVG or as a page, so {path!r} must end in {' or '.join(_DRAWN)}."
+            f"a difference is drawn as a page, so {path!r} must end in .html."
         )
     return destination(path)
 
@@ -175,15 +173,11 @@ def _of_one_run(
 
 
 def _draw(difference: GraphDiff, path: str) -> None:
-    from gradviz.comparison.picture import render
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
 
     with progress("drawing the difference"):
-        if path.lower().endswith(".html"):
-            pieces = load("gradviz.page.html:render_difference")(difference, Options())
-        else:
-            pieces = render(difference, Options())
+        pieces = load("gradviz.page.html:render_difference")(difference, Options())
         write(path, map(encode, pieces))
 
 

@@ -25,7 +25,10 @@ Way = tuple[Line, ...]
 """The lines of the user's that led somewhere, innermost first."""
 
 
-def fed_by(way: Sequence[Line], computed: Collection[Line]) -> frozenset[Line]:
+def fed_by(
+    way: Sequence[Line],
+    computed: Collection[Line],
+) -> frozenset[Line]:
     """The lines whose result goes into what a line computes, called on this way; the
     line itself is one.
     """
@@ -59,6 +62,7 @@ def ways_to(numbers: Iterable[int]) -> Iterator[Way]:
 
 def callers(site: CallSite) -> Iterator[SourceLine]:
     for caller in site.chain():
+        # the lines of libraries are nobody's to change
         if caller.place is not None and not caller.place.source.package:
             yield caller.place.source
 
@@ -71,6 +75,7 @@ def leaves_behind(tensor: torch.Tensor) -> Leaves:
     waiting: list[Any] = [] if tensor.is_leaf else [tensor.grad_fn]
     seen = set(waiting)
 
+    # a node whose Python object is made here keeps that: so not of all of a long chain
     while waiting and len(seen) < NODES:
         node = waiting.pop()
         if type(node).__name__ == "AccumulateGrad":

@@ -34,6 +34,7 @@ def reads(frame: FrameType) -> bool:
 
 def first_argument(frame: FrameType) -> Any:
     """What a method is about to be called with, where that is a name."""
+    # nobody has evaluated it yet: what the next instruction loads is all there is
     for instruction in dis.get_instructions(frame.f_code):
         if instruction.offset <= frame.f_lasti or instruction.opname == "CACHE":
             continue
@@ -64,7 +65,12 @@ _OURS = "<gradviz>"
 _CALL: Any = lambda function, args, options: function(*args, **options)  # noqa: E731 - of one line
 
 
-def on_its_line(caller: FrameType, function: Any, args: Any, options: Any) -> Any:
+def on_its_line(
+    caller: FrameType,
+    function: Any,
+    args: Any,
+    options: Any,
+) -> Any:
     """What a function returns, called from a line that is the caller's to whoever asks,
     so that a warning is issued there.
     """

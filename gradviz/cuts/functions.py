@@ -49,6 +49,7 @@ def forget(wrapper: Any, original: Any) -> None:
     """
     rules = sys.modules.get("torch._dynamo.trace_rules")
     table = getattr(rules, "get_torch_obj_rule_map", None)
+    # asked for while it is empty, it would be made, which takes a second
     if table is not None and table.cache_info().currsize:
         rule = table().pop(wrapper, None)
         if rule is not None:

@@ -25,8 +25,8 @@ from gradviz.cuts.behind import (
     lines_of,
     ways_to,
 )
-from gradviz.cuts.parts import CutPart, CutParts, Drop, Taker, part_behind
-from gradviz.graph import SourceLine, column
+from gradviz.cuts.parts import CutPart, Drop, Taker, WithCuts, part_behind, takers_of
+from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import Place, UserCode, with_text
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import Line, feeding
@@ -34,6 +34,7 @@ from gradviz.walker.outputs import flatten
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
+from gradviz.walker.walk import Walked
 from gradviz.wording import place_text
 
 PLACES = 5_000
@@ -119,19 +120,26 @@ class CutWatch:
         seen.leaf = weakref.ref(first) if first.is_leaf else None
         seen.into = weakref.ref(into) if into is not None else None
 
+        # every step cuts the same leaves off, and a look goes over a graph
         if seen.looks < LOOKS:
             seen.looks += 1
             for tensor in tensors:
                 seen.leaves |= leaves_behind(tensor)
         if self.parts is None:
             return
+        # of a loop over layers the first one stands for all
         before = self.parts.get(seen)
         if before is None or before.step != self.step:
             part = part_behind(tensors, self.step)
             if part is not None:
                 self.parts[seen] = part
 
-    def _place(self, kind: DetachKind, name: str, frame: FrameType) -> SeenCut | None:
+    def _place(
+        self,
+        kind: DetachKind,
+        name: str,
+        frame: FrameType,
+    ) -> SeenCut | None:
         site = self._code.site(frame)
         if site is None or site.place is None:
             return None
@@ -142,31 +150,41 @@ class CutWatch:
             self._places[key] = SeenCut(kind, name, site.place, tuple(callers(site)))
         return self._places.get(key)
 
-    def parts_of(
-        self, attribution: Attribution | None, outputs: object, frame: FrameType | None
-    ) -> CutParts | None:
-        """What takes the place of `attribution` in a walk of `outputs`, to put what was
-        cut off beside it; None if not wanted.
+    def joined(
+        self,
+        graph: Graph,
+        walked: Walked,
+        attribution: Attribution | None,
+        outputs: object,
+        frame: FrameType | None,
+    ) -> Graph:
+        """A graph that was walked from `outputs`, with what was cut off beside it.
 
         `frame` uses the outputs, which may lack a graph because of a cut on the lines
         before.
         """
-        if self.parts is None:
-            return None
-
         values = enumerate(flatten(outputs))
         lost = [i for i, (_, value) in values if _has_no_graph(value)]
         before = lines_before(frame) if lost else ()
-        drops: list[Drop] = []
-        for seen in sorted(self.parts, key=lambda seen: seen.number):
-            is_before = not set(seen.lines).isdisjoint(before)
-            drops.append(Drop(seen, self.parts[seen], lost if is_before else ()))
+        joined, entered = WithCuts(graph, walked), self.entering(takers_of(graph))
 
-        return CutParts(self, attribution, drops)
+        parts = self.parts or {}
+        for seen in sorted(parts, key=lambda seen: seen.number):
+            is_before = not set(seen.lines).isdisjoint(before)
+            drop = Drop(
+                seen, parts[seen], lost if is_before else (), entered.get(seen, ())
+            )
+            if drop.outputs or drop.users or joined.has_new(drop.part, self.step):
+                joined.add(drop)
+        return joined.graph(attribution)
 
     # -- what is known, for instance at a backward call --------------------------------
 
-    def cut(self, seen: SeenCut, names: Callable[[torch.Tensor], Names]) -> Cut:
+    def cut(
+        self,
+        seen: SeenCut,
+        names: Callable[[torch.Tensor], Names],
+    ) -> Cut:
         """The last time that a place has cut, as plain data; `names` tells those of a
         leaf.
         """
@@ -194,11 +212,18 @@ class CutWatch:
             seen.via,
         )
 
-    def cuts(self, names: Callable[[torch.Tensor], Names]) -> tuple[Cut, ...]:
+    def cuts(
+        self,
+        names: Callable[[torch.Tensor], Names],
+    ) -> tuple[Cut, ...]:
         """Every place that has cut, with the last time that it ran."""
         return tuple(self.cut(seen, names) for seen in self._places.values())
 
-    def cuts_behind(self, tensor: torch.Tensor, name: str) -> Iterator[Cut]:
+    def cuts_behind(
+        self,
+        tensor: torch.Tensor,
+        name: str,
+    ) -> Iterator[Cut]:
         """The cuts of what an op computed, or of what was computed from that, as far as
         `parts` were walked.
         """
@@ -218,7 +243,10 @@ class CutWatch:
             else:
                 yield cut._replace(behind=frozenset((name,)))
 
-    def entering(self, nodes: Sequence[Taker]) -> dict[SeenCut, list[int]]:
+    def entering(
+        self,
+        nodes: Sequence[Taker],
+    ) -> dict[SeenCut, list[int]]:
         """The nodes that take in what lines have cut off, as the code says: the nearest
         ones in each case.
 
@@ -232,6 +260,7 @@ class CutWatch:
         found: dict[SeenCut, dict[tuple[int, int], list[int]]] = {}
 
         for node, way in zip(nodes, ways):
+            # what has all its inputs from the graph takes nothing else in
             if not node.takes or not way:
                 continue
             self._taking[way] = None

@@ -1,31 +1,28 @@
 """What was cut off, as nodes of the graph that goes on without it: walked when a line
-cuts, once a line and step, into records.
-
-`CutParts` stands between a walk and its attribution, so that modules and lines are
-known of these nodes, too. No tensor is kept.
+cuts, once a line and step, into records. No tensor is kept.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from gradviz.graph import Edge, Graph, Leaf, Node
+from gradviz.graph import Edge, Graph, Leaf, Node, Scope, column
 from gradviz.graph.origins import common
-from gradviz.walker.names import Names
+from gradviz.walker.description import CHECKPOINT
 from gradviz.walker.places import Attribution, BareGraph, Places
 from gradviz.walker.private import LAST
+from gradviz.walker.slots import modules_behind
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import plural
 
 if TYPE_CHECKING:
-    from gradviz.cuts.lines import CutWatch, SeenCut
+    from gradviz.cuts.lines import SeenCut
 
 Key = tuple[str, int]
 """What tells a node from all others: a number for an op, the identity of a leaf."""
@@ -40,7 +37,9 @@ class CutPart(NamedTuple):
     leaves: Mapping[int, weakref.ref[torch.Tensor]]
     step: int
 
-    def identities(self) -> Iterator[tuple[Key, torch.Tensor | None]]:
+    def identities(
+        self,
+    ) -> Iterator[tuple[Key, torch.Tensor | None]]:
         """What tells each node from all others, and the tensor of a leaf that is alive."""
         for node in self.graph.nodes:
             tensor = self.leaves[node.id]() if node.id in self.leaves else None
@@ -52,7 +51,10 @@ class CutPart(NamedTuple):
                 yield (f"dead leaf of {id(self.leaves)}", node.id), None
 
 
-def part_behind(tensors: Sequence[torch.Tensor], step: int) -> CutPart | None:
+def part_behind(
+    tensors: Sequence[torch.Tensor],
+    step: int,
+) -> CutPart | None:
     """The graph behind tensors that are cut off; None where reading their nodes could
     add one.
     """
@@ -73,12 +75,13 @@ def part_behind(tensors: Sequence[torch.Tensor], step: int) -> CutPart | None:
 
 class Drop(NamedTuple):
     """One line that cuts, and what it dropped. `outputs` are those that have no graph
-    because of it, by number.
+    because of it, by number, and `users` the nodes that go on with what it gave.
     """
 
     seen: SeenCut
     part: CutPart
     outputs: Sequence[int] = ()
+    users: Sequence[int] = ()
 
 
 class Taker(NamedTuple):
@@ -91,159 +94,55 @@ class Taker(NamedTuple):
     takes: int
 
 
-def takers(
-    sequences: Sequence[int],
-    edges: Iterable[Edge],
-    others: Mapping[int, int],
-) -> list[Taker]:
-    """The ops of a graph; `others` counts inputs of each that need no gradient."""
-    fed = {edge.consumer for edge in edges if sequences[edge.producer] != LAST}
+def takers_of(graph: Graph) -> list[Taker]:
+    """The ops of a graph."""
+    others = column(graph.nodes, "none_inputs")
+    sequences = column(graph.nodes, "sequence")
+    edges = zip(column(graph.edges, "consumer"), column(graph.edges, "producer"))
+    fed = {node for node, producer in edges if sequences[producer] is not None}
     return [
-        Taker(node, number, 2 if node in others else int(node not in fed))
+        Taker(node, number, 2 if others[node] else int(node not in fed))
         for node, number in enumerate(sequences)
-        if number != LAST
+        if number is not None
     ]
 
 
-@dataclass
-class _Ghost:
-    """A node that is added. `cut` and `users`, who go on with the result: of scissors."""
+class WithCuts:
+    """A graph, while what was cut off of it is added: nodes are numbered on."""
 
-    node: Node
-    leaf: Leaf | None = None
-    tensor: torch.Tensor | None = None  # of a leaf that is alive
-    name: str = ""  # of a leaf that no variable of the caller leads to
-    cut: SeenCut | None = None
-    users: Sequence[int] = ()
-
-
-class CutParts:
-    """An attribution for one walk that asks another one, and `joined` adds to the graph
-    what was cut off of it.
-
-    Nodes that are added are numbered on from those of the walk.
-    """
-
-    def __init__(
-        self,
-        watch: CutWatch,
-        attribution: Attribution | None,
-        drops: Sequence[Drop],
-    ) -> None:
-        self._watch, self._attribution, self._drops = watch, attribution, drops
-        self.kind: Literal["", "recorded", "inferred"] = ""
-        if attribution is not None:
-            self.kind = attribution.kind
-
-        self._first = 0  # the number of the first one
-        self._ghosts: list[_Ghost] = []
-        self._edges: list[Edge] = []
+    def __init__(self, graph: Graph, walked: Walked) -> None:
+        self._graph, self._walked = graph, walked
+        self._nodes, self._leaves = list(graph.nodes), list[Leaf]()
+        self._edges, self._roots = list(graph.edges), list(graph.roots)
+        self._tensors = dict(walked.variables)
+        self._cuts: dict[int, Drop] = {}  # by the node that stands for it
         self._numbers: dict[Key, int] = {}
-        # what stands for an output without a graph
-        self._roots: dict[int, int] = {}
+        for node in self._nodes:
+            leaf = self._tensors.get(node.id)
+            key = ("op", node.sequence or 0) if leaf is None else ("leaf", id(leaf))
+            self._numbers[key] = node.id
 
-    def places(self, bare: BareGraph) -> Places:
-        """Where the nodes of the walk were made. Those that are added are told here."""
-        self._first = len(bare.sequences)
-        for node, number in enumerate(bare.sequences):
-            leaf = bare.variables.get(node)
-            key = ("op", number) if leaf is None else ("leaf", id(leaf))
-            self._numbers[key] = node
-
-        entered: Mapping[SeenCut, Sequence[int]] = {}
-        if self._drops:
-            nodes = takers(bare.sequences, bare.edges, bare.none_inputs)
-            entered = self._watch.entering(nodes)
-        for drop in self._drops:
-            if drop.outputs or drop.seen in entered or self._has_new(drop):
-                self._add(drop, entered.get(drop.seen, ()))
-
-        places = self._attributed(bare)
-        count = self._first + len(self._ghosts)
-        scopes = list(islice(places.scope_of, count))
-        sources = list(islice(places.source_of, count))
-        script_lines = list(islice(places.script_line_of, count))
-
-        for number, ghost in enumerate(self._ghosts, self._first):
-            scope, source = scopes[number], sources[number]
-            if ghost.cut is not None:
-                scope, source = self._scope_of(number, places, scopes), ghost.cut.source
-            ghost.name = places.names.get(number, "")
-            ghost.node = ghost.node._replace(
-                scope=scope,
-                source=source,
-                script_line=script_lines[number],
-                assigned=places.assigned.get(number, ""),
-                names=(),
-                flags=(*ghost.node.flags, "cut"),
-            )
-
-        # what else is said of nodes is looked up in the graph of the walk
-        return places._replace(
-            scope_of=scopes,
-            source_of=sources,
-            script_line_of=script_lines,
-            names=self._of_the_walk(places.names),
-            assigned=self._of_the_walk(places.assigned),
-        )
-
-    def _attributed(self, bare: BareGraph) -> Places:
-        """Where all nodes were made, those that are added among them."""
-        if self._attribution is None:
-            return Places()
-
-        sequences, variables = list(bare.sequences), dict(bare.variables)
-        for number, ghost in enumerate(self._ghosts, self._first):
-            sequence = ghost.node.sequence
-            sequences.append(LAST if ghost.cut or sequence is None else sequence)
-            if ghost.tensor is not None:
-                variables[number] = ghost.tensor
-
-        return self._attribution.places(
-            bare._replace(
-                sequences=sequences,
-                edges=[*bare.edges, *self._edges],
-                variables=variables,
-                kinds=[*bare.kinds, *(ghost.node.op for ghost in self._ghosts)],
-            )
-        )
-
-    def _of_the_walk(self, names: Mapping[int, str]) -> dict[int, str]:
-        return {node: name for node, name in names.items() if node < self._first}
-
-    def _scope_of(
-        self, scissors: int, places: Places, scopes: Sequence[int | None]
-    ) -> int | None:
-        """The module in which both happens, what is cut off and what goes on with it."""
-        users = self._ghosts[scissors - self._first].users
-        ends = {edge.producer for edge in self._edges if edge.consumer == scissors}
-        within = {scopes[end] for end in ends.union(users)}
-        inner = [scope for scope in within if scope is not None]
-        if len(inner) < len(within) or not inner or scissors in self._roots.values():
-            return None
-        return common(places.scopes, inner)
-
-    # -- what is added -----------------------------------------------------------------
-
-    def _has_new(self, drop: Drop) -> bool:
+    def has_new(self, part: CutPart, step: int) -> bool:
         """Whether a line of this step has dropped what was computed from a leaf that is
         not in the graph.
         """
-        part = drop.part
         computed = len(part.graph.nodes) > len(part.graph.leaves)
-        if part.step != self._watch.step or not computed:
-            return False
         leaves = {key for key, tensor in part.identities() if tensor is not None}
-        return not leaves <= self._numbers.keys()
+        return computed and part.step == step and not leaves <= self._numbers.keys()
 
-    def _add(self, drop: Drop, users: Sequence[int]) -> None:
+    def add(self, drop: Drop) -> None:
         graph, numbers = drop.part.graph, list[int]()
         fresh = set[int]()
         for node, (key, tensor) in zip(graph.nodes, drop.part.identities()):
+            # two lines may cut off the same tensor, or one that goes on elsewhere
             if key not in self._numbers:
                 fresh.add(node.id)
-                ghost = _Ghost(node, graph.leaf_of.get(node.id), tensor)
-                self._numbers[key] = self._append(ghost)
+                self._numbers[key] = self._append(node._replace(names=()))
+                if tensor is not None:
+                    self._tensors[self._numbers[key]] = tensor
+                if node.id in graph.leaf_of:
+                    leaf = graph.leaf_of[node.id]
+                    self._leaves.append(leaf._replace(node=self._numbers[key]))
             numbers.append(self._numbers[key])
 
         for edge in graph.edges:
@@ -253,71 +152,107 @@ class CutParts:
 
         roots = [root for root in graph.roots if root.node is not None]
         outputs = (roots[0].tensor,) if len(roots) == 1 else ()
-        node = Node(0, f"\u2702 {drop.seen.operation}", outputs, drop.seen.number)
-        scissors = self._append(_Ghost(node, cut=drop.seen, users=users))
+        scissors = self._append(Node(0, f"\u2702 {drop.seen.operation}", outputs))
+        self._cuts[scissors] = drop
         for position, root in enumerate(roots):
             producer = numbers[root.node or 0]
             self._edges.append(Edge(scissors, producer, root.output, position))
-        for user in users:
+        for user in drop.users:
             self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
-        self._roots.update(dict.fromkeys(drop.outputs, scissors))
+        for output in drop.outputs:
+            self._roots[output] = self._roots[output]._replace(node=scissors)
 
-    def _append(self, ghost: _Ghost) -> int:
-        self._ghosts.append(ghost)
-        return self._first + len(self._ghosts) - 1
+    def _append(self, node: Node) -> int:
+        flags = (*node.flags, "cut")
+        self._nodes.append(node._replace(id=len(self._nodes), flags=flags))
+        return len(self._nodes) - 1
 
-    # -- the graph with it -------------------------------------------------------------
-
-    def joined(self, graph: Graph, names: Names) -> Graph:
-        """The graph of the walk with what was cut off."""
-        if not self._ghosts:
+    def graph(self, attribution: Attribution | None) -> Graph:
+        """The graph with what was added, and with modules and lines of that."""
+        graph, first = self._graph, len(self._graph.nodes)
+        if not self._cuts:
             return graph
 
-        # the walk has added leaves that are outputs
-        shift = len(graph.nodes) - self._first
+        # asked once for all, for calls of modules are numbered together
+        places = Places()
+        if attribution is not None:
+            places = attribution.places(self._bare())
+        columns = places.scope_of, places.source_of, places.script_line_of
+        for node, scope, source, script_line in zip(list(self._nodes), *columns):
+            if node.id >= first:
+                assigned = places.assigned.get(node.id, "")
+                node = node._replace(source=source, assigned=assigned)
+                node = node._replace(script_line=script_line)
+            self._nodes[node.id] = node._replace(scope=scope)
+        for number, drop in self._cuts.items():
+            self._nodes[number] = self._nodes[number]._replace(
+                sequence=drop.seen.number,
+                source=drop.seen.source,
+                scope=self._scope_around(number, places.scopes),
+            )
 
-        def id_of(number: int) -> int:
-            return number if number < self._first else number + shift
+        leaves = list(graph.leaves)
+        for leaf in self._leaves:
+            leaves.append(self._named(leaf, places.names))
+            node = self._nodes[leaf.node]
+            self._nodes[leaf.node] = node._replace(names=leaves[-1].names)
 
-        nodes, leaves = list(graph.nodes), list(graph.leaves)
-        for number, ghost in enumerate(self._ghosts, self._first):
-            node = ghost.node._replace(id=id_of(number))
-            if ghost.leaf is not None:
-                leaf = _named(ghost.leaf, ghost, names)
-                leaves.append(leaf._replace(node=node.id))
-                node = node._replace(names=leaf.names)
-            nodes.append(node)
-
-        edges = list(graph.edges)
-        for edge in self._edges:
-            consumer, producer = id_of(edge.consumer), id_of(edge.producer)
-            edges.append(edge._replace(consumer=consumer, producer=producer))
-        edges.sort(key=lambda edge: (edge.consumer, edge.position))
-
-        roots = list(graph.roots)
-        for output, number in self._roots.items():
-            roots[output] = roots[output]._replace(node=id_of(number))
-
-        count = len(leaves) - len(graph.leaves)
-        functions = plural(len(self._ghosts) - count, "function")
-        parts = f"{functions} and {plural(count, 'leaf', 'leaves')}"
+        functions = plural(len(self._nodes) - first - len(self._leaves), "function")
+        parts = f"{functions} and {plural(len(self._leaves), 'leaf', 'leaves')}"
         note = f"dashed: {parts} are cut off at \u2702, so no gradient passes"
         return replace(
             graph,
             notes=(*graph.notes, note),
-            nodes=tuple(nodes),
-            edges=tuple(edges),
+            nodes=tuple(self._nodes),
+            edges=tuple(sorted(self._edges, key=lambda e: (e.consumer, e.position))),
             leaves=tuple(leaves),
-            roots=tuple(roots),
+            roots=tuple(self._roots),
+            scopes=places.scopes,
         )
 
+    def _bare(self) -> BareGraph:
+        """All nodes, to be asked where they were made."""
+        walked, first = self._walked, len(self._graph.nodes)
+        checkpoints = {
+            number: modules_behind(node)
+            for number, node in enumerate(walked.nodes)
+            if type(node).__name__ == CHECKPOINT
+        }
+        return BareGraph(
+            [LAST if node.sequence is None else node.sequence for node in self._nodes],
+            self._edges,
+            self._tensors,
+            checkpoints,
+            [*map(type, walked.nodes), *(node.op for node in self._nodes[first:])],
+            walked.names.modules,
+        )
 
-def _named(leaf: Leaf, ghost: _Ghost, names: Names) -> Leaf:
-    if ghost.tensor is None:
-        return leaf
-    kind: Any = names.kind(ghost.tensor)
-    own_names = names.leaf(ghost.tensor) or tuple(filter(None, (ghost.name,)))
-    return leaf._replace(names=own_names, kind=kind)
+    def _named(
+        self,
+        leaf: Leaf,
+        names: Mapping[int, str],
+    ) -> Leaf:
+        """A leaf with the names and the kind that it has for the caller."""
+        tensor, known = self._tensors.get(leaf.node), self._walked.names
+        if tensor is None:
+            return leaf
+        own = known.leaf(tensor) or tuple(filter(None, (names.get(leaf.node),)))
+        kind: Any = known.kind(tensor)
+        return leaf._replace(names=own, kind=kind)
+
+    def _scope_around(
+        self,
+        scissors: int,
+        scopes: Sequence[Scope],
+    ) -> int | None:
+        """The module in which both happens, what is cut off and what goes on with it."""
+        drop = self._cuts[scissors]
+        ends = {edge.producer for edge in self._edges if edge.consumer == scissors}
+        within = {self._nodes[end].scope for end in ends.union(drop.users)}
+        inner = [scope for scope in within if scope is not None]
+        if len(inner) < len(within) or not inner or drop.outputs:
+            return None
+        return common(scopes, inner)
 
 
 _LAST_POSITION = 1_000_000

@@ -54,10 +54,16 @@ Asked = Callable[[str, Any, FrameType], None]
 class _Attribute:
     """An attribute of `torch.Tensor` that hands out torch's own, and says so first."""
 
-    def __init__(self, name: str, original: Any, asked: Asked) -> None:
+    def __init__(
+        self,
+        name: str,
+        original: Any,
+        asked: Asked,
+    ) -> None:
         self._name, self._original, self._asked = name, original, asked
 
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
+        # most tensors have no graph to lose: this is all that a call costs then
         if type(tensor) in PLAIN and (_count_modes() or tensor.requires_grad):
             self._asked(self._name, tensor, sys._getframe(1))
         return self._original.__get__(tensor, kind)
@@ -76,17 +82,10 @@ class _Data(_Attribute):
 
 
 class CutCalls:
-    """Of one thread: `watch` is told of each call that cuts. `stepped` is called after
-    each backward.
-    """
+    """Of one thread: `watch` is told of each call that cuts, and of each backward."""
 
-    def __init__(
-        self,
-        watch: CutWatch,
-        stepped: Callable[[], None] | None = None,
-    ) -> None:
-        self._watch, self._stepped = watch, stepped
-        self._paused, self._undo = 0, ExitStack()
+    def __init__(self, watch: CutWatch) -> None:
+        self.watch, self._paused, self._undo = watch, 0, ExitStack()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -112,7 +111,7 @@ class CutCalls:
         finally:
             self._paused -= 1
 
-    def _end(self) -> None:
+    def _end(self, *_: Any, **__: Any) -> None:
         """From here on nothing is seen, and everything is as it was before."""
         self._thread = 0
         self._undo.close()
@@ -138,7 +137,7 @@ class CutCalls:
             with _guard():
                 lost = list(filter(_has_graph, tensors))
                 if lost:
-                    self._watch.cutting(kind, name, lost, frame, into)
+                    self.watch.cutting(kind, name, lost, frame, into)
         except Exception as error:
             if is_the_users(error):
                 raise
@@ -147,13 +146,19 @@ class CutCalls:
 
     def _stand_in(self, name: str, attribute: type[_Attribute]) -> None:
         tensor, original = torch.Tensor, inspect.getattr_static(torch.Tensor, name)
+        # some are inherited from the class in C
         if name in vars(tensor):
             self._undo.callback(setattr, tensor, name, original)
         else:
             self._undo.callback(delattr, tensor, name)
         setattr(tensor, name, attribute(name, original, self._asked))
 
-    def _asked(self, name: str, tensor: Any, frame: FrameType) -> None:
+    def _asked(
+        self,
+        name: str,
+        tensor: Any,
+        frame: FrameType,
+    ) -> None:
         """An attribute of a tensor is read, mostly to be called."""
         if not self._is_watched(frame):
             return
@@ -165,13 +170,18 @@ class CutCalls:
             if reads(frame):
                 self._tell("data", name, (tensor,), frame)
         elif not name.startswith("__") and not calls(frame):
-            return
+            return  # `hasattr(x, "item")`, or a method that is kept for later
         elif name == "copy_":
             self._writes(tensor, first_argument(frame), frame)
         else:
             self._tell(METHODS[name], name, (tensor,), frame)
 
-    def _writes(self, into: Any, value: Any, frame: FrameType) -> None:
+    def _writes(
+        self,
+        into: Any,
+        value: Any,
+        frame: FrameType,
+    ) -> None:
         """A tensor is written into another one: by `.data = value`, or by `copy_` while
         recording is off.
         """
@@ -226,13 +236,23 @@ class CutCalls:
         for draws in dict.fromkeys(samples()):
             yield draws, self._listener("sample", "sample")
         for compiles in (torch.compile, torch.export.export):
-            yield compiles, self._compiled
+            # the compiler looks into what it compiles
+            yield compiles, self._end
 
-    def _listener(self, kind: DetachKind, name: str, position: int = 0) -> Began:
+    def _listener(
+        self,
+        kind: DetachKind,
+        name: str,
+        position: int = 0,
+    ) -> Began:
         """What is called for a function that cuts off what it gets at a position."""
         makes_leaf = kind in ("parameter", "deepcopy")
 
-        def began(frame: FrameType, *args: Any, **_: Any) -> Ended | None:
+        def began(
+            frame: FrameType,
+            *args: Any,
+            **_: Any,
+        ) -> Ended | None:
             if not self._is_watched(frame.f_back):
                 return None
             tensors = list(tensors_in(args[position]))
@@ -254,8 +274,7 @@ class CutCalls:
         def ended(returned: bool, result: Any) -> None:
             if not returned or threading.get_ident() != self._thread:
                 return
-            if self._stepped is not None:
-                self._stepped()
+            self.watch.next_step()
 
             # of `autograd.grad`, which may leave a graph behind its results
             caller, create_graph = engine.f_back, len(args) > 2 and args[2]
@@ -268,15 +287,17 @@ class CutCalls:
 
         return ended
 
-    def _switched(self, frame: FrameType, _: Any, mode: Any, *__: Any) -> None:
+    def _switched(
+        self,
+        frame: FrameType,
+        _: Any,
+        mode: Any,
+        *__: Any,
+    ) -> None:
         """Recording is switched: by a block, or by a call that nothing takes back."""
         caller = frame.f_back
         if caller is not None and self._is_watched(caller):
-            self._watch.switched(None if mode or begins_block(caller) else caller)
-
-    def _compiled(self, *_: Any, **__: Any) -> None:
-        """The compiler looks into what it compiles."""
-        self._end()
+            self.watch.switched(None if mode or begins_block(caller) else caller)
 
 
 def _guard() -> AbstractContextManager[object]:

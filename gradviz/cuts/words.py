@@ -4,8 +4,8 @@ Knows no check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -45,22 +45,15 @@ class CutLines:
     `parts`, what they drop is walked, to be drawn.
     """
 
-    def __init__(
-        self,
-        parts: bool = False,
-        watch: CutWatch | None = None,
-        calls: CutCalls | None = None,
-    ) -> None:
-        self._watch = watch or CutWatch(UserCode())
-        if watch is None:
-            self._watch.parts = {} if parts else None
-        self._calls = calls or CutCalls(self._watch, self._watch.next_step)
+    def __init__(self, parts: bool = False, calls: CutCalls | None = None) -> None:
+        self._calls = calls or CutCalls(CutWatch(UserCode()))
+        self._watch = self._calls.watch
+        if parts:
+            self._watch.parts = {}
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Inside, cuts of this thread are seen."""
-        with self._calls.watching():
-            yield
+        return self._calls.watching()
 
     def capture(
         self,
@@ -74,21 +67,17 @@ class CutLines:
         """The walk of `outputs`, and beside it what was cut off. `frame` is the one
         that uses them.
         """
-        with self._calls.paused():
-            parts = self._watch.parts_of(attribution, outputs, frame)
-        if parts is None:
-            return capture(outputs, attribution=attribution, inspect=inspect, **options)
-
         walks: list[Walked] = []
         graph = capture(
             outputs,
-            attribution=parts,
+            attribution=attribution,
             inspect=walks.append,
-            need_graph=False,
+            need_graph=False,  # a loss that was cut off shows where
             **options,
         )
         inspect(walks[0])
-        return parts.joined(graph, walks[0].names)
+        with self._calls.paused():
+            return self._watch.joined(graph, walks[0], attribution, outputs, frame)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it; "" when

@@ -8,13 +8,11 @@ of a million boxes shows few of them. This module knows no layout and no format.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from gradviz.draw.heat import BoxNorms
-from gradviz.draw.options import LinkSource
+from gradviz.draw.options import Options
 from gradviz.graph import (
     BackwardStep,
     Base,
@@ -30,7 +28,6 @@ from gradviz.report import labels
 from gradviz.wording import (
     bytes_text,
     clip,
-    notebook_of,
     number,
     one_line,
     place_text,
@@ -43,42 +40,35 @@ Lines = tuple[str, ...]
 def node_lines(
     graph: Graph,
     node: Node,
+    options: Options,
     *,
-    details: bool = True,
-    attributes: bool = False,
-    amount: str = "",
-    module: str = "",
-    with_script: bool = False,
-    names: labels.OpNames = "variable",
+    amount: str,
+    module: str,
+    with_script: bool,
 ) -> Lines:
-    """Title, op and what it made, the names that has, where it was made; with
-    `attributes` one line for each.
-
-    Without `details`: title, op where that is another word, and parameters.
+    """Title, op where that is another word, and parameters; with `details` what it
+    made, the names that has, and where it was made. One line for each attribute, where
+    they are asked for.
 
     `amount` is what it is coloured by, such as `holds 8 B`. `module` is the path of the
     module whose frame is around the box: names leave it out. `with_script`: name the script's
     own line, too, where a library's made the node.
     """
+    names = options.op_names("variable" if options.details else "forward")
     title, op = labels.op_title(graph, node, module, names)
-    lines = [title]
-    group = node.folded
-    if attributes:
-        attribute_lines = [
-            labels.attribute_line(*item) for item in node.attributes.items()
-        ]
-    else:
-        attribute_lines = []
-    if not details:
-        if group is not None:
-            held = [labels.parameters_line(group), labels.same_line(group)]
-        else:
-            held = [op]
-        lines += [*held, amount, *attribute_lines]
-        return tuple(line for line in lines if line)
-
+    group, lines = node.folded, [title]
+    attributes = node.attributes if options.attributes else {}
+    attribute_lines = [labels.attribute_line(*item) for item in attributes.items()]
     if group is not None:
-        lines += [labels.group_line(group), labels.same_line(group)]
+        line = labels.group_line if options.details else labels.parameters_line
+        lines += [line(group), labels.same_line(group)]
+    elif not options.details:
+        lines.append(op)
+
+    if not options.details:
+        lines += [amount, *attribute_lines]
+        return tuple(filter(None, lines))
+
     lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
     if node.names:
         # the output's own box has that name
@@ -95,18 +85,16 @@ def node_lines(
     )
     lines.append(amount)
     lines += attribute_lines or [labels.placed_text(node)]
-    return tuple(line for line in lines if line)
+    return tuple(filter(None, lines))
 
 
-def with_norms(
-    lines: Lines, norms: BoxNorms | None, *, numbers: bool, grad: bool
-) -> Lines:
+def with_norms(lines: Lines, norms: BoxNorms | None, options: Options) -> Lines:
     """The lines of a box with its place in backward in front, and the gradient that
     arrives behind, as asked.
     """
-    if numbers and norms is not None:
+    if options.numbers and norms is not None:
         lines = (f"{_places_text(norms)} {lines[0]}", *lines[1:])
-    text = _norms_text(norms) if grad else ""
+    text = _norms_text(norms) if options.color == "grad" else ""
     return (*lines, text) if text else lines
 
 
@@ -245,58 +233,6 @@ def _norms_text(norms: BoxNorms | None) -> str:
     if least == most:
         return f"gradient norm {most}"
     return f"gradient norms {least} to {most}"
-
-
-# Addresses that open the line of code behind a box: in an editor, or as a file in the
-# browser.
-
-
-def source_link(about: object, to: LinkSource) -> str:
-    """The address of the line that made a node, else of where its custom Function's
-    backward is defined.
-
-    "" for a box that draws no node, and where no line is known.
-
-    >>> from gradviz.graph import Node, SourceLine
-    >>> node = Node(0, "ExpBackward0", source=SourceLine("/code/my net.py", 7))
-    >>> source_link(node, "vscode")
-    'vscode://file/code/my%20net.py:7'
-    """
-    if to == "none" or not isinstance(about, Node):
-        return ""
-
-    source = about.source or (
-        about.function.definition if about.function is not None else None
-    )
-    # code that was typed in has no file
-    if source is None or source.file.startswith("<"):
-        return ""
-
-    notebook, _ = notebook_of(source.file)  # an address cannot name a line of a cell
-    path = _quoted(
-        os.path.abspath(notebook or source.file).replace(
-            os.sep,
-            "/",
-        )
-    )
-    path = path if path.startswith("/") else f"/{path}"
-
-    if to == "vscode":
-        if notebook:
-            return f"vscode://file{path}"
-        return f"vscode://file{path}:{source.line}"
-
-    return f"file://{path}" if notebook else f"file://{path}#L{source.line}"
-
-
-def _quoted(path: str) -> str:
-    """The path as the file system has it, whose names need not be UTF-8, for an
-    address.
-    """
-    try:
-        return quote(path, errors="surrogateescape")
-    except UnicodeEncodeError:  # no file has such a name
-        return quote(path, errors="replace")
 
 
 Detail = tuple[str, str]

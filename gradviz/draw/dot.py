@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from gradviz.draw.chart import chart_lines
 from gradviz.draw.frames import nested
 from gradviz.draw.palette import Palette, palette
 from gradviz.draw.scene import Box, Link, Scene, scene
@@ -90,7 +89,7 @@ def _defaults(
     # without it, data that leaves a module and comes back is refused
     ranks = ", newrank=true" if drawn.frames else ""
     yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{colors.background}", {font}, fontsize=9,\n'
-    yield f"    labelloc=b, labeljust=l, label={quote((*below, *drawn.footer, *chart_lines(drawn.chart)), left=True)}];\n"
+    yield f"    labelloc=b, labeljust=l, label={quote((*below, *drawn.footer), left=True)}];\n"
     yield f'  node [shape=box, style="filled,rounded", fillcolor="{colors.fills["op"]}", color="{colors.border}", {font},\n'
     yield '    fontsize=10, height=0.2, margin="0.11,0.05"];\n'
     yield f'  edge [color="{colors.line}", {font}, fontsize=9, arrowsize=0.7];\n'

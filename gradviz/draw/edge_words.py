@@ -33,6 +33,7 @@ class DrawnEdge(NamedTuple):
     label: str
     uses: int
     tip: str = ""
+    short: str = ""  # the label without a shape, where that leaves something
 
 
 class EdgeWords:
@@ -61,12 +62,13 @@ class EdgeWords:
 
         bundle = self._bundles.get((own.producer, own.consumer))
         if bundle is None:
-            return DrawnEdge(own, self._text(own), own.count)
+            label, short = self._texts(own)
+            return DrawnEdge(own, label, own.count, short=short)
         if own != bundle[0]:
             return None
 
         uses = sum(edge.count for edge in bundle)
-        texts = [self._text(edge) for edge in bundle]
+        texts = [self._texts(edge)[0] for edge in bundle]
         rest = [labels.more(len(texts) - LISTED)] if len(texts) > LISTED else []
         tip = ", ".join((*texts[:LISTED], *rest))
         return DrawnEdge(own, _tensors_text(len(bundle), uses), uses, tip)
@@ -83,24 +85,26 @@ class EdgeWords:
             return ""
         if record.group is None or output >= len(record.outputs):
             return f"output {output}"
-        return self._brief(tensor_line(record.outputs[output]))
+        return self._shape(record.outputs[output])
 
-    def _text(self, edge: Edge) -> str:
+    def _texts(self, edge: Edge) -> tuple[str, str]:
+        """What is said of an edge, and the same without its shape, where there is
+        one.
+        """
         which = self.which(edge.producer, edge.output)
         name, shape = self._carried(edge)
         if name or (shape and self._graph.nodes[edge.producer].group is not None):
             which = ""  # both are the tensor
 
         step = self._numbers.get(edge.consumer)
-        parts = (
-            which,
-            name,
-            shape,
+        before = " ".join(filter(None, (which, name)))
+        after = (
             labels.moved_text(self._graph.nodes[edge.consumer]),
             details.factor_text(step, edge.position),
             self._passed_on(edge) or self._uses(edge, name),
         )
-        return " ".join(filter(None, parts))
+        label = " ".join(filter(None, (before, shape, *after)))
+        return label, " ".join(filter(None, (before, *after))) if shape else ""
 
     def _carried(self, edge: Edge) -> tuple[str, str]:
         """The variable that holds what goes along an edge, and its shape where the box
@@ -124,9 +128,14 @@ class EdgeWords:
 
         shape = ""
         if tensor is not None and tensor not in self._arriving[node]:
-            shape = self._brief(tensor_line(tensor)).strip()
+            shape = self._shape(tensor)
         names = held_names(graph, tensors) if self._options.names == "auto" else ""
-        return self._relative(names, record.scope), "" if shape == "()" else shape
+        return self._relative(names, record.scope), shape
+
+    def _shape(self, tensor: TensorInfo | None) -> str:
+        """Shape and dtype, as far as they do not go without saying."""
+        text = self._brief(tensor_line(tensor)).strip()
+        return "" if text == "()" else text
 
     def _inputs_of(self, node: int) -> set[TensorInfo | None]:
         """The kinds of tensors that a box gets from others, leaves apart."""

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.draw.chart import chart_lines
 from gradviz.draw.frames import nested
 from gradviz.draw.palette import palette
 from gradviz.draw.scene import Box, Link, Scene, scene
@@ -72,15 +71,7 @@ def page(drawn: Scene, options: Options) -> Iterator[str]:
 
     yield from _colors(drawn, options)
     yield "```\n\n"
-    for line in filter(
-        None,
-        (
-            drawn.dtype,
-            *_cut_lines(drawn, part),
-            *drawn.footer,
-            *chart_lines(drawn.chart),
-        ),
-    ):
+    for line in filter(None, (drawn.dtype, *_cut_lines(drawn, part), *drawn.footer)):
         yield f"- {escape(line, '&')}\n"
 
 

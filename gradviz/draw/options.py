@@ -27,7 +27,6 @@ Names = Literal["auto", "variable", "forward", "backward"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad", "time"]
 
-LinkSource = Literal["none", "vscode", "file"]
 By = Literal["auto", "node", "module", "line"]
 OUTLINE_COLUMNS = (
     "calls",
@@ -82,12 +81,7 @@ def _choice(
         for choice in get_args(choices)
         if is_there(needs.get(choice, "gradviz.draw"))
     )
-    return _option(
-        default,
-        help,
-        partial(one_of, choices=valid),
-        choices=valid,
-    )
+    return _option(default, help, partial(one_of, choices=valid), choices=valid)
 
 
 def one_of(
@@ -136,32 +130,8 @@ def _value(
 def _flag(help: str, needs: str = "gradviz.draw") -> Any:
     valid = "Valid are: True, False."
     return _value(
-        False,
-        (bool,),
-        help,
-        valid,
-        lambda value: isinstance(value, bool),
-        needs=needs,
+        False, (bool,), help, valid, lambda value: type(value) is bool, needs=needs
     )
-
-
-def _limit(help: str) -> Any:
-    """How many at most: 0 for no limit, None to let the renderer choose."""
-    valid = "Give a whole number; 0 means no limit."
-    return _value(
-        None,
-        (int,),
-        help,
-        valid,
-        lambda value: value is None or (_is_number(value, int) and value >= 0),
-    )
-
-
-def _is_number(
-    value: Any,
-    kinds: type | tuple[type, ...],
-) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def _column_names(name: str, value: Any) -> tuple[str, ...]:
@@ -195,9 +165,7 @@ class Options:
         (int, str),
         "Levels of modules to show: a number, all, or auto for about two screens.",
         "Give a whole number from 1, 'auto' or 'all'.",
-        lambda value: (
-            value in ("auto", "all") or (_is_number(value, int) and value >= 1)
-        ),
+        lambda value: value in ("auto", "all") or (type(value) is int and value >= 1),
     )
     focus: str | None = _value(
         None,
@@ -245,12 +213,12 @@ class Options:
     columns: str | tuple[str, ...] = _option(
         (), f"Columns, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
     )
-    link_source: LinkSource = _choice(
-        "none", LinkSource, "In SVG, a click on a box opens its line of code."
-    )
-    max_depth: int | None = _limit("Levels of branches to show in a tree; 0 for all.")
-    max_rows: int | None = _limit(
-        "Rows of a tree; 200 in a terminal, all in a file; 0 for all."
+    max_rows: int | None = _value(
+        None,
+        (int,),
+        "Rows of a tree; 200 in a terminal, all in a file; 0 for all.",
+        "Give a whole number; 0 means no limit.",
+        lambda value: value is None or (type(value) is int and value >= 0),
     )
     saved: bool = _flag("Draw the tensors saved for backward.")
     details: bool = _flag(
@@ -260,10 +228,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            checked = item.metadata["check"](
-                item.name,
-                getattr(self, item.name),
-            )
+            checked = item.metadata["check"](item.name, getattr(self, item.name))
             object.__setattr__(self, item.name, checked)
 
     def op_names(self, usual: OpNames) -> OpNames:
@@ -280,11 +245,9 @@ class Options:
         for name in values:
             if name not in names:
                 hint = did_you_mean(str(name), names, what="options")
-                if hint.startswith("The options"):
-                    every = ""
-                else:
-                    every = f" The options are: {', '.join(sorted(names))}."
-                raise FormatError(f"there is no option {name!r}. {hint}{every}")
+                if not hint.startswith("The options"):
+                    hint += f" The options are: {', '.join(sorted(names))}."
+                raise FormatError(f"there is no option {name!r}. {hint}")
         return cls(**values)
 
 

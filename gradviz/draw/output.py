@@ -75,19 +75,9 @@ def _made(
     graph: Graph, format: str, options: Options | None
 ) -> str | bytes | Iterator[str]:
     row, options = get_format(format), options or Options()
-    asked = (
-        options.depth,
-        options.focus,
-        options.expand,
-        options.views,
-    ) != (
-        Options().depth,
-        None,
-        (),
-        "auto",
-    )
+    asked = (options.depth, options.focus, options.expand, options.views)
     # what the caller folded stays as it is
-    if row.folded and (graph.original is None or asked):
+    if row.folded and (graph.original is None or asked != ("auto", None, (), "auto")):
         graph = folded(graph, options)
 
     return row.load()(graph, options)
@@ -132,87 +122,60 @@ class Format(NamedTuple):
     name: str
     suffixes: tuple[str, ...]
     help: str
-    binary: bool
     target: str
-    folded: bool
+    folded: bool = True
+    binary: bool = False
 
     def load(self) -> Renderer:
         """The function that renders this format."""
         return cast(Renderer, load(self.target))
 
 
+_RASTER = "gradviz.draw.raster"
 _ROWS = (
     Format(
         "svg",
         (".svg",),
         "picture for browsers and documents",
-        False,
         "gradviz.draw.svg:render",
-        True,
     ),
-    Format(
-        "png",
-        (".png",),
-        "picture in pixels",
-        True,
-        "gradviz.draw.raster:render_png",
-        True,
-    ),
-    Format(
-        "pdf",
-        (".pdf",),
-        "picture for print",
-        True,
-        "gradviz.draw.raster:render_pdf",
-        True,
-    ),
+    Format("png", (".png",), "picture in pixels", f"{_RASTER}:render_png", binary=True),
+    Format("pdf", (".pdf",), "picture for print", f"{_RASTER}:render_pdf", binary=True),
     Format(
         "dot",
         (".dot", ".gv"),
         "source for your own Graphviz",
-        False,
         "gradviz.draw.dot:render",
-        True,
     ),
     Format(
         "html",
         (".html", ".htm"),
         "page that opens, explains and plays the graph",
-        False,
         "gradviz.page.html:render",
-        True,
     ),
     Format(
         "txt",
         (".txt",),
         "tree in plain text",
-        False,
         "gradviz.draw.tree:render_text",
-        False,
+        folded=False,
     ),
     Format(
-        "md",
-        (".md",),
-        "Mermaid flowchart in Markdown",
-        False,
-        "gradviz.draw.mermaid:render",
-        True,
+        "md", (".md",), "Mermaid flowchart in Markdown", "gradviz.draw.mermaid:render"
     ),
     Format(
         "graphml",
         (".graphml",),
         "nodes and edges for other graph tools",
-        False,
         "gradviz.graphml:render_graphml",
-        False,
+        folded=False,
     ),
     Format(
         "json",
         (".json",),
         "the whole graph, to load again",
-        False,
         "gradviz.draw.output:render_json",
-        False,
+        folded=False,
     ),
 )
 FORMATS: dict[str, Format] = {row.name: row for row in _ROWS if is_there(row.target)}

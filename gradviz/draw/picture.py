@@ -17,14 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.draw import typesetting, wire_labels, wires
-from gradviz.draw.details import details, source_link
-from gradviz.draw.options import Direction, LinkSource, Options
+from gradviz.draw.details import details
+from gradviz.draw.options import Direction, Options
 from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene, subject
+from gradviz.draw.summary import counts_line
 from gradviz.draw.typesetting import (
     FRAME_LINE,
     FRAME_TITLE,
     PAD_X,
-    SIZES,
     Block,
     FrameBlock,
     FrameTitle,
@@ -81,6 +81,7 @@ SHEETS = ((1600.0, 900.0, 1.0), (1100.0, 1500.0, 0.8))
 """Pixels of a slide, and of a page, and what each is worth: a picture is shown more
 often than printed.
 """
+U_HEIGHT = 1.5  # how much a pixel of a U counts when it is measured
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 
@@ -98,17 +99,30 @@ def _composed(
     """The picture in the direction that is asked for; by itself, in the one that a page
     or a slide shows larger.
     """
+    page = page or _page(drawn, options)
+    down, right = (replace(options, direction=way) for way in ("down", "right"))
+    if page.placement.is_u and options.direction != "up":
+        return compose(graph, drawn, down, page)
     if options.direction != "auto":
         return compose(graph, drawn, options, page)
 
-    down, right = (replace(options, direction=way) for way in ("down", "right"))
-    page = page or _Page(drawn, down)
     # it is made smaller on a page: perhaps less so when it runs sideways
     if len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
         flat = _Page(drawn, right)
         if _shown(flat) > _shown(page):
             return compose(graph, drawn, right, flat)
     return compose(graph, drawn, down, page)
+
+
+def _page(drawn: Scene, options: Options) -> _Page:
+    """The page in the direction of the options; a U stays upright, since it leads from
+    the left to the right as it is.
+    """
+    if _is_sideways(options.direction):
+        upright = _Page(drawn, replace(options, direction="down"))
+        if upright.placement.is_u:
+            return upright
+    return _Page(drawn, options)
 
 
 def _shown(page: _Page) -> float:
@@ -129,7 +143,7 @@ def measured(graph: Graph, options: Options) -> Size:
     if len(drawn.boxes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
 
-    page = _Page(drawn, options)
+    page = _page(drawn, options)
     key = id(graph)
     _placed[key] = _Placed(
         drawn,
@@ -138,6 +152,10 @@ def measured(graph: Graph, options: Options) -> Size:
         # folding measures graphs that nobody draws then, and an id may come again
         weakref.ref(graph, lambda _: _placed.pop(key, None)),
     )
+    # nobody reads a U in parts, so it is kept to what a slide shows
+    if page.placement.is_u:
+        return Size(page.width, page.height * U_HEIGHT)
+
     sides = (page.width, page.height)
     return Size(*(sides[::-1] if _is_sideways(options.direction) else sides))
 
@@ -218,7 +236,6 @@ def compose(
         drawn.boxes,
         page.boxes,
         placement,
-        options.link_source,
     )
     frames = _frames(drawn, page.titles, placement, options.direction)
 
@@ -226,7 +243,7 @@ def compose(
         width=page.width,
         height=page.height,
         title=one_line(drawn.title) or "Autograd graph",
-        description=_description(drawn, options.direction),
+        description=_description(graph, drawn, options.direction),
         words=page.above.words + page.below.words,
         swatches=(*page.above.swatches, *page.below.swatches),
         frames=frames,
@@ -235,14 +252,19 @@ def compose(
         wires=links,
         wire_words=tuple(
             wire_labels.label_words(
-                [link.label for link in links],
+                [_texts(link) for link in links],
                 curves,
-                blocks.rects(),
+                blocks.rects,
                 page.around,
                 frames,
             )
         ),
     )
+
+
+def _texts(link: Link) -> tuple[str, ...]:
+    """What to write on a line, and what else where that has no room."""
+    return tuple(filter(None, (link.label, link.short)))
 
 
 # -- boxes: each made when it is asked for, since a million with their texts take more m
@@ -264,10 +286,11 @@ class PlacedBoxes:
         boxes: Sequence[Box],
         texts: Sequence[Sized],
         placement: Placement,
-        link: LinkSource,
     ) -> None:
-        self._graph, self._boxes, self._texts, self._link = graph, boxes, texts, link
-        self._x, self._y = placement.x, placement.y
+        self._graph, self._boxes, self._texts = graph, boxes, texts
+        sizes = np.array([text[1:3] for text in texts]).reshape(-1, 2)
+        corners = np.column_stack([placement.x, placement.y]) - sizes / 2
+        self.rects = np.column_stack([corners, sizes])
 
     @cached_property
     def _clean(self) -> Callable[[str], str]:
@@ -280,36 +303,17 @@ class PlacedBoxes:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> Block:
-        box, text, rect = self._boxes[index], self._texts[index], self._rect(index)
+        box, sized = self._boxes[index], self._texts[index]
+        rect = Rect(*self.rects[index].tolist())
         about = subject(self._graph, box)
-        if text.cut or not tooltip_note(len(self)):
+        if sized.cut or not tooltip_note(len(self)):
             facts = details(self._graph, about)
         else:
             facts = ()
 
-        tip = "\n".join(f"{word}: {self._clean(detail)}" for word, detail in facts)
-        words, link = typesetting.placed(text, rect), source_link(about, self._link)
-        return Block(
-            rect,
-            box.kind,
-            words,
-            tip,
-            bool(box.flags),
-            link,
-        )
-
-    def rects(self) -> Iterator[Rect]:
-        """The boxes without their texts."""
-        return map(self._rect, range(len(self)))
-
-    def _rect(self, i: int) -> Rect:
-        text, x, y = self._texts[i], float(self._x[i]), float(self._y[i])
-        return Rect(
-            x - text.width / 2,
-            y - text.height / 2,
-            text.width,
-            text.height,
-        )
+        tip = self._clean("\n".join(f"{word}: {text}" for word, text in facts))
+        words = typesetting.placed(sized, rect)
+        return Block(rect, box.kind, words, tip, bool(box.flags))
 
 
 # -- layout ----------------------------------------------------------------------------
@@ -362,6 +366,7 @@ def _drawing(
         gap=GAP,
         rank_gap=RANK_GAP,
         words=words,
+        u_shapes=not flat,
     )
 
 
@@ -421,15 +426,9 @@ def _frame_words(
         x = rect.x + PAD_X
 
     top = rect.y + rect.height - title.height if direction == "up" else rect.y
-    y, size = top + FRAME_TITLE - 5.0, SIZES["dim"]
+    y = top + FRAME_TITLE - 5.0
     return tuple(
-        Words(
-            x,
-            y + FRAME_LINE * i,
-            line,
-            "dim",
-            text_width(line, size),
-        )
+        typesetting.words(line, "dim", x, y + FRAME_LINE * i)
         for i, line in enumerate(title.lines)
     )
 
@@ -465,36 +464,21 @@ def _below(
     notes: tuple[str, ...],
     room: float,
 ) -> Strip:
-    texts = (
-        *drawn.footer,
-        *notes,
-        tooltip_note(len(drawn.boxes)),
-    )
-    lines = typesetting.lines_strip(
-        [one_line(line) for line in texts if line],
-        room,
-    )
-    bars = typesetting.bars_strip(*drawn.chart, room)
-    return typesetting.stacked([lines, bars], PART_GAP, before=PART_GAP)
+    texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
+    lines = [one_line(line) for line in texts if line]
+    strip = typesetting.lines_strip(lines, room)
+    return typesetting.stacked([strip], PART_GAP, before=PART_GAP)
 
 
-def _description(drawn: Scene, direction: Direction) -> str:
-    towards = {
-        "auto": "downwards",
-        "down": "downwards",
-        "up": "upwards",
-        "right": "to the right",
-        "left": "to the left",
-    }[direction]
-    flow = f"Data flows {towards}, from the leaves to the outputs"
-    return (
-        ". ".join(
-            (
-                flow,
-                *filter(None, drawn.aside),
-                *drawn.footer,
-                *(bar.text for bar in drawn.chart.bars),
-            )
-        )
-        + "."
-    )
+_TOWARDS: dict[Direction, str] = {
+    "auto": "downwards",
+    "down": "downwards",
+    "up": "upwards",
+    "right": "to the right",
+    "left": "to the left",
+}
+
+
+def _description(graph: Graph, drawn: Scene, direction: Direction) -> str:
+    flow = f"Data flows {_TOWARDS[direction]}, from the leaves to the outputs"
+    return ". ".join((flow, counts_line(graph), *drawn.footer)) + "."

@@ -59,17 +59,14 @@ def fixed_dot(
     """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one
     pixel, or point, for each of ours.
     """
-    writer = _Statements(image.height, colors, _FAMILY)
+    writer = _Statements(image.height, colors)
     yield (
         f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{colors.background}",dpi={DPI * scale:.6g}];\n'
         f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
         f'edge [color="{colors.line}",penwidth={1.2 * SCALE:g},arrowsize={HEAD_SIZE:g}];\n'
     )
 
-    for name, x, y in (
-        ("c0", 0.0, 0.0),
-        ("c1", image.width, image.height),
-    ):
+    for name, x, y in (("c0", 0.0, 0.0), ("c1", image.width, image.height)):
         # so that the page is as large as the picture
         yield f"{name} [shape=point,style=invis,width=0,height=0,{writer.at(x, y)}];\n"
 
@@ -88,7 +85,7 @@ def fixed_dot(
     for i, block in enumerate(image.swatches):
         yield writer.block(f"s{i}", block)
 
-    yield f'node [shape=none,height=0.01,fontname="{writer.family}"];\n'
+    yield f'node [shape=none,height=0.01,fontname="{_FAMILY}"];\n'
     for i, (words, color, size) in enumerate(_texts(image, colors)):
         yield writer.text(f"t{i}", words, color, size)
 
@@ -105,15 +102,10 @@ def _texts(
         for words in block.words:
             yield words, _box_color(words.tone, block.kind, colors), SIZES[words.tone]
 
-    for words in (
-        *image.words,
-        *(words for frame in image.frames for words in frame.words),
-    ):
-        yield (
-            words,
-            colors.text if words.tone == "title" else colors.muted,
-            SIZES[words.tone],
-        )
+    titles = (words for frame in image.frames for words in frame.words)
+    for words in (*image.words, *titles):
+        color = colors.text if words.tone == "title" else colors.muted
+        yield words, color, SIZES[words.tone]
 
     for words in image.wire_words:
         yield words, colors.muted, LABEL_SIZE
@@ -132,9 +124,8 @@ class _Statements:
         self,
         height: float,
         colors: Palette,
-        family: str,
     ) -> None:
-        self.height, self.colors, self.family = height, colors, family
+        self.height, self.colors = height, colors
 
     def block(self, name: str, block: Block) -> str:
         edge = self.colors.warning if block.marked else border(self.colors, block.kind)
@@ -145,13 +136,8 @@ class _Statements:
         else:
             style = "filled"
 
-        return self.rect(
-            name,
-            block.rect,
-            self.colors.fills[block.kind],
-            edge,
-            style,
-        )
+        fill = self.colors.fills[block.kind]
+        return self.rect(name, block.rect, fill, edge, style)
 
     def rect(
         self,
@@ -176,7 +162,7 @@ class _Statements:
         size: float,
     ) -> str:
         middle = words.x if words.centred else words.x + words.width / 2
-        bold = f',fontname="{self.family} Bold"' if words.tone in BOLD else ""
+        bold = f',fontname="{_FAMILY} Bold"' if words.tone in BOLD else ""
         label = quote([words.text], left=not words.centred)
         look = f'label={label},fontcolor="{color}",fontsize={size * SCALE:.6g}{bold},width={_inches(words.width)}'
         return f"{name} [{look},{self.at(middle, words.y - MIDDLE * size)}];\n"
@@ -254,9 +240,8 @@ def png_scale(width: float, height: float) -> float:
     """Pixels of the file for one of the drawing. Raises FormatError when text would
     become too small to read.
     """
-    room = (PNG_SIDE - 1) / max(width, height, 1.0)
     room = min(
-        room,
+        (PNG_SIDE - 1) / max(width, height, 1.0),
         math.sqrt(PNG_PIXELS / max(width * height, 1.0)),
     )
 

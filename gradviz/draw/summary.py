@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 
 from gradviz.draw.chart import chart_of
@@ -20,22 +21,24 @@ from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
 from gradviz.fold.order import is_view
-from gradviz.graph import Graph, Leaf, Node, Root, column
+from gradviz.graph import Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import depth, forward_order
 from gradviz.graph.origins import number_beside
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line, verb
 
 
-def usual_dtype(graph: Graph) -> tuple[str, bool]:
-    """The dtype that most tensors have, which boxes leave out, and whether some have
-    another.
+def tensors_of(graph: Graph) -> Iterator[TensorInfo | None]:
+    """What ops made, and leaves."""
+    yield from chain.from_iterable(column(graph.nodes, "outputs"))
+    yield from (leaf.tensor for leaf in graph.leaves)
+
+
+def usual_dtype(tensors: Iterable[TensorInfo | None]) -> tuple[str, bool]:
+    """The dtype that most tensors have, which boxes and rows leave out, and whether
+    some have another.
     """
-    made = chain.from_iterable(column(graph.nodes, "outputs"))
-    leaves = (leaf.tensor for leaf in graph.leaves)
-    counts = Counter(
-        tensor.dtype for tensor in chain(made, leaves) if tensor is not None
-    )
+    counts = Counter(tensor.dtype for tensor in tensors if tensor is not None)
     usual = max(
         counts,
         key=lambda dtype: (counts[dtype], dtype),
@@ -51,7 +54,8 @@ def without_dtype(dtype: str) -> Callable[[str], str]:
     '(3,), (2,) int64'
     """
     pattern = re.compile(rf"(?<=\)) {re.escape(dtype)}(?!\w)")
-    return lambda line: pattern.sub("", line) if dtype else line
+    # thousands of boxes read the same
+    return lru_cache(65536)(lambda line: pattern.sub("", line) if dtype else line)
 
 
 def dtype_text(dtype: str, several: bool) -> str:
@@ -79,26 +83,16 @@ def footer_lines(
     *,
     split: int = 0,
     copies: int = 0,
-    hidden: int = 0,
+    hidden: bool = False,
     data: int = 0,
 ) -> Iterator[str]:
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all;
-    `hidden` leaves are not drawn.
+    `hidden`: none is drawn.
 
     `data`: how often ops were given tensors without gradient that are drawn.
     """
     yield counts_line(graph)
-    if graph.groups:
-        inside = [node for group in graph.groups for node in group.nodes]
-        known = graph.original.leaf_of if graph.original is not None else {}
-        leaves = sum(node in known for node in inside)
-        words = plural(len(inside) - leaves, "backward function" if known else "node")
-        if leaves:
-            words += f" and {plural(leaves, 'leaf', 'leaves')}"
-        yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
-        if graph.opening is not None:
-            yield more_line(graph.opening.deeper())
-
+    yield from _folded_lines(graph)
     if graph.views:
         only = (
             f"which only {verb(graph.views, 'changes', 'change')} a shape or a layout"
@@ -108,8 +102,8 @@ def footer_lines(
     if split:
         yield f"{plural(split, 'leaf', 'leaves')} drawn once per use, as {plural(copies, 'box', 'boxes')}"
 
-    if hidden:
-        yield f"not drawn: {plural(hidden, 'leaf', 'leaves')}"
+    if hidden and graph.leaf_of:
+        yield f"not drawn: {plural(len(graph.leaf_of), 'leaf', 'leaves')}"
 
     unseen = _given(graph) - data
     if unseen > 0:
@@ -120,6 +114,20 @@ def footer_lines(
         yield "freed: backward() has run, the saved tensors are gone"
 
     yield from (one_line(note) for note in graph.notes if note.strip())
+
+
+def _folded_lines(graph: Graph) -> Iterator[str]:
+    if not graph.groups:
+        return
+    inside = [node for group in graph.groups for node in group.nodes]
+    known = graph.original.leaf_of if graph.original is not None else {}
+    leaves = sum(node in known for node in inside)
+    words = plural(len(inside) - leaves, "backward function" if known else "node")
+    if leaves:
+        words += f" and {plural(leaves, 'leaf', 'leaves')}"
+    yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
+    if graph.opening is not None:
+        yield _more_line(graph.opening.deeper())
 
 
 def _given(graph: Graph) -> int:
@@ -186,7 +194,7 @@ def cut_lines(outputs: int) -> Iterator[str]:
         yield f"drawn as one box: {plural(outputs, 'output')}; --depth all draws each"
 
 
-def more_line(further: Deeper) -> str:
+def _more_line(further: Deeper) -> str:
     """What to type to see more of a folded graph."""
     words = []
     if further.depth is not None:

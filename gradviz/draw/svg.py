@@ -311,11 +311,7 @@ def _block(block: Block, places: Sequence[str]) -> str:
         )
     ]
     rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{rounding}"/>'
-    group = f'<g class="{name}">{tip}{rect}{"".join(lines)}</g>'
-    if block.link:
-        return f'<a href="{escape(block.link)}">{group}</a>\n'
-
-    return f"{group}\n"
+    return f'<g class="{name}">{tip}{rect}{"".join(lines)}</g>\n'
 
 
 def _words(words: Words, name: str | None = None) -> str:

@@ -11,14 +11,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.draw.heat import held_by_box, held_line
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
-from gradviz.draw.summary import footer_lines, inferred_lines, mark_lines
+from gradviz.draw.summary import (
+    footer_lines,
+    inferred_lines,
+    mark_lines,
+    usual_dtype,
+    without_dtype,
+)
 from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.errors import FormatError
@@ -85,8 +91,7 @@ def tree(graph: Graph, options: Options | None = None) -> RenderableType:
 
 
 def render_text(graph: Graph, options: Options) -> Iterator[str]:
-    """The graph as plain text, every row unless `max_rows` or `max_depth` says
-    otherwise.
+    """The graph as plain text, every row unless `max_rows` says otherwise.
 
     >>> from gradviz.graph import Edge, Graph, Node
     >>> graph = Graph((Node(0, "AddBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
@@ -98,53 +103,39 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     """
     refuse_backward(options)
     for line in _lines(graph, options, options.max_rows or 0):
-        yield f"{line.text}\n"
-
-
-class _Line(NamedTuple):
-    """One line: texts, each with its style. One that is `cut` ends in an ellipsis where
-    the terminal does; others are wrapped.
-    """
-
-    pieces: tuple[tuple[str, str], ...]
-    cut: bool = False
-
-    @property
-    def text(self) -> str:
-        """Without the styles."""
-        return "".join(text for text, _ in self.pieces)
+        yield f"{_plain(line, options)}\n"
 
 
 def _lines(
     graph: Graph, options: Options, limit: int, width: int = 0
-) -> Iterator[_Line]:
+) -> Iterator[TreeRow | Text]:
     """At most `limit` rows (0: all), with the title above and what a reader must know
     below; in `width` cells (0: any).
     """
+    from gradviz.report.rich_parts import Text
+
     if graph.title:
-        yield _Line(((one_line(graph.title), "bold"),))
+        yield Text(one_line(graph.title), "bold")
 
     if outline_by(graph, options) != "node":
-        for text in text_lines(table(graph, options, limit), width):
-            yield _Line(tuple(_pieces(text)))
+        yield from text_lines(table(graph, options, limit), width)
         below = _below(graph)
     else:
         with Stage("write", "rows") as writing:
             for i, row in enumerate(writing.each(limited_rows(graph, options, limit))):
                 if row.first and i:
-                    yield _Line(())
-                parts = (
-                    (("  " if k else "") + text, _COLORS[style])
-                    for k, (style, text) in enumerate(row.parts)
-                )
-                yield _Line(
-                    ((_held(row, options) + row.guides, "dim"), *parts),
-                    True,
-                )
+                    yield Text()
+                yield row
         below = notes(graph, options)
 
-    yield _Line(())
-    yield from (_Line(((line, "dim"),)) for line in below)
+    yield Text()
+    yield from (Text(line, "dim") for line in below)
+
+
+def _plain(line: TreeRow | Text, options: Options) -> str:
+    if isinstance(line, TreeRow):
+        return _held(line, options) + line.text
+    return line.plain
 
 
 def limited_rows(
@@ -156,18 +147,18 @@ def limited_rows(
     row that was cut says so.
     """
     rows = iter(TreeRows(graph, options))
-    if not limit and not options.max_depth:
+    if not limit:
         yield from rows
         return
 
-    kept = list(islice(rows, limit or None))
+    kept = list(islice(rows, limit))
     shown = {row.node for row in kept if row.node is not None}
     for row in kept:
         yield row if row.see is None or row.see in shown else _not_shown(row)
 
     if next(rows, None) is not None:
         hidden = len(graph.leaf_of) if options.leaves == "hidden" else 0
-        left = len(graph.nodes) - hidden - len(shown) - sum(row.cut for row in kept)
+        left = len(graph.nodes) - hidden - len(shown)
         if left:
             what = f"{labels.more(left)} nodes"
         else:
@@ -199,14 +190,12 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
     """
     if any(len(graph.inputs(node)) > 1 for node in range(len(graph.nodes))):
         yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
-    yield from _below(
-        graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0
-    )
+    yield from _below(graph, hidden=options.leaves == "hidden")
     if options.color == "memory":
         yield held_line(held_by_box(graph))
 
 
-def _below(graph: Graph, hidden: int = 0) -> Iterator[str]:
+def _below(graph: Graph, hidden: bool = False) -> Iterator[str]:
     yield from mark_lines(marked(graph))
     yield from footer_lines(graph, hidden=hidden)
     yield from chart_lines(chart_of(graph))
@@ -224,51 +213,40 @@ class TerminalTree:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> RenderResult:
-        for line in _lines(
-            self.graph,
-            self.options,
-            self._limit,
-            options.max_width,
-        ):
-            text = _text(line.pieces, options)
-            yield _fitted(text, options) if line.cut else text
+        for line in _lines(self.graph, self.options, self._limit, options.max_width):
+            if isinstance(line, TreeRow):
+                yield _fitted(_styled(line, self.options), options)
+            else:
+                yield _encodable(line, options)
 
     def __repr__(self) -> str:
         """The same rows as plain text, for `print` and for a notebook."""
-        return "\n".join(
-            line.text for line in _lines(self.graph, self.options, self._limit)
-        )
+        lines = _lines(self.graph, self.options, self._limit)
+        return "\n".join(_plain(line, self.options) for line in lines)
 
 
-def _pieces(text: Text) -> Iterator[tuple[str, str]]:
-    """A line of a table with its styles."""
-    ends = {end for span in text.spans for end in (span.start, span.end)}
-    for start, end in pairwise(sorted({0, len(text), *ends})):
-        styles = [span.style for span in text.spans if span.start <= start < span.end]
-        yield text.plain[start:end], " ".join(map(str, (text.style, *styles)))
-
-
-def _text(
-    pieces: tuple[tuple[str, str], ...],
-    options: ConsoleOptions,
-) -> Text:
+def _styled(row: TreeRow, options: Options) -> Text:
     from gradviz.report.rich_parts import Text
 
+    line = Text.assemble((_held(row, options) + row.guides, "dim"))
+    for i, (style, text) in enumerate(row.parts):
+        line.append(("  " if i else "") + text, _COLORS[style])
+    return line
+
+
+def _encodable(line: Text, options: ConsoleOptions) -> Text:
+    """The line as the terminal can write it."""
     if options.ascii_only:
-        pieces = tuple(
-            (
-                text.translate(_ASCII).encode("ascii", "backslashreplace").decode(),
-                s,
-            )
-            for text, s in pieces
-        )
-    return Text.assemble(*pieces)
+        plain = line.plain.translate(_ASCII).encode("ascii", "backslashreplace")
+        line.plain = plain.decode()
+    return line
 
 
 def _fitted(line: Text, options: ConsoleOptions) -> Text:
     """The line on one row of the terminal, with an ellipsis where it was cut. A shape
     is there as a whole or not at all.
     """
+    line = _encodable(line, options)
     if line.cell_len > options.max_width:
         dots = "..." if options.ascii_only else ELLIPSIS
         line.truncate(options.max_width - len(dots), overflow="crop")
@@ -294,11 +272,8 @@ def parameters_text(used: int, registered: int) -> str:
     """`70`, or `70 of 1,070` where the graph has only some of those that the module
     has.
     """
-    if not used:
-        return ""
-    if registered > used:
-        return f"{count_text(used)} of {count_text(registered)}"
-    return count_text(used)
+    of_all = f" of {count_text(registered)}" if registered > used else ""
+    return f"{count_text(used)}{of_all}" if used else ""
 
 
 class Heading(NamedTuple):
@@ -311,35 +286,23 @@ class Heading(NamedTuple):
     leaves: int = 0
 
 
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else seconds_text(seconds)
+
+
 COLUMNS: dict[str, Heading] = {
-    "calls": Heading(
-        lambda row: count_text(row.calls) if row.type else "",
-        leaves=1,
-    ),
-    "ops": Heading(
-        lambda row: "" if row.node else count_text(row.ops),
-        leaves=2,
-    ),
+    "calls": Heading(lambda row: count_text(row.calls) if row.type else "", leaves=1),
+    "ops": Heading(lambda row: "" if row.node else count_text(row.ops), leaves=2),
     "parameters": Heading(
         lambda row: parameters_text(row.parameters, row.registered), leaves=6
     ),
     "output": Heading(
-        lambda row: tensor_line(row.output) if row.output else "",
-        "word",
-        leaves=4,
+        lambda row: tensor_line(row.output) if row.output else "", "word", 4
     ),
     "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
-    "forward": Heading(
-        lambda row: seconds_text(row.forward) if row.forward is not None else ""
-    ),
-    "backward": Heading(
-        lambda row: seconds_text(row.backward) if row.backward is not None else ""
-    ),
-    "made": Heading(
-        lambda row: ", ".join(map(one_line, row.made)),
-        "code",
-        leaves=5,
-    ),
+    "forward": Heading(lambda row: _seconds(row.forward)),
+    "backward": Heading(lambda row: _seconds(row.backward)),
+    "made": Heading(lambda row: ", ".join(map(one_line, row.made)), "code", 5),
 }
 """By heading."""
 _BAR = 8  # cells
@@ -395,44 +358,49 @@ def table(
         every = options.depth == "all"
         outline_rows = outline.modules(graph, every=every, ops=ops)
 
-    deepest = _deepest(options)
+    deepest = options.depth if isinstance(options.depth, int) else math.inf
     outline_rows = (row for row in outline_rows if row.depth < deepest)
     kept = list(islice(outline_rows, limit or None))
     left = len(list(outline_rows))
 
     columns = _columns(graph, options, kept, by_line)
+    outputs = [row.output for row in kept] if "output" in columns else []
+    dtype, several = usual_dtype(outputs)
+    brief = without_dtype(dtype)
     badges = marked(graph).nodes
     names = options.op_names("variable")
     rows = [
         (
             "  " * row.depth + title(graph, row, names) + _badge(row, badges),
             *_code(row, by_line),
-            *[column.text(row) for column in columns.values()],
+            *[brief(column.text(row)) for column in columns.values()],
         )
         for row in kept
     ]
 
-    notes = [f"{labels.more(left)} rows (max_rows=0 shows all)"] * bool(left)
+    notes = [*_dtype_note(dtype, several), *_left_note(left)]
     if by_line:
         notes += filter(None, (lines.note, _timeless(graph)))
     else:
         notes += _module_notes(graph, kept)
     headings = [(name, column.kind, column.leaves) for name, column in columns.items()]
-    return _with_one_dtype(
-        Outline(
-            (*(_LINE if by_line else _MODULE), *headings),
-            rows,
-            tuple(notes),
-            tuple(len(_named(row)) for row in kept),
-        )
+    return Outline(
+        (*(_LINE if by_line else _MODULE), *headings),
+        rows,
+        tuple(notes),
+        tuple(len(_named(row)) for row in kept),
     )
 
 
-def _deepest(options: Options) -> float:
-    """How many levels of rows there are."""
-    if options.max_depth:
-        return options.max_depth
-    return options.depth if isinstance(options.depth, int) else math.inf
+def _dtype_note(dtype: str, several: bool) -> Iterator[str]:
+    if dtype:
+        where = "where a row names none" if several else "in every row"
+        yield f"output: {dtype} {where}"
+
+
+def _left_note(rows: int) -> Iterator[str]:
+    if rows:
+        yield f"{labels.more(rows)} rows (max_rows=0 shows all)"
 
 
 def _columns(
@@ -442,24 +410,21 @@ def _columns(
     by_line: bool,
 ) -> dict[str, Heading]:
     """The columns by heading: those asked for, else what is usual."""
-    if options.columns:
-        return {heading: COLUMNS[heading] for heading in options.columns}
+    headings: Sequence[str] = FOR_TIMES if _is_timed(graph) else FOR_MODULES
+    if not by_line and any(row.calls > 1 for row in rows):
+        headings = ("calls", *headings)
     if by_line:
-        return {heading: COLUMNS[heading] for heading in FOR_LINES}
+        headings = FOR_LINES
+    columns = {heading: COLUMNS[heading] for heading in options.columns or headings}
+    if options.columns or by_line:
+        return columns
 
-    columns = {heading: COLUMNS[heading] for heading in _for_modules(graph)}
-    if any(row.calls > 1 for row in rows):
-        columns = {"calls": COLUMNS["calls"], **columns}
     most = max((row.nbytes for row in rows), default=0)
     if most:
         columns["bar"] = Heading(
             lambda row: bar(row.nbytes / most if row.nbytes else None, _BAR), "bar", 3
         )
     return columns
-
-
-def _for_modules(graph: Graph) -> tuple[str, ...]:
-    return FOR_TIMES if _is_timed(graph) else FOR_MODULES
 
 
 def _is_timed(graph: Graph) -> bool:
@@ -478,11 +443,8 @@ def _badge(
     badges: Mapping[int, tuple[Mark, ...]],
 ) -> str:
     """What marks a backward function, in brackets."""
-    if row.node is not None:
-        words = labels.mark_words(badges.get(row.node.id, ()))
-    else:
-        words = ()
-    return "".join(f"  [{word}]" for word in words)
+    marks = badges.get(row.node.id, ()) if row.node is not None else ()
+    return "".join(f"  [{word}]" for word in labels.mark_words(marks))
 
 
 def outline_by(graph: Graph, options: Options) -> str:
@@ -562,31 +524,3 @@ def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
     if made.notes:
         yield Text()
         yield from (Text(note, "dim") for note in made.notes)
-
-
-def _with_one_dtype(made: Outline) -> Outline:
-    """The same table with a dtype that all outputs share said once below it."""
-    at = next(
-        (i for i, column in enumerate(made.columns) if column[0] == "output"), None
-    )
-    if at is not None:
-        dtypes = {row[at].rpartition(" ")[2] for row in made.rows if row[at]}
-    else:
-        dtypes = set()
-
-    if at is None or len(dtypes) != 1:
-        return made
-
-    (dtype,) = dtypes
-    rows = [
-        (
-            *row[:at],
-            row[at].removesuffix(f" {dtype}"),
-            *row[at + 1 :],
-        )
-        for row in made.rows
-    ]
-
-    return made._replace(
-        rows=rows, notes=(f"output: {dtype} in every row", *made.notes)
-    )

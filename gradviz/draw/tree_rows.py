@@ -64,25 +64,14 @@ class TreeShape:
         """What a node takes in, by position; several edges from one producer come as
         one.
         """
-        edges = self.graph.inputs(node)
-        if len(edges) == 1:
-            edge = edges[0]
-            if edge.producer in self._skip:
-                return []
-            return [JoinedEdges(edge.producer, edge.count, (edge.output,))]
-
-        by_producer: dict[int, JoinedEdges] = {}
-        for edge in edges:
+        joined: dict[int, JoinedEdges] = {}
+        for edge in self.graph.inputs(node):
             if edge.producer not in self._skip:
-                _, count, outputs = by_producer.get(
-                    edge.producer,
-                    (0, 0, ()),
-                )
-                by_producer[edge.producer] = JoinedEdges(
+                _, count, outputs = joined.get(edge.producer, (0, 0, ()))
+                joined[edge.producer] = JoinedEdges(
                     edge.producer, count + edge.count, (*outputs, edge.output)
                 )
-
-        return list(by_producer.values())
+        return list(joined.values())
 
     def straight_on(self, node: int, inputs: list[JoinedEdges]) -> int:
         """Which of `inputs` goes on in the same column: the only one, else the biggest
@@ -163,10 +152,14 @@ class TreeRow(NamedTuple):
     parts: tuple[Part, ...]
     node: int | None = None  # the node shown in full
     see: int | None = None  # the node that the last part refers to
-    cut: int = 0  # nodes that this row stands for
     first: bool = False  # begins another part, to be set apart by an empty line
     # bytes that the node holds for backward, when the options ask for them
     held: int = 0
+
+    @property
+    def text(self) -> str:
+        """The row without its bytes."""
+        return self.guides + "  ".join(text for _, text in self.parts)
 
 
 class _Pending(NamedTuple):
@@ -180,13 +173,10 @@ class _Pending(NamedTuple):
     outputs: tuple[int, ...] = ()
     lead: str = ""
     rest: str = ""
-    level: int = 0
 
 
 class TreeRows:
-    """Iterates over the rows of a graph. `max_depth` is applied here; a limit of rows
-    is the caller's.
-    """
+    """Iterates over the rows of a graph; a limit of rows is the caller's."""
 
     def __init__(self, graph: Graph, options: Options) -> None:
         self.graph, self.options = graph, options
@@ -270,55 +260,23 @@ class TreeRows:
             for i, item in enumerate(inputs)
             if i != on
         ]
-        # what goes straight on is shown all the same: it is on the same level
-        if branches and self.options.max_depth and step.level >= self.options.max_depth:
-            branches = [self._cut(branches)]
 
         below: list[TreeRow | _Pending] = []
         for i, branch in enumerate(branches):
-            last = on < 0 and i == len(branches) - 1
-            lead, rest = (
-                step.rest + (LAST if last else BRANCH),
-                step.rest + (BLANK if last else BAR),
-            )
+            is_last = on < 0 and i == len(branches) - 1
+            lead = step.rest + (LAST if is_last else BRANCH)
             if isinstance(branch, TreeRow):
                 below.append(branch._replace(guides=lead))
             else:
-                below.append(
-                    branch._replace(
-                        lead=lead,
-                        rest=rest,
-                        level=step.level + 1,
-                    )
-                )
+                rest = step.rest + (BLANK if is_last else BAR)
+                below.append(branch._replace(lead=lead, rest=rest))
 
         if on >= 0:
-            below.append(
-                _Pending(
-                    inputs[on].node,
-                    step.node,
-                    *inputs[on][1:],
-                    step.rest,
-                    step.rest,
-                    step.level,
-                )
-            )
+            straight = _Pending(inputs[on].node, step.node, *inputs[on][1:])
+            below.append(straight._replace(lead=step.rest, rest=step.rest))
 
         # the stack takes the last first
         return below[::-1]
-
-    def _cut(self, branches: list[TreeRow | _Pending]) -> TreeRow:
-        owned = [
-            b.node
-            for b in branches
-            if isinstance(b, _Pending) and self.shape.owner[b.node] == b.owner
-        ]
-        nodes = sum(self.shape.size[node] for node in owned)
-        return TreeRow(
-            "",
-            (("note", labels.more(nodes + len(branches) - len(owned))),),
-            cut=nodes,
-        )
 
     # -- wording -----------------------------------------------------------------------
 

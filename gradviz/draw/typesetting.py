@@ -150,7 +150,7 @@ def shorten(text: str, limit: int) -> str:
     if cells(text) <= limit:
         return text
 
-    head = _fitting(text, max(limit - 1, 0))
+    head = _chopped(text, max(limit - 1, 0))[0]
     for number in _NUMBER.finditer(text):
         if number.start() < len(head) < number.end():
             head = text[: number.start()]
@@ -185,14 +185,6 @@ def broken(text: str, limit: int) -> list[str]:
     ]
 
 
-def _fitting(text: str, limit: int) -> str:
-    """The longest start of the text that takes at most `limit` cells."""
-    end = min(len(text), limit)
-    while cells(text[:end]) > limit:
-        end -= 1
-    return text[:end]
-
-
 # -- texts, boxes and frames as they are drawn -----------------------------------------
 
 Tone = Literal["title", "strong", "name", "plain", "dim", "warning"]
@@ -214,6 +206,11 @@ class Words(NamedTuple):
     centred: bool = False
 
 
+def words(text: str, tone: Tone, x: float, y: float) -> Words:
+    """A line of text that begins at `x`, with its room."""
+    return Words(x, y, text, tone, text_width(text, SIZES[tone], tone in BOLD))
+
+
 class Block(NamedTuple):
     """One box with its text. `marked` boxes have a dashed border: something about them
     is special, and a line says what.
@@ -224,7 +221,6 @@ class Block(NamedTuple):
     words: tuple[Words, ...] = ()
     tooltip: str = ""
     marked: bool = False
-    link: str = ""  # an address to open when it is clicked
 
 
 class FrameBlock(NamedTuple):
@@ -254,7 +250,6 @@ SIZES: dict[Tone, float] = {
 TITLE_LINE, NOTE_LINE = 19.0, 15.0
 SWATCH = 10.0
 ENTRY_GAP = 18.0
-BAR_LENGTH = 120.0  # of the longest one
 ENTRY_INDENT = SWATCH + 6.0
 
 
@@ -275,23 +270,12 @@ class Strip(NamedTuple):
 
     def moved(self, x: float, y: float) -> Strip:
         """The same strip elsewhere."""
-        words = tuple(
-            w._replace(
-                x=w.x + x,
-                y=w.y + y,
-            )
-            for w in self.words
-        )
-        rects = [
-            s.rect._replace(
-                x=s.rect.x + x,
-                y=s.rect.y + y,
-            )
-            for s in self.swatches
-        ]
-        swatches = tuple(s._replace(rect=rect) for s, rect in zip(self.swatches, rects))
-
-        return self._replace(words=words, swatches=swatches)
+        words = tuple(w._replace(x=w.x + x, y=w.y + y) for w in self.words)
+        swatches = []
+        for swatch in self.swatches:
+            left, top, *size = swatch.rect
+            swatches.append(swatch._replace(rect=Rect(left + x, top + y, *size)))
+        return self._replace(words=words, swatches=tuple(swatches))
 
 
 def lines_strip(
@@ -302,21 +286,15 @@ def lines_strip(
     """Sentences below each other, broken between words where they are wider than
     `room`.
     """
-    size, line = SIZES[tone], TITLE_LINE if tone == "title" else NOTE_LINE
-    limit = max(int(room / (MEAN * size)), 8)
+    line = TITLE_LINE if tone == "title" else NOTE_LINE
+    limit = max(int(room / (MEAN * SIZES[tone])), 8)
     lines = [piece for text in texts for piece in wrap(text, limit)]
-    words = tuple(
-        Words(
-            0.0,
-            line * (i + 0.75),
-            text,
-            tone,
-            text_width(text, size, tone in BOLD),
-        )
-        for i, text in enumerate(lines)
+    return Strip(
+        tuple(
+            words(text, tone, 0.0, line * (i + 0.75)) for i, text in enumerate(lines)
+        ),
+        height=line * len(lines),
     )
-
-    return Strip(words, (), line * len(lines))
 
 
 def stacked(
@@ -337,9 +315,9 @@ def stacked(
     for strip in strips:
         moved.append(strip.moved(0.0, y))
         y += strip.height + gap
-    words = tuple(w for strip in moved for w in strip.words)
+    texts = tuple(w for strip in moved for w in strip.words)
     swatches = tuple(s for strip in moved for s in strip.swatches)
-    return Strip(words, swatches, y - gap + after)
+    return Strip(texts, swatches, y - gap + after)
 
 
 def legend_strip(
@@ -349,52 +327,22 @@ def legend_strip(
     """Coloured squares with their meaning side by side, in as many rows as `room` asks
     for; text alone where there is no kind.
     """
-    words: list[Words] = []
+    texts: list[Words] = []
     swatches: list[Block] = []
     x = y = 0.0
 
     for kind, text in entries:
-        width, indent = (
-            text_width(text, SIZES["dim"]),
-            ENTRY_INDENT if kind is not None else 0.0,
-        )
-        if x and x + indent + width > room:
+        indent = ENTRY_INDENT if kind is not None else 0.0
+        entry = words(text, "dim", indent, 0.75 * NOTE_LINE)
+        if x and x + indent + entry.width > room:
             x, y = 0.0, y + NOTE_LINE
         if kind is not None:
             swatches.append(Block(Rect(x, y + 3.0, SWATCH, SWATCH), kind))
-        words.append(Words(x + indent, y + 0.75 * NOTE_LINE, text, "dim", width))
-        x += indent + width + ENTRY_GAP
+        texts.append(entry._replace(x=x + entry.x, y=y + entry.y))
+        x += indent + entry.width + ENTRY_GAP
 
-    return Strip(
-        tuple(words),
-        tuple(swatches),
-        y + NOTE_LINE if entries else 0.0,
-    )
-
-
-def bars_strip(
-    title: str,
-    bars: Sequence[tuple[float, str]],
-    room: float,
-) -> Strip:
-    """A bar chart: a title, then a bar for each part of the longest one, with its text
-    beside it.
-    """
-    head = lines_strip([title] if bars else [], room)
-    words, swatches = list(head.words), []
-    y, indent = head.height, BAR_LENGTH + 8.0
-
-    for part, text in bars:
-        if part:
-            length = max(1.0, float(round(BAR_LENGTH * part)))
-            swatches.append(
-                Block(Rect(BAR_LENGTH - length, y + 3.0, length, SWATCH), "op")
-            )
-        beside = lines_strip([text], room - indent).moved(indent, y)
-        words += beside.words
-        y += beside.height
-
-    return Strip(tuple(words), tuple(swatches), y)
+    height = y + NOTE_LINE if entries else 0.0
+    return Strip(tuple(texts), tuple(swatches), height)
 
 
 def wrap(text: str, limit: int) -> list[str]:
@@ -467,12 +415,7 @@ def measured_all(boxes: Iterable[Box]) -> list[Sized]:
     sized: list[Sized] = []
 
     for box in boxes:
-        key = (
-            box.lines,
-            box.flags,
-            box.names,
-            box.kind in SMALL,
-        )
+        key = (box.lines, box.flags, box.names, box.kind in SMALL)
         if key not in sizes:
             sizes[key] = measured(box)
         sized.append(sizes[key])

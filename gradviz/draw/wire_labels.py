@@ -1,229 +1,190 @@
 """Where the words beside edges stand: next to an edge's end or middle, wherever they
-cover no box and no other words.
+cover no box, no other words, no edge and no border of a frame.
 
-They keep off edges and the borders of frames too, where any place allows that.
-
-An edge whose words fit nowhere gets none; its tooltip has them. This module knows
-positions only.
+Where no place is free of edges, a label is written without its shape; where that finds
+none either, at the place that covers least of them. An edge whose words fit nowhere
+gets none; its tooltip has them. This module knows positions only.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 
 import numpy as np
 
 from gradviz.draw.typesetting import SIZES, FrameBlock, Words, text_width
-from gradviz.draw.wires import Curves
+from gradviz.draw.wires import Curves, within
 from gradviz.layout import Floats, Rect
 
 SIZE = 9.0
 GAP = 4.0
 AIR = 2.0
 STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off
-# of all curves together: beyond, labels keep off boxes and words only
-MAX_STEPS = 6_000
 MAX_PIECES = 60  # of a curve, counted in control points
-CELL = 64.0  # side of the squares of the index of what is taken
+BORDER = 64.0  # the upright borders of frames come in pieces of at most this height
 
 
-class _Taken:
-    """Rectangles by the squares they touch, to ask quickly what a new one would cover."""
+class Ground:
+    """What words should not cover, from the top down, so that few of it are looked at
+    for a place; what is solid they never cover.
+    """
 
-    def __init__(self, rects: Iterable[Rect]) -> None:
-        self.squares: defaultdict[tuple[int, int], list[Rect]] = defaultdict(list)
-        for rect in rects:
-            self.add(rect)
+    def __init__(self, solid: Floats, lines: Floats) -> None:
+        rects = np.concatenate([solid, lines])
+        order = np.argsort(rects[:, 1], kind="stable")
+        self._is_solid = order < len(solid)
+        x, self._tops, width, height = rects[order].T
+        self._sides = x, x + width, self._tops + height
+        self._tallest = height.max(initial=0.0)
+        self._words: defaultdict[float, list[Rect]] = defaultdict(list)
 
-    def add(self, rect: Rect) -> None:
-        for square in _squares(rect):
-            self.squares[square].append(rect)
+    def write(self, text: str, place: Rect) -> Words:
+        """A line of text in a place, which is solid from now on."""
+        self._words[place.y // SIZE].append(place)
+        return Words(place.x, place.y + 0.8 * SIZE, text, "dim", place.width)
 
-    def write(self, text: str, rect: Rect) -> Words:
-        """A line of text in a rectangle, which is taken from now on."""
-        self.add(rect)
-        return Words(
-            rect.x,
-            rect.y + 0.8 * SIZE,
-            text,
-            "dim",
-            rect.width,
-        )
+    def covered(self, place: Rect) -> int | None:
+        """How many points of lines words cover with a little air around them; None
+        where they cover something solid.
+        """
+        left, top = place.x - AIR, place.y - AIR
+        right, bottom = left + place.width + 2 * AIR, top + place.height + 2 * AIR
+        first, last = self._tops.searchsorted([top - self._tallest, bottom])
+        from_left, to_right, bottoms = (side[first:last] for side in self._sides)
 
-    def is_free(self, rect: Rect) -> bool:
-        """Whether a rectangle with a little air around it touches nothing."""
-        wide = Rect(
-            rect.x - AIR,
-            rect.y - AIR,
-            rect.width + 2 * AIR,
-            rect.height + 2 * AIR,
-        )
-        return not any(
-            _overlap(wide, other)
-            for square in _squares(wide)
-            for other in self.squares.get(square, ())
-        )
+        hit = (from_left < right) & (to_right > left) & (bottoms > top)
+        if (hit & self._is_solid[first:last]).any():
+            return None
 
-
-def _squares(rect: Rect) -> Iterator[tuple[int, int]]:
-    for i in range(
-        int(rect.x // CELL),
-        int((rect.x + rect.width) // CELL) + 1,
-    ):
-        for j in range(
-            int(rect.y // CELL),
-            int((rect.y + rect.height) // CELL) + 1,
-        ):
-            yield i, j
-
-
-def _overlap(rect: Rect, other: Rect) -> bool:
-    across = rect.x < other.x + other.width and other.x < rect.x + rect.width
-    return across and rect.y < other.y + other.height and other.y < rect.y + rect.height
+        row = place.y // SIZE
+        for y in (row - 2, row - 1, row, row + 1, row + 2):
+            for words in self._words.get(y, ()):
+                across = words.x < right and left < words.x + words.width
+                if across and words.y < bottom and top < words.y + words.height:
+                    return None
+        return int(hit.sum())
 
 
 def label_words(
-    labels: Sequence[str],
+    labels: Sequence[Sequence[str]],
     curves: Curves,
-    boxes: Iterable[Rect],
+    boxes: Floats,
     room: Rect,
     frames: Sequence[FrameBlock] = (),
 ) -> Iterator[Words]:
-    """Words for the labels (one for each curve, mostly empty) that cover nothing and
-    stay inside `room`.
-
-    In a drawing of moderate size they keep off the curves and the frames' borders too,
-    where any place allows that.
+    """Words that cover nothing and stay inside `room`, for the labels: of each curve
+    the texts to choose from, the best one first, mostly none. `boxes` are rectangles.
     """
     if not any(labels):
         return
 
-    taken = _Taken(
-        chain(
-            boxes,
-            (_room(words) for frame in frames for words in frame.words),
-        )
+    small = SIZES["dim"]
+    titles = [
+        (words.x, words.y - small, words.width, small)
+        for frame in frames
+        for words in frame.words
+    ]
+    borders = _borders(_array(frame.rect for frame in frames))
+    ground = Ground(
+        np.concatenate([boxes, _array(titles)]),
+        np.concatenate([borders, samples(curves)]),
     )
-    lines = _Taken(chain(_samples(curves), _borders(frames)))
     beginnings: set[tuple[str, float, float]] = set()
-    for i, label in enumerate(labels):
+    for i, texts in enumerate(labels):
         points = curves.points[curves.starts[i] : curves.starts[i + 1]]
-        if label and len(points):
-            # what goes several ways from one place is said once where they part
-            piece = points[3 * ((len(points) - 1) // 6)]
-            beginning = (label, *np.round(piece).tolist())
-            if beginning in beginnings:
-                continue
-            beginnings.add(beginning)
-            rect = _best(
-                _candidates(points, text_width(label, SIZE)), room, taken, lines
-            )
-            if rect is not None:
-                yield taken.write(label, rect)
+        if not texts or not len(points):
+            continue
+
+        # what goes several ways from one place is said once where they part
+        piece = points[3 * ((len(points) - 1) // 6)]
+        beginning = (texts[0], *np.round(piece).tolist())
+        if beginning in beginnings:
+            continue
+        beginnings.add(beginning)
+
+        best = _best(texts, points, room, ground)
+        if best is not None:
+            yield ground.write(*best)
+
+
+def _array(rects: Iterable[Sequence[float]]) -> Floats:
+    return np.array(list(rects), np.float64).reshape(-1, 4)
 
 
 def _best(
-    places: Iterator[Rect], room: Rect, taken: _Taken, lines: _Taken
-) -> Rect | None:
-    """The first place that is free of boxes, words and curves; else the first that is
-    free of boxes and words.
+    texts: Sequence[str],
+    points: Floats,
+    room: Rect,
+    ground: Ground,
+) -> tuple[str, Rect] | None:
+    """The first text with a place that covers nothing; else the last one, where it
+    covers nothing solid, and least of the lines.
     """
-    fallback: Rect | None = None
-    for place in places:
-        if _inside(place, room) and taken.is_free(place):
-            if lines.is_free(place):
-                return place
-            fallback = fallback or place
+    for text in texts:
+        fallback: tuple[str, Rect] | None = None
+        least = 0
+        for place in _places(_anchors(points), text_width(text, SIZE)):
+            covered = ground.covered(place) if _inside(place, room) else None
+            if covered == 0:
+                return text, place
+            if covered and (fallback is None or covered < least):
+                fallback, least = (text, place), covered
     return fallback
 
 
-def _candidates(points: Floats, width: float) -> Iterator[Rect]:
-    """Places beside the curve: right and left of its end, of its middle, of its start,
-    and of the middle of each piece.
+def _anchors(points: Floats) -> Iterator[list[float]]:
+    """Points of a curve to write beside: its end, its middle, its start, and the middle
+    of each piece.
     """
     piece = 3 * ((len(points) - 1) // 6)
-    between = bezier(
-        points[piece : piece + 4],
-        np.array([0.5, 0.25, 0.75]),
-    )
-    others = [
-        bezier(
-            points[i : i + 4],
-            np.array([0.5]),
-        )
-        for i in range(
-            0,
-            min(len(points) - 3, MAX_PIECES),
-            3,
-        )
-    ]
+    yield points[-1].tolist()
+    yield from bezier(points[piece : piece + 4], np.array([0.5, 0.25, 0.75])).tolist()
+    yield points[0].tolist()
+    first = np.arange(0, min(len(points) - 3, MAX_PIECES), 3)
+    pieces = points[first + np.arange(4)[:, None]]
+    yield from bezier(pieces, np.full(len(first), 0.5)).tolist()
 
-    for x, y in (
-        points[-1].tolist(),
-        *between.tolist(),
-        points[0].tolist(),
-        *(point.tolist()[0] for point in others),
-    ):
+
+def _places(anchors: Iterable[Sequence[float]], width: float) -> Iterator[Rect]:
+    """Right and left of each point, above it, beside it and below."""
+    for x, y in anchors:
         for shift in (-SIZE - 2 * GAP, -SIZE / 2, GAP):
             yield Rect(x + GAP, y + shift, width, SIZE + 1.0)
             yield Rect(x - GAP - width, y + shift, width, SIZE + 1.0)
 
 
-def _samples(curves: Curves) -> list[Rect]:
-    """Points along every curve, close enough together that no word fits between them.
-
-    Of those that nearly coincide there is one, so a place is compared with few of them
-    however many curves pass it.
+def samples(curves: Curves) -> Floats:
+    """Points along every curve, as rectangles without a size, so close together that
+    no word fits between them.
     """
-    pieces = [
-        i
-        for start, end in zip(
-            curves.starts[:-1],
-            curves.starts[1:],
-        )
-        for i in range(start, end - 3, 3)
+    counts = np.maximum(np.diff(curves.starts) - 1, 0) // 3
+    first = np.repeat(curves.starts[:-1], counts) + 3 * within(counts)
+    pieces = curves.points[first[:, None] + np.arange(4)]
+    lengths = np.abs(np.diff(pieces, axis=1)).sum(axis=(1, 2))
+    steps = (lengths / STEP).astype(np.int64) + 2
+    along = within(steps) / np.repeat(steps - 1, steps)
+    points = bezier(np.repeat(pieces, steps, axis=0).swapaxes(0, 1), along)
+    return np.concatenate([points, np.zeros_like(points)], axis=1)
+
+
+def _borders(frames: Floats) -> Floats:
+    """The four sides of frames as thin rectangles."""
+    x, y, width, height = frames.T
+    level = np.zeros_like(x)
+    pieces = np.ceil(height / BORDER).astype(np.int64)
+    tall = np.repeat(height / np.maximum(pieces, 1), pieces)
+    tops = np.repeat(y, pieces) + tall * within(pieces)
+    sides = [
+        (np.repeat(side, pieces), tops, np.zeros_like(tops), tall)
+        for side in (x, x + width)
     ]
-    length = np.abs(np.diff(curves.points, axis=0)).sum(axis=1) / STEP
-    steps = [int(length[i : i + 3].sum()) + 2 for i in pieces]
-    if not pieces or sum(steps) > MAX_STEPS:
-        return []
-
-    points = [
-        bezier(
-            curves.points[i : i + 4],
-            np.linspace(0.0, 1.0, n),
-        )
-        for i, n in zip(pieces, steps)
-    ]
-    every = np.concatenate(points)
-    _, distinct = np.unique(
-        np.floor(every / AIR),
-        axis=0,
-        return_index=True,
-    )
-
-    return [Rect(x, y, 0.0, 0.0) for x, y in every[np.sort(distinct)].tolist()]
-
-
-def _borders(frames: Sequence[FrameBlock]) -> Iterator[Rect]:
-    for x, y, width, height in (frame.rect for frame in frames):
-        yield from (Rect(x, y, width, 0.0), Rect(x, y + height, width, 0.0))
-        yield from (Rect(x, y, 0.0, height), Rect(x + width, y, 0.0, height))
-
-
-def _room(words: Words) -> Rect:
-    return Rect(
-        words.x,
-        words.y - SIZES["dim"],
-        words.width,
-        SIZES["dim"],
-    )
+    ends = [(x, end, width, level) for end in (y, y + height)]
+    return np.concatenate([np.column_stack(side) for side in (*sides, *ends)])
 
 
 def bezier(piece: Floats, parameters: Floats) -> Floats:
-    """Points of one cubic Bezier piece at the given parameters."""
+    """Points of one cubic Bezier piece at the given parameters, or of a piece for each."""
     t, rest = parameters[:, None], 1.0 - parameters[:, None]
     points: Floats = (
         rest**3 * piece[0]

@@ -18,7 +18,7 @@ from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
-from gradviz.layout.layered.columns import TURN
+from gradviz.layout.layered.routes import TURN
 
 # -- loops: links from a box to itself, which no layout draws --------------------------
 
@@ -67,50 +67,21 @@ def with_loops(
     if not looped:
         return placement
 
-    pieces = np.split(
-        placement.points.copy(),
-        placement.starts[1:-1],
-    )
+    axis, middles = (1, placement.y) if flat else (0, placement.x)
+    pieces = np.split(placement.points.copy(), placement.starts[1:-1])
     for i, link in enumerate(scene.links):
         if link.source == link.target:
-            pieces[i] = _loop(
-                placement.x[link.source],
-                placement.y[link.source],
-                boxes[link.source],
-                flat,
-            )
+            box = link.source
+            pieces[i] = _loop(placement.x[box], placement.y[box], boxes[box], flat)
             continue
         for box, end in ((link.source, 0), (link.target, -1)):
             if box in looped and len(pieces[i]):
-                _attach(
-                    pieces[i][end],
-                    placement.x[box],
-                    placement.y[box],
-                    boxes[box],
-                    flat,
-                )
+                half = (boxes[box].width, boxes[box].height)[axis] / 2
+                sides = middles[box] - half, middles[box] + half
+                pieces[i][end, axis] = np.clip(pieces[i][end, axis], *sides)
 
-    starts = np.append(
-        0,
-        np.cumsum([len(piece) for piece in pieces]),
-    ).astype(np.int64)
-
+    starts = np.cumsum([0, *map(len, pieces)])
     return replace(placement, points=np.concatenate(pieces), starts=starts)
-
-
-def _attach(
-    end: Floats,
-    x: float,
-    y: float,
-    size: Sized,
-    flat: bool,
-) -> None:
-    """Moves the end of a line sideways onto its box."""
-    axis, middle, half = (1, y, size.height / 2) if flat else (0, x, size.width / 2)
-    end[axis] = min(
-        max(end[axis], middle - half),
-        middle + half,
-    )
 
 
 def _loop(
@@ -124,20 +95,10 @@ def _loop(
     """
     along, out = (size.width, size.height) if flat else (size.height, size.width)
     reach, half, edge = ROOM * 0.8, along * 0.3, out / 2
-    leaving = [
-        (edge, half),
-        (edge + reach * 0.6, half),
-        (edge + reach, half * 0.6),
-    ]
-    shape = np.array(
-        [
-            *leaving,
-            (edge + reach, 0.0),
-            *((far, -aside) for far, aside in reversed(leaving)),
-        ]
-    )
-    points: Floats = np.array([x, y]) + (shape[:, ::-1] if flat else shape)
-
+    far = edge + reach * np.array([0.0, 0.6, 1.0, 1.0, 1.0, 0.6, 0.0])
+    aside = half * np.array([1.0, 1.0, 0.6, 0.0, -0.6, -1.0, -1.0])
+    shape = (aside, far) if flat else (far, aside)
+    points: Floats = np.array([x, y]) + np.column_stack(shape)
     return points
 
 
@@ -162,6 +123,9 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
 
     points = placement.points.copy()
     drawn = np.flatnonzero(np.diff(placement.starts) >= 2)
+    begin, final = placement.starts[drawn], placement.starts[drawn + 1] - 1
+    # a level line has no port on top of its boxes or below them
+    drawn = drawn[np.abs(points[final, 1] - points[begin, 1]) > 0.5]
     edges, starts = drawing.edges[drawn], placement.starts[drawn]
     lasts = placement.starts[drawn + 1] - 1
     # before ports: twins keep together when their ends move
@@ -200,7 +164,7 @@ def _part_twins(
     group = group.reshape(-1)
     order = np.argsort(group, kind="stable")
     rank = np.empty(len(edges), dtype=np.int64)
-    rank[order] = _within(counts)
+    rank[order] = within(counts)
     step = np.minimum(
         TWIN_STEP,
         2 * TWIN_ROOM / np.maximum(counts - 1, 1),
@@ -321,7 +285,7 @@ def _shift(
     move: Floats,
 ) -> None:
     """Moves runs of points to the right."""
-    moved = np.repeat(first, counts) + _within(counts)
+    moved = np.repeat(first, counts) + within(counts)
     points[moved, 0] += np.repeat(move, counts)
 
 
@@ -339,40 +303,30 @@ def turn(placement: Placement, direction: Direction) -> Placement:
     if direction == "down":
         return placement
 
-    x, y, width, height = placement.x, placement.y, placement.width, placement.height
-    points, frames = (
-        placement.points.copy(),
-        np.array(placement.frames, np.float64).reshape(
-            -1,
-            4,
-        ),
-    )
+    width, height = placement.width, placement.height
+    is_flat = direction in ("left", "right")
     # left and right: what was laid out downwards is turned on its side
-    if direction != "up":
-        x, y, width, height = y, x, height, width
-        points, frames = points[:, ::-1], frames[:, [1, 0, 3, 2]]
+    if is_flat:
+        width, height = height, width
 
-    if direction == "left":
-        x, points[:, 0], frames[:, 0] = (
-            width - x,
-            width - points[:, 0],
-            width - frames[:, 0] - frames[:, 2],
-        )
+    def turned(points: Floats) -> Floats:
+        points = np.array(points[:, ::-1] if is_flat else points)
+        if direction == "left":
+            points[:, 0] = width - points[:, 0]
+        if direction == "up":
+            points[:, 1] = height - points[:, 1]
+        return points
 
-    if direction == "up":
-        y, points[:, 1], frames[:, 1] = (
-            height - y,
-            height - points[:, 1],
-            height - frames[:, 1] - frames[:, 3],
-        )
-
-    rects = tuple(Rect(*frame) for frame in frames.tolist())
+    middles = turned(np.column_stack([placement.x, placement.y]))
+    frames = np.array(placement.frames, np.float64).reshape(-1, 2, 2)
+    corners = turned(frames[:, 0]), turned(frames.sum(axis=1))
+    sides = np.column_stack([np.minimum(*corners), np.abs(corners[1] - corners[0])])
     return replace(
         placement,
-        x=x,
-        y=y,
-        points=points,
-        frames=rects,
+        x=middles[:, 0],
+        y=middles[:, 1],
+        points=turned(placement.points),
+        frames=tuple(Rect(*frame) for frame in sides.tolist()),
         width=width,
         height=height,
     )
@@ -421,11 +375,13 @@ def smooth(placement: Placement) -> Placement:
     first = np.repeat(
         placement.starts[:-1],
         pieces,
-    ) + _within(pieces)
-    place = np.repeat(starts[:-1], pieces) + 1 + 3 * _within(pieces)
+    ) + within(pieces)
+    place = np.repeat(starts[:-1], pieces) + 1 + 3 * within(pieces)
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
-    middle += _bulge(placement.points, first, begin, end)
+    bulge = _bulge(placement.points, first, begin, end)
+    # a line that is level as a whole leads from side to side
+    middle += np.where(np.repeat(pieces == 1, pieces), 0.0, bulge)
     points[place] = np.stack(
         [begin[:, 0], middle],
         axis=1,
@@ -449,7 +405,7 @@ def _bulge(points: Floats, first: Ints, begin: Floats, end: Floats) -> Floats:
     return np.where(level & aside, np.where(comes_down, TURN, -TURN), 0.0)
 
 
-def _within(counts: Ints) -> Ints:
+def within(counts: Ints) -> Ints:
     """0, 1, ... inside each run of the given lengths."""
     return np.arange(
         int(counts.sum()),

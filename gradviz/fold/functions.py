@@ -1,25 +1,20 @@
-"""Calls of functions as scopes: ops without a module of their own are grouped by what
-made them first.
+"""Calls of functions as scopes: a loss, the right side of an ODE, a gradient of a
+gradient, an update of meta-learning.
 
-A loss, the right side of an ODE, a gradient of a gradient. A recorded line names the
-innermost function only, not who called it. So a call is a run of ops that one function
-made one after the other, and functions that made the outputs are left alone: they are
-the script's, or the module's own forward.
+The graph says which calls were seen and what each made. Here is chosen which of them a
+reader wants to see as a box.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Set
 from dataclasses import replace
-from itertools import groupby, pairwise
-from typing import NamedTuple
 
-from gradviz.fold.updates import Updates
-from gradviz.graph import Graph, Scope, SourceLine, column
+from gradviz.graph import Graph, Node, Scope
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.origins import ScopeTree
+from gradviz.graph.origins import ScopeTree, around
 from gradviz.wording import line_text
 
 LEAST_CALLS = 4
@@ -27,242 +22,200 @@ LEAST_CALLS = 4
 queries, keys and values, each is read.
 """
 LEAST_OPS = 8
-"""Ops that one call outside of all modules makes for it to be a group however seldom
-the function is called, and ops that a line without a function of its own makes each
-time.
+"""Ops of a call outside of all modules that is a group however seldom the function is
+called.
 """
+LEAST_BESIDE = 3
+"""Ops that a group has beside the largest one in it."""
 LEAST_GRAD = 4
 """Ops that backward made for one `autograd.grad(..., create_graph=True)` to be a group.
 """
-_GRADIENT, _UPDATE = "grad() ", "update step "
-"""How the names of what backward made, and of an inner update, begin."""
-_GRAD = re.compile(r"\bgrad\(|\bbackward\(.*\bcreate_graph\b")
-"""A line where backward makes ops. `loss = net(x).sum(); loss.backward()` is not one.
-"""
-
-
-class _Run(NamedTuple):
-    """Ops that one function made one after the other, directly inside one module call
-    (None: outside of all).
-
-    `name` is `func()`, `grad() line 12` for what backward made there, `update step 1`
-    with the parameters computed from that, or `line 12` where the function has no name.
-    """
-
-    scope: int | None
-    file: str
-    name: str
-    nodes: list[int]
-    calls: tuple[int, ...] = ()  # of modules, between these ops
+_ARITHMETIC = re.compile(
+    r"(Mul|Sub|Rsub|Add|Neg|Div|Addcmul|Addcdiv|Sqrt|Pow|ForeachSub|ForeachAdd)Backward\d+"
+)
+_COPY = re.compile(r"(Clone|View|Alias)Backward\d+")
 
 
 def with_functions(graph: Graph) -> Graph:
     """The graph with a scope for each call of such a function, `func()`, behind the
     scopes that it has.
 
-    >>> from gradviz.graph import Node, Root, SourceLine, TensorInfo
-    >>> lines = [SourceLine("ode.py", 3, "func") if i % 2 else SourceLine("ode.py", 9, "main") for i in range(9)]
-    >>> nodes = tuple(Node(i, "MulBackward0", (), i, source=line) for i, line in enumerate(lines))
-    >>> graph = with_functions(Graph(nodes, roots=(Root(8, 0, "y", TensorInfo((), "float32", "cpu")),)))
+    >>> from gradviz.graph import FunctionCall, Node, SourceLine
+    >>> nodes = tuple(Node(i, "MulBackward0", (), i) for i in range(8))
+    >>> calls = tuple(FunctionCall(SourceLine("ode.py", 3, "func"), None, None, (i, i + 1)) for i in (0, 2, 4, 6))
+    >>> graph = with_functions(Graph(nodes, functions=calls))
     >>> [(scope.path, scope.call) for scope in graph.scopes], graph.nodes[3].scope
     ([('func()', 1), ('func()', 2), ('func()', 3), ('func()', 4)], 1)
     """
-    if any(column(graph.nodes, "source")):
-        runs = _whole(graph, _with_updates(graph, _runs(graph)))
-    else:
-        runs = []
-
-    count, outermost = Counter(run[:3] for run in runs), _own(graph, runs)
-    calls = [
-        run
-        for run in runs
-        if _is_group(
-            run,
-            count[run[:3]],
-            run[:3] in outermost,
-        )
-    ]
-    if not calls:
+    chosen = _chosen(graph)
+    if not chosen:
         return graph
 
     scopes, nodes = list(graph.scopes), list(graph.nodes)
-    number: Counter[str] = Counter()
-    for run in calls:
-        number[run.name] += 1
-        for node in run.nodes:
-            nodes[node] = nodes[node]._replace(scope=len(scopes))
-        for call in run.calls:
-            scopes[call] = scopes[call]._replace(parent=len(scopes))
-        scopes.append(
-            Scope(
-                run.name,
-                "",
-                number[run.name],
-                run.scope,
-            )
-        )
+    homes: list[int | None] = []  # the scope of what each call makes
+    gradients: set[int] = set()
+    names, number = _names(graph), Counter[str]()
+    for i, call in enumerate(graph.functions):
+        home = call.scope if call.parent is None else homes[call.parent]
+        if i in chosen:
+            number[names[i]] += 1
+            scopes.append(Scope(names[i], "", number[names[i]], home))
+            home = len(scopes) - 1
+            if call.gradient:
+                gradients.add(home)
+
+        homes.append(home)
+        for node in call.nodes:
+            nodes[node] = nodes[node]._replace(scope=home)
+        for scope in call.scopes:
+            scopes[scope] = scopes[scope]._replace(parent=home)
+
+    if gradients:
+        updates = _Updates(graph, nodes, scopes, gradients)
+        updates.join()
 
     return replace(graph, scopes=tuple(scopes), nodes=tuple(nodes))
 
 
-def _is_group(run: _Run, calls: int, is_own: bool) -> bool:
-    if run.name.startswith((_GRADIENT, _UPDATE)):
-        return len(run.nodes) >= LEAST_GRAD
-    if run.name.startswith("line "):
-        return calls >= LEAST_CALLS and len(run.nodes) >= LEAST_OPS
-    return not is_own and (
-        calls >= LEAST_CALLS or (run.scope is None and len(run.nodes) >= LEAST_OPS)
-    )
+def _chosen(graph: Graph) -> set[int]:
+    """The calls that are groups: of functions that are called often, and long ones.
 
-
-def _runs(graph: Graph) -> Iterator[_Run]:
-    sources, scopes, sequences = (
-        column(graph.nodes, name) for name in ("source", "scope", "sequence")
-    )
-    numbered = (
-        (node, sources[node])
-        for node in forward_order(graph)
-        if sequences[node] is not None
-    )
-    located = (
-        (node, source, scopes[node]) for node, source in numbered if source is not None
-    )
-
-    for key, run in groupby(
-        located,
-        key=lambda op: (
-            op[2],
-            op[1].file,
-            _name(op[1], op[2]),
-        ),
-    ):
-        yield _Run(*key, [node for node, *_ in run])
-
-
-def _whole(
-    graph: Graph,
-    runs: Iterable[_Run],
-) -> list[_Run]:
-    """The runs, those of one call of a function with nothing but calls of modules
-    between them as one: it made these calls.
+    What is around an output is the script's own work, and what does little but call
+    another function says no more than that.
     """
-    tree, stretches = ScopeTree(graph), list[list[_Run]]()
-    last: dict[int | None, list[_Run]] = {}  # the last stretch directly in each scope
-    since: dict[int | None, dict[int, None]] = {}  # calls in each scope since then
+    functions = graph.functions
+    if not functions:
+        return set()
 
-    for run in runs:
-        for inner, outer in pairwise((*tree.around(run.scope), None)):
-            since.setdefault(outer, {})[inner or 0] = None
-        piece = run._replace(calls=tuple(since.pop(run.scope, ())))
-        before = last.get(run.scope)
-        if before is not None and before[0][:3] == run[:3] and run.name.endswith("()"):
-            before.append(piece)
+    members = ScopeTree(graph).members
+    outputs = _around_outputs(graph)
+    count = Counter((call.scope, call.source) for call in functions)
+    chosen: set[int] = set()
+    inner = [0] * len(functions)  # ops of all that each called
+    largest = [0] * len(functions)  # ops of the largest group in it
+
+    for i, call in reversed(list(enumerate(functions))):
+        called = sum(len(members[scope]) for scope in call.scopes)
+        ops = len(call.nodes) + called + inner[i]
+
+        if call.gradient:
+            is_group = ops >= LEAST_GRAD
+        elif largest[i] and ops - largest[i] < LEAST_BESIDE:
+            is_group = False
+        elif count[call.scope, call.source] >= LEAST_CALLS:
+            is_group = True
         else:
-            last[run.scope] = [piece]
-            stretches.append(last[run.scope])
+            is_group = call.scope is None and ops >= LEAST_OPS and i not in outputs
 
-    return [call for stretch in stretches for call in _calls(graph, stretch)]
+        if is_group:
+            chosen.add(i)
+            largest[i] = ops
+        if call.parent is not None:
+            inner[call.parent] += ops
+            largest[call.parent] = max(largest[i], largest[call.parent])
+
+    return chosen
 
 
-def _calls(
-    graph: Graph,
-    stretch: list[_Run],
-) -> Iterator[_Run]:
-    """Pieces of one function as its calls. The next call begins where the first line
-    comes again after another one; where all is on that line, each piece is a call, for
-    nothing tells a loop in the function from one around it.
+def _around_outputs(graph: Graph) -> set[int]:
+    """The calls that made an output, themselves or by what they called."""
+    functions, scopes = graph.functions, graph.scopes
+    maker = {node: i for i, call in enumerate(functions) for node in call.nodes}
+    caller = {scope: i for i, call in enumerate(functions) for scope in call.scopes}
+    found: set[int] = set()
+    for root in graph.roots:
+        if root.node is None:
+            continue
+        found.update(around(functions, maker.get(root.node)))
+        for scope in around(scopes, graph.nodes[root.node].scope):
+            found.update(around(functions, caller.get(scope)))
+
+    return found
+
+
+def _names(graph: Graph) -> list[str]:
+    """`func()`, with its line where two functions have that name; `grad() line 12`."""
+    sources = {call.source for call in graph.functions}
+    same = Counter(source.function for source in sources)
+    names = []
+    for source, *_, is_gradient in graph.functions:
+        name = "grad" if is_gradient else source.function
+        line = line_text(source.file, source.line)
+        is_alone = not is_gradient and same[source.function] == 1
+        names.append(f"{name}()" if is_alone else f"{name}() {line}")
+    return names
+
+
+# -- updates of meta-learning ----------------------------------------------------------
+
+
+class _Updates:
+    """Puts `w - lr * grad` into the scope of the gradient, which is then called `update
+    step 1`.
+
+    These ops follow it directly, each uses the gradient or what was computed from one,
+    and some change a parameter. An update of what an update computed is the next step.
     """
-    if len(stretch) == 1:
-        yield stretch[0]._replace(calls=())
-        return
 
-    first = before = _line(graph, stretch[0].nodes[0])
-    calls: list[list[_Run]] = [[]]
-    for piece in stretch:
-        calls[-1].append(piece._replace(nodes=[]))
-        for node in piece.nodes:
-            line = _line(graph, node)
-            if line == first and before != first:
-                calls.append([piece._replace(nodes=[], calls=())])
-            calls[-1][-1].nodes.append(node)
-            before = line
+    def __init__(
+        self, graph: Graph, nodes: list[Node], scopes: list[Scope], gradients: Set[int]
+    ) -> None:
+        self._graph, self._nodes, self._scopes = graph, nodes, scopes
+        self._gradients = gradients
+        self._steps = {
+            leaf.node: 0 for leaf in graph.leaves if leaf.kind == "parameter"
+        }
+        self._calls = Counter[str]()
+        self._gradient: int | None = None  # the scope of the last one
+        self._computed: set[int] = set()
+        self._following: list[int] = []
+        self._updated: dict[int, int] = {}
 
-    for pieces in calls:
-        nodes = [node for piece in pieces for node in piece.nodes]
-        if len({_line(graph, node) for node in nodes}) > 1:
-            yield pieces[0]._replace(
-                nodes=nodes,
-                calls=tuple(call for piece in pieces[1:] for call in piece.calls),
-            )
+    def join(self) -> None:
+        for node in forward_order(self._graph):
+            if node not in self._graph.leaf_of:
+                self._add(node)
+        self._close(None)
+
+    def _add(self, node: int) -> None:
+        home, op = self._nodes[node].scope, self._nodes[node].op
+        inputs = [edge.producer for edge in self._graph.inputs(node)]
+        changed = [self._steps[value] for value in inputs if value in self._steps]
+
+        if home in self._gradients:
+            if home != self._gradient:
+                self._close(home)
+            self._computed.add(node)
+        elif self._is_beside(home) and self._is_update(op, inputs):
+            self._computed.add(node)
+            self._following.append(node)
+            if changed:
+                self._updated[node] = max(changed) + 1
         else:
-            yield from (piece._replace(calls=()) for piece in pieces if piece.nodes)
+            self._close(None)
+            if changed and len(inputs) == 1 and _COPY.match(op):
+                self._steps[node] = changed[0]
 
+    def _is_beside(self, home: int | None) -> bool:
+        gradient = self._gradient
+        return gradient is not None and self._scopes[gradient].parent == home
 
-def _line(graph: Graph, node: int) -> int:
-    source = graph.nodes[node].source
-    return source.line if source is not None else 0
+    def _is_update(self, op: str, inputs: list[int]) -> bool:
+        is_arithmetic = _ARITHMETIC.match(op) is not None
+        return is_arithmetic and not self._computed.isdisjoint(inputs)
 
-
-def _with_updates(
-    graph: Graph,
-    runs: Iterable[_Run],
-) -> Iterator[_Run]:
-    """The runs, with the ops that update parameters beside the gradient that they use."""
-    updates = Updates(graph)
-    gradient: _Run | None = None
-
-    for run in runs:
-        nodes = run.nodes
-        if gradient is not None:
-            step, count = updates.after(
-                gradient.nodes, nodes if run.scope == gradient.scope else ()
+    def _close(self, following: int | None) -> None:
+        """What came after the last gradient is complete."""
+        gradient = self._gradient
+        if gradient is not None and self._updated:
+            name = f"update step {max(self._updated.values())}"
+            self._calls[name] += 1
+            self._scopes[gradient] = self._scopes[gradient]._replace(
+                path=name, call=self._calls[name]
             )
-            name = f"{_UPDATE}{step}" if count else gradient.name
-            yield gradient._replace(
-                name=name,
-                nodes=gradient.nodes + nodes[:count],
-            )
-            nodes = nodes[count:]
-        gradient = run if run.name.startswith(_GRADIENT) else None
-        updates.pass_by(nodes)
-        if nodes and gradient is None:
-            yield run._replace(nodes=nodes)
+            for node in self._following:
+                self._nodes[node] = self._nodes[node]._replace(scope=gradient)
 
-    if gradient is not None:
-        yield gradient
-
-
-def _name(source: SourceLine, scope: int | None) -> str:
-    if _GRAD.search(source.text):
-        return f"{_GRADIENT}{line_text(source.file, source.line)}"
-    function = source.function
-    says_nothing = (
-        not function
-        or function.startswith(("<", "__"))
-        or (function == "forward" and scope is not None)
-    )
-    return line_text(source.file, source.line) if says_nothing else f"{function}()"
-
-
-def _own(
-    graph: Graph,
-    runs: list[_Run],
-) -> set[tuple[int | None, str, str]]:
-    """The function that made what comes last in each module call, and those that made
-    the outputs.
-    """
-    last_of_call = {
-        run.scope: run[:3] for run in runs if run.scope is not None
-    }.values()
-    sources = (
-        graph.nodes[root.node].source for root in graph.roots if root.node is not None
-    )
-
-    return {
-        *last_of_call,
-        *(
-            (None, source.file, _name(source, None))
-            for source in sources
-            if source is not None
-        ),
-    }
+        self._steps.update(self._updated)
+        self._gradient = following
+        self._computed, self._following, self._updated = set(), [], {}

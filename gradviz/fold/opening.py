@@ -24,6 +24,8 @@ LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
 """Classes whose name says all, of however many ops they are."""
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
+LEAST = 3
+"""Children that a window closes."""
 SHARE = 0.4
 """The part of a group's ops above which no window closes one of its children, and of
 all ops above which room is made for it.
@@ -127,20 +129,40 @@ class Opening:
         """Groups that could be opened among the children of one that was opened just
         now.
         """
-        closed: list[int] = []
+        shares: dict[int, float] = {}
+        first_of: dict[object, int] = {}
         group, weight = self.groups[group_id], self._weight.get(group_id, 0.0)
         total_ops = max(self.sizes.ops(group_id), 1)
-        for child in group.children[:1] if group.kind == "run" else group.children:
+        # one turn that is opened shows what all do
+        is_run = group.kind == "run"
+        shown, stands_for = (
+            (group.children[:1], group.turns) if is_run else (group.children, 1)
+        )
+
+        for child in shown:
             inner = ~child
-            if child >= 0 or not self._may_open(inner) or self._is_layer(inner):
-                continue
-            # one turn that is opened shows what all do
-            stands_for = group.turns if group.kind == "run" else 1
-            self._weight[inner] = (
-                weight * self.sizes.ops(inner) * stands_for / total_ops
-            )
-            closed.append(inner)
-        return closed
+            if child < 0 and self._may_open(inner) and not self._is_layer(inner):
+                # and one element of a list, where others differ in constants alone
+                first = first_of.setdefault(self._kin(inner), inner)
+                share = weight * self.sizes.ops(inner) * stands_for / total_ops
+                shares[first] = max(shares.get(first, 0.0), share)
+
+        self._weight.update(shares)
+        return list(shares)
+
+    def _kin(self, group_id: int) -> object:
+        """Equal for elements of one list that ran equal ops; in a graph whose repeats
+        stand alone, for none.
+        """
+        scope_id = self.groups[group_id].scope
+        if scope_id is None or not self.groups.structure:
+            return group_id
+        scope = self.groups.graph.scopes[scope_id]
+        if not list_of(scope.path):
+            return group_id
+        ops = self.groups.graph.ops
+        ran = [ops[node] for node in self.groups.members(group_id)]
+        return (list_of(scope.path), scope.type, *ran)
 
     def _is_layer(self, group_id: int) -> bool:
         """Whether a call is a layer that its class says all about: a linear map, a
@@ -253,7 +275,7 @@ class Opening:
                 if end == after or self._sort(children[end]) != self._sort(
                     children[start]
                 ):
-                    if end - start > 1:
+                    if end - start >= LEAST:
                         pieces.append((start, end))
                     start = end
 
@@ -297,7 +319,7 @@ class Opening:
             ]
         )
 
-        return [(a + 1, b) for a, b in ends if 1 < b - a - 1 < len(children)]
+        return [(a + 1, b) for a, b in ends if LEAST <= b - a - 1 < len(children)]
 
     def _is_kept(self, group_id: int, most: float) -> bool:
         return (

@@ -5,7 +5,7 @@ by the ops that carry their work.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from gradviz.fold.groups import Groups
@@ -45,49 +45,50 @@ def title(groups: Groups, group_id: int) -> str:
 
 
 def _of_several(groups: Groups, group_id: int) -> str:
-    """`layers.1–11 Block`, `layers.0–11 Attention, Mamba`, `matmul, softmax, matmul`,
-    `4 modules + 31 ops`.
+    """`layers.1–11 Block`, `layers.0–11 Attention, Mamba + 2 ops`, `matmul, softmax`;
+    of a segment `dt_proj Linear, softplus, einsum`.
     """
     scopes = list(calls_in(groups, group_id).values())
+    first = _first_turn(groups, group_id)
     if not scopes:
-        return work(groups.ops[node] for node in _turn(groups, group_id))
-    if groups[group_id].kind in ("run", "turn"):
-        return _of_turns(scopes, _ops_beside_calls(groups, group_id))
-    return _of_segment(scopes, _ops_outside(groups, group_id))
+        return work(groups.ops[node] for node in groups.leaves_of(first))
 
-
-def _of_turns(scopes: Sequence[Scope], alone: int) -> str:
-    """What goes round: the function, else the modules, and how many ops beside."""
-    functions = _functions(scopes)
-    beside = f" + {plural(alone, 'op')}" if alone else ""
-    if functions:
-        return _some(functions) + beside
-    return titled(together(_modules(scopes)), _some(_types(scopes))) + beside
-
-
-def _of_segment(scopes: Sequence[Scope], ops: int) -> str:
-    """Modules give their names to a box that holds nothing else, and several only as a
-    numbered list.
-    """
-    functions, paths, types = _functions(scopes), _modules(scopes), _types(scopes)
-    if not ops and not functions and is_list(paths):
-        words = titled(together(paths), _some(types))
-        if len(paths) == 1:
-            return words
-        if len(types) == 1:
-            return f"{words}, {len(paths):,} of one class"
-        return f"{words}, {plural(len(paths), 'module')}"
-
-    if not ops and not paths and len(functions) == 1:
-        return functions[0]
-
-    counts = (
-        (len(paths), "module"),
-        (len(functions), "function"),
-        (ops, "op"),
+    loose = sum(
+        child >= 0 or groups[~child].scope is None for child in parts_in(groups, first)
     )
+    beside = f" + {plural(loose, 'op')}" if loose else ""
+    functions, paths, types = _functions(scopes), _modules(scopes), _types(scopes)
+    is_run = groups[group_id].kind in ("run", "turn")
+    if functions and (is_run or len(scopes) == 1):
+        return _some(functions) + beside
+    if is_run or (not loose and is_list(paths)):
+        return titled(together(paths), _some(types)) + beside
 
-    return " + ".join(plural(count, noun) for count, noun in counts if count)
+    words = _carrying_work(groups, first)
+    if len(paths) == 1 and len(words) == 1:
+        return titled(paths[0], types[0]) + beside
+    return _some(words)
+
+
+def _carrying_work(groups: Groups, child: int) -> list[str]:
+    """What carries the work of a segment, in order: functions, modules with parameters,
+    and ops. The first has its whole path, those beside it their own names.
+    """
+    calls = calls_in(groups, ~child).values()
+    has_parameters = any(scope.parameters for scope in calls)
+    stems = {path.rpartition(".")[0] for path in _modules(calls)}
+    words: list[str] = []
+    for part in parts_in(groups, child):
+        scope_id = groups[~part].scope if part < 0 else None
+        if scope_id is None:
+            words += heavy_ops(groups.ops[node] for node in groups.leaves_of(part))
+            continue
+        scope = groups.graph.scopes[scope_id]
+        if scope.parameters or not (scope.type and has_parameters):
+            is_beside = words and len(stems) == 1
+            words.append(scope.path.rpartition(".")[2] if is_beside else scope.path)
+
+    return list(dict.fromkeys(words))
 
 
 def _modules(scopes: Iterable[Scope]) -> list[str]:
@@ -121,99 +122,78 @@ def list_of(path: str) -> str:
     return (stem or ".") if last.isdigit() else ""
 
 
-def _ops_outside(groups: Groups, group_id: int) -> int:
-    """Ops of a group that lie in none of its calls."""
-    count, waiting = 0, [group_id]
+def parts_in(groups: Groups, child: int) -> Iterator[int]:
+    """The outermost calls in a child, and the ops outside of them, in order."""
+    waiting = [child]
     while waiting:
-        for child in groups[waiting.pop()].children:
-            if child >= 0:
-                count += 1
-            elif groups[~child].scope is None:
-                waiting.append(~child)
-    return count
-
-
-def _ops_beside_calls(groups: Groups, group_id: int) -> int:
-    """Ops of the first turn of a run that lie in none of its calls."""
-    while groups[group_id].kind == "run" and groups[group_id].children[0] < 0:
-        group_id = ~groups[group_id].children[0]
-    ops = (
-        child
-        for child in groups[group_id].children
-        if child >= 0 or groups[~child].op is not None
-    )
-    return sum(1 for _ in ops) if groups[group_id].kind == "turn" else 0
+        part = waiting.pop()
+        group = groups[~part] if part < 0 else None
+        if group is None or group.scope is not None or group.op is not None:
+            yield part
+        else:
+            waiting.extend(reversed(group.children))
 
 
 def calls_in(groups: Groups, group_id: int) -> dict[int, Scope]:
     """The outermost calls inside a group, in order, by their groups."""
-    found: dict[int, Scope] = {}
-    waiting = [group_id]
-    while waiting:
-        inner = waiting.pop()
-        group = groups[inner]
-        if group.scope is not None:
-            found[inner] = groups.graph.scopes[group.scope]
-        else:
-            waiting.extend(~child for child in reversed(group.children) if child < 0)
-    return found
+    calls = {}
+    for part in parts_in(groups, ~group_id):
+        scope = groups[~part].scope if part < 0 else None
+        if scope is not None:
+            calls[~part] = groups.graph.scopes[scope]
+    return calls
 
 
 def has_calls(groups: Groups, group_id: int) -> bool:
     """Whether there is a call inside a group."""
-    return any(
-        calls_in(groups, ~child) for child in groups[group_id].children if child < 0
-    )
+    inner = (~child for child in groups[group_id].children if child < 0)
+    return any(calls_in(groups, child) for child in inner)
 
 
-def _turn(groups: Groups, group_id: int) -> list[int]:
-    """The nodes of a group, or of the first turn of a run."""
-    while groups[group_id].kind == "run":
-        child = groups[group_id].children[0]
-        if child >= 0:
-            return [child]
-        group_id = ~child
-    return groups.members(group_id)
+def _first_turn(groups: Groups, group_id: int) -> int:
+    """A group as a child, or the first turn of a run."""
+    child = ~group_id
+    while child < 0 and groups[~child].kind == "run":
+        child = groups[~child].children[0]
+    return child
 
 
 def together(paths: Sequence[str]) -> str:
     """`blocks.1–11` for what differs in the last number, `attention.query, key, value`
-    for three, else first and last.
+    for what lies in one module, else the first and the last.
     """
     if len(paths) == 1:
         return paths[0]
-
-    stems = {path.rpartition(".")[0] for path in paths}
-    last = [path.rpartition(".")[2] for path in paths]
-    stem = f"{next(iter(stems))}." if len(stems) == 1 and "" not in stems else ""
-    if len(stems) > 1:
+    if len({path.rpartition(".")[0] for path in paths}) > 1:
         return f"{paths[0]} … {paths[-1]}"
 
+    stem, dot, _ = paths[0].rpartition(".")
+    last = [path.rpartition(".")[2] for path in paths]
     if all(map(str.isdigit, last)):
         # turns of a loop may begin with any of them
         numbers = sorted(map(int, last))
         if numbers[-1] - numbers[0] == len(numbers) - 1:
-            return f"{stem}{numbers[0]}–{numbers[-1]}"
-        last = [str(number) for number in numbers]
+            return f"{stem}{dot}{numbers[0]}–{numbers[-1]}"
 
-    if len(last) <= MOST:
-        return f"{stem}{', '.join(last)}"
-
-    return f"{stem}{last[0]} … {last[-1]}"
+    return stem + dot + _some(last)
 
 
 def _some(words: Sequence[str]) -> str:
     return ", ".join((*words[:MOST], "…") if len(words) > MOST else words)
 
 
-def work(nodes: Iterable[tuple[str, str]]) -> str:
-    """The ops that carry the work, in order: `matmul, softmax, matmul`. Nodes are a
-    backward function and the text of its op.
+def heavy_ops(ops: Iterable[tuple[str, str]]) -> list[str]:
+    """The texts of those ops that carry work; an op is its backward function and its
+    text.
     """
+    return [name for op, name in ops if _HEAVY.fullmatch(name) and not is_view(op)]
+
+
+def work(nodes: Iterable[tuple[str, str]]) -> str:
+    """The ops that carry the work, in order: `matmul, softmax, matmul`."""
     ops = list(nodes)
     names = [name for op, name in ops if not is_view(op)]
-    heavy = [name for name in names if _HEAVY.fullmatch(name)]
-    chosen = heavy or names or [name for _, name in ops]
+    chosen = heavy_ops(ops) or names or [name for _, name in ops]
     once = [name for i, name in enumerate(chosen) if i == 0 or name != chosen[i - 1]]
     return _some(once if len(once) <= MOST else list(dict.fromkeys(once)))
 

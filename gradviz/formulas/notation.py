@@ -8,7 +8,7 @@ comparison is 1 where it holds and 0 elsewhere.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import re
 from html import escape
 from typing import NamedTuple
 
@@ -73,16 +73,13 @@ class Written(NamedTuple):
     strength: float = 9
 
 
-Writer = Callable[[ast.expr, str, list[Written]], Written]
-
-
 def plain(expression: str) -> str:
     """The expression as one line of text.
 
     >>> plain("out * (g - sum(g * out, dim))"), plain("-g * x / y**2"), plain("T(x) @ g")
     ('out · (g − Σ_dim g · out)', '−g · x / y²', 'xᵀ @ g')
     """
-    return _written(_parsed(expression), _plain).text
+    return _Plain().written(_parsed(expression)).text
 
 
 def mathml(expression: str) -> str:
@@ -91,7 +88,7 @@ def mathml(expression: str) -> str:
     >>> mathml("g / x")
     '<math><mfrac><mi>g</mi><mi>x</mi></mfrac></math>'
     """
-    return f"<math>{_written(_parsed(expression), _mathml).text}</math>"
+    return f"<math>{_MathML().written(_parsed(expression)).text}</math>"
 
 
 def kept(
@@ -145,233 +142,160 @@ def _parsed(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
 
 
-def _written(node: ast.expr, write: Writer) -> Written:
-    """Both ways of writing go through the same parts; `write` joins what is written of
-    the parts.
-    """
-    if isinstance(node, ast.Constant):
-        return write(node, str(node.value), [])
-
-    if isinstance(node, ast.Name):
-        return write(
-            node,
-            _GREEK.get(node.id, node.id),
-            [],
-        )
-
-    if isinstance(node, ast.UnaryOp):
-        return write(node, "−", [_written(node.operand, write)])
-
-    if isinstance(node, ast.BinOp):
-        return write(
-            node,
-            _SIGNS[type(node.op)],
-            [_written(node.left, write), _written(node.right, write)],
-        )
-
-    if isinstance(node, ast.Compare):
-        (comparison,), (right,) = node.ops, node.comparators
-        return write(
-            node,
-            _SIGNS[type(comparison)],
-            [_written(node.left, write), _written(right, write)],
-        )
-
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return write(
-            node,
-            node.func.id,
-            [_written(part, write) for part in node.args],
-        )
-
-    raise ValueError(f"the notation of formulas has no {ast.unparse(node)!r}")
-
-
-def _strength(node: ast.expr) -> int:
-    return _STRENGTH[type(node.op) if isinstance(node, ast.BinOp) else ast.Compare]
-
-
-# -- plain text ------------------------------------------------------------------------
+# -- two ways of writing ---------------------------------------------------------------
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def _plain(
-    node: ast.expr,
-    sign: str,
-    parts: list[Written],
-) -> Written:
-    if not parts:
-        return Written(sign)
+class _Plain:
+    """One line of text. What MathML writes otherwise is a method."""
 
-    if isinstance(node, ast.Call):
-        return _called(
-            sign,
-            [part.text for part in parts],
-            parts[0],
+    looser = "−/^@"  # signs that need brackets around an equal one at their right
+
+    def written(self, node: ast.expr) -> Written:
+        """Any expression of the notation."""
+        if isinstance(node, ast.Constant):
+            return Written(self.atom("mn", str(node.value)))
+
+        if isinstance(node, ast.Name):
+            return Written(self.atom("mi", _GREEK.get(node.id, node.id)))
+
+        if isinstance(node, ast.UnaryOp):
+            operand = self.fenced(self.written(node.operand), 4)
+            return Written(self.row(self.sign("−"), operand), 4)
+
+        if isinstance(node, ast.BinOp):
+            return self.joined(node.op, _STRENGTH[type(node.op)], node.left, node.right)
+
+        if isinstance(node, ast.Compare):
+            (comparison,), (right,) = node.ops, node.comparators
+            return self.joined(comparison, _STRENGTH[ast.Compare], node.left, right)
+
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self.called(node.func.id, [self.written(part) for part in node.args])
+
+        raise ValueError(f"the notation of formulas has no {ast.unparse(node)!r}")
+
+    def joined(
+        self, operator: ast.AST, strength: int, first: ast.expr, second: ast.expr
+    ) -> Written:
+        """Two operands and what is between them."""
+        sign, left, right = (
+            _SIGNS[type(operator)],
+            self.written(first),
+            self.written(second),
         )
+        if sign == "^":
+            return Written(self.power(self.fenced(left, 6), right), 5)
+        if sign == "/" and "/" not in self.looser:
+            return Written(self.fraction(left.text, right.text))
 
-    if isinstance(node, ast.UnaryOp):
-        return Written(f"−{_bracketed(parts[0], 4)}", 4)
+        behind = self.fenced(right, strength + 0.5 * (sign in self.looser))
+        before = self.fenced(left, strength)
+        return Written(self.row(before, self.sign(f" {sign} "), behind), strength)
 
-    strength = _strength(node)
-    left, right = (
-        _bracketed(parts[0], strength),
-        _bracketed(parts[1], strength + 0.5 * (sign in "−/^@")),
-    )
-    if sign == "^":
-        left = _bracketed(parts[0], 6)
-        if right.isdigit():
-            power = right.translate(_RAISED)
-        else:
-            power = f"^{_bracketed(parts[1], 9)}"
-        return Written(f"{left}{power}", 5)
+    def called(self, name: str, parts: list[Written]) -> Written:
+        """A function of parts."""
+        first, *others = parts
+        if name == "T":
+            return Written(self.transposed(self.fenced(first, 9)))
+        if name == "sum":
+            over = others[0].text if others else ""
+            return Written(self.total(over, self.fenced(first, 3)), 2.5)
+        if name in _WORDS:
+            return self.sentence(_WORDS[name], [part.text for part in parts])
+        return self.listed(name, [part.text for part in parts])
 
-    return Written(f"{left} {sign} {right}", strength)
+    def fenced(self, part: Written, strength: float) -> str:
+        """A part, in brackets where it binds less than this."""
+        return f"({part.text})" if part.strength < strength else part.text
 
+    def atom(self, kind: str, text: str) -> str:
+        """A number or a name."""
+        return text
 
-def _called(
-    name: str,
-    parts: list[str],
-    first: Written,
-) -> Written:
-    if name == "T":
-        return Written(f"{_bracketed(first, 9)}ᵀ")
+    def sign(self, text: str) -> str:
+        """An operator."""
+        return text
 
-    if name == "sum":
-        return Written(
-            f"Σ{f'_{parts[1]}' if len(parts) > 1 else ''} {_bracketed(first, 3)}", 2.5
-        )
+    def row(self, *parts: str) -> str:
+        """Parts side by side."""
+        return "".join(parts)
 
-    if name in _WORDS:
-        return Written(
-            _WORDS[name].format(*parts),
-            0 if " " in _WORDS[name] else 9,
-        )
+    def power(self, base: str, exponent: Written) -> str:
+        """`x²`, `x^(p - 1)`."""
+        if exponent.text.isdigit():
+            return base + exponent.text.translate(_RAISED)
+        return f"{base}^{self.fenced(exponent, 9)}"
 
-    return Written(f"{name}({', '.join(parts)})")
+    def fraction(self, above: str, below: str) -> str:
+        """Only where it is drawn as one."""
+        raise NotImplementedError
 
+    def transposed(self, matrix: str) -> str:
+        """`xᵀ`."""
+        return f"{matrix}ᵀ"
 
-def _bracketed(part: Written, strength: float) -> str:
-    return f"({part.text})" if part.strength < strength else part.text
+    def total(self, over: str, summed: str) -> str:
+        """`Σ_dim x`."""
+        return f"Σ{f'_{over}' if over else ''} {summed}"
 
+    def sentence(self, words: str, parts: list[str]) -> Written:
+        """`g in the shape of x`."""
+        return Written(words.format(*parts), 0 if " " in words else 9)
 
-# -- MathML ----------------------------------------------------------------------------
-
-
-def _mathml(
-    node: ast.expr,
-    sign: str,
-    parts: list[Written],
-) -> Written:
-    if not parts:
-        return Written(
-            _tag(
-                "mn" if isinstance(node, ast.Constant) else "mi",
-                escape(sign),
-            )
-        )
-
-    if isinstance(node, ast.Call):
-        return _called_in_mathml(sign, parts)
-
-    if isinstance(node, ast.UnaryOp):
-        return Written(
-            _row(_operator(sign), _fenced(parts[0], 4)),
-            4,
-        )
-
-    strength = _strength(node)
-    if sign == "/":
-        return Written(_tag("mfrac", parts[0].text + parts[1].text))
-
-    if sign == "^":
-        return Written(
-            _tag(
-                "msup",
-                _fenced(parts[0], 6) + parts[1].text,
-            ),
-            5,
-        )
-
-    right = _fenced(parts[1], strength + 0.5 * (sign in "−@"))
-    return Written(
-        _row(
-            _fenced(parts[0], strength),
-            _operator(sign),
-            right,
-        ),
-        strength,
-    )
+    def listed(self, name: str, parts: list[str]) -> Written:
+        """`max(x, y)`."""
+        return Written(f"{name}({', '.join(parts)})")
 
 
-def _called_in_mathml(name: str, parts: list[Written]) -> Written:
-    if name == "T":
-        return Written(
-            _tag(
-                "msup",
-                _fenced(parts[0], 9) + _tag("mi", "T"),
-            )
-        )
+class _MathML(_Plain):
+    looser = "−@"
 
-    if name == "sqrt":
-        return Written(_tag("msqrt", parts[0].text))
+    def fenced(self, part: Written, strength: float) -> str:
+        if part.strength < strength:
+            return self.row(self.brackets(part.text))
+        return part.text
 
-    if name == "sum":
-        sign = _operator("∑")
-        if len(parts) > 1:
-            over = _tag("munder", sign + parts[1].text)
-        else:
-            over = sign
-        return Written(
-            _row(over, _fenced(parts[0], 3)),
-            2.5,
-        )
+    def brackets(self, content: str) -> str:
+        """Brackets grow with a fraction, and with nothing else."""
+        tag = "<mo>" if "<mfrac>" in content else '<mo stretchy="false">'
+        return f"{tag}(</mo>{content}{tag})</mo>"
 
-    if name in _WORDS:
-        return Written(_row(*_around(_WORDS[name], parts)), 0)
+    def atom(self, kind: str, text: str) -> str:
+        return f"<{kind}>{escape(text)}</{kind}>"
 
-    listed = _operator(",").join(part.text for part in parts)
-    return Written(_row(_tag("mi", escape(name)), _in_brackets(listed)))
+    def sign(self, text: str) -> str:
+        return f"<mo>{escape(text.strip())}</mo>"
 
+    def row(self, *parts: str) -> str:
+        return f"<mrow>{''.join(parts)}</mrow>"
 
-def _around(
-    words: str,
-    parts: list[Written],
-) -> list[str]:
-    """A sentence with formulas in it."""
-    pieces = words.replace("{0}", "\0" + "0\0").replace("{1}", "\0" + "1\0").split("\0")
-    texts = []
-    for piece in filter(None, pieces):
-        if piece in ("0", "1"):
-            texts.append(parts[int(piece)].text)
-        else:
-            # MathML drops plain spaces at the ends of a text
-            texts.append(_tag("mtext", escape(piece).replace(" ", "\u00a0")))
+    def power(self, base: str, exponent: Written) -> str:
+        return f"<msup>{base}{exponent.text}</msup>"
 
-    return texts
+    def fraction(self, above: str, below: str) -> str:
+        return f"<mfrac>{above}{below}</mfrac>"
 
+    def transposed(self, matrix: str) -> str:
+        return f"<msup>{matrix}<mi>T</mi></msup>"
 
-def _fenced(part: Written, strength: float) -> str:
-    return _row(_in_brackets(part.text)) if part.strength < strength else part.text
+    def total(self, over: str, summed: str) -> str:
+        sign = "<mo>∑</mo>"
+        return self.row(f"<munder>{sign}{over}</munder>" if over else sign, summed)
 
+    def sentence(self, words: str, parts: list[str]) -> Written:
+        texts = []
+        for piece in re.split(r"{(\d)}", words):
+            if piece.isdigit():
+                texts.append(parts[int(piece)])
+            elif piece:
+                # MathML drops plain spaces at the ends of a text
+                texts.append(self.atom("mtext", piece).replace(" ", "\u00a0"))
+        return Written(self.row(*texts), 0)
 
-def _in_brackets(content: str) -> str:
-    """Brackets grow with a fraction, and with nothing else."""
-    left, right = (
-        _operator(sign) if "<mfrac>" in content else f'<mo stretchy="false">{sign}</mo>'
-        for sign in ("(", ")")
-    )
-    return left + content + right
-
-
-def _row(*parts: str) -> str:
-    return _tag("mrow", "".join(parts))
-
-
-def _operator(sign: str) -> str:
-    return _tag("mo", escape(sign))
-
-
-def _tag(name: str, content: str) -> str:
-    return f"<{name}>{content}</{name}>"
+    def listed(self, name: str, parts: list[str]) -> Written:
+        if name == "sqrt":
+            return Written(f"<msqrt>{parts[0]}</msqrt>")
+        inside = self.sign(",").join(parts)
+        return Written(self.row(self.atom("mi", name), self.brackets(inside)))

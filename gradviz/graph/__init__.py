@@ -11,6 +11,7 @@ from gradviz.graph.records import (
     Data as Data,
     Edge as Edge,
     Function as Function,
+    FunctionCall as FunctionCall,
     Group as Group,
     GroupKind as GroupKind,
     Leaf as Leaf,

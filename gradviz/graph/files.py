@@ -167,11 +167,17 @@ GROUP, BASE, SAVED = (
     _record(model.SavedTensor, _SavedRecord),
 )
 NODE, LEAF, ROOT = _record(model.Node), _record(model.Leaf), _record(model.Root)
-PROCESS, RANK_SHARE, MARK, DATA = (
+PROCESS, RANK_SHARE, MARK, DATA, FUNCTION_CALL = (
     _record(model.Process),
     _record(model.RankShare),
     _record(model.Mark, nodes=_INDICES["node"]),
     _record(model.Data, nodes=_INDICES["node"]),
+    _record(
+        model.FunctionCall,
+        parent=Reference("functions"),
+        nodes=_INDICES["node"],
+        scopes=_INDICES["scope"],
+    ),
 )
 
 
@@ -187,6 +193,7 @@ _LISTS: tuple[tuple[str, Record], ...] = (
     ("storages", STORAGE),
     ("backward", BACKWARD),
     ("data", DATA),
+    ("functions", FUNCTION_CALL),
     ("by_rank", RANK_SHARE),
     ("marks", MARK),
 )
@@ -199,7 +206,7 @@ _ENCODER = json.JSONEncoder(
     separators=(",", ":"),
     allow_nan=False,
 )
-_MAY_BE_MISSING = ("backward", "data", "by_rank", "marks")
+_MAY_BE_MISSING = ("backward", "data", "functions", "by_rank", "marks")
 _HEAD: dict[str, Codec] = {
     "title": TEXT,
     "torch": TEXT,
@@ -371,6 +378,7 @@ def _graph(data: dict[str, Any]) -> Graph:
     _check_leaves(fields["leaves"])
     _check_scopes(fields["scopes"])
     graph = Graph(**fields)
+    _check_functions(graph)
 
     try:
         _ = graph.order
@@ -437,6 +445,17 @@ def _check_leaves(leaves: Iterable[Leaf]) -> None:
         if leaf.node in seen:
             raise Bad(f"is {leaf.node}, the node of another leaf", f"leaves[{i}].node")
         seen.add(leaf.node)
+
+
+def _check_functions(graph: Graph) -> None:
+    """Each lies in its scope, like what it made, and behind the one around it."""
+    for i, call in enumerate(graph.functions):
+        inside = {graph.nodes[node].scope for node in call.nodes}
+        inside |= {graph.scopes[scope].parent for scope in call.scopes}
+        if call.parent is not None:
+            inside.add(graph.functions[call.parent].scope)
+        if call.parent in range(i, len(graph.functions)) or inside - {call.scope}:
+            raise Bad("is not where the call around it is", f"functions[{i}]")
 
 
 _NESTED = 500

@@ -24,6 +24,7 @@ from gradviz.graph.records import (
     BackwardStep,
     Data,
     Edge,
+    FunctionCall,
     Group,
     Leaf,
     Mark,
@@ -75,6 +76,8 @@ class Graph:
     process: Process | None = None  # which of several processes recorded it
     # tensors without gradient that ops were given, as far as they are known
     data: tuple[Data, ...] = ()
+    # calls of functions, as far as they were seen, outer ones first
+    functions: tuple[FunctionCall, ...] = ()
     # of a graph that was merged from those of several ranks
     by_rank: tuple[RankShare, ...] = ()
     # to be drawn; a graph file keeps no findings

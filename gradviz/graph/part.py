@@ -146,6 +146,7 @@ class _Part:
                 for leaf in original.absent
                 if leaf.names[0].startswith(f"{self._path}.")
             ),
+            functions=(),
             by_rank=(),
             original=None,
             opening=None,

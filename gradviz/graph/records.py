@@ -143,6 +143,23 @@ class SourceLine(NamedTuple):
     package: str = ""
 
 
+class FunctionCall(NamedTuple):
+    """One call of one function of the user's, as it was seen: `nodes` and `scopes` are
+    what it made and called itself, directly inside `scope`. `parent` is the call around
+    it there.
+
+    `source` is where the function begins; of what the engine of torch made for a
+    gradient of a gradient, the line that asked for it, and `gradient` is true.
+    """
+
+    source: SourceLine
+    parent: int | None
+    scope: int | None
+    nodes: tuple[int, ...] = ()
+    scopes: tuple[int, ...] = ()
+    gradient: bool = False
+
+
 class Function(NamedTuple):
     """The class behind a custom `autograd.Function` node, and where its backward is
     defined (None: no source).

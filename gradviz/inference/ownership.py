@@ -201,14 +201,7 @@ def _registered(
     if kind.__name__ == "NonDynamicallyQuantizableLinear":
         base = kind.__name__
 
-    frozen = any(
-        issubclass(type(parameter), torch.Tensor) and not parameter.requires_grad
-        for _, parameter in members(module, "_parameters")
-    )
-
-    return Registered(
-        path, kind.__name__, base, parent, count, _takes_labels(runs), frozen
-    )
+    return Registered(path, kind.__name__, base, parent, count, _takes_labels(runs))
 
 
 def _takes_labels(kind: type) -> bool:

@@ -50,6 +50,7 @@ class Drawing:
     """(n,) or nothing: room below each box for words beside its edges, besides
     `rank_gap`.
     """
+    u_shapes: bool = False  # whether U-Nets may be drawn as a U
 
     @property
     def size(self) -> int:
@@ -89,6 +90,7 @@ class Placement:
     height: float
     # what the reader must be told: "1 line runs against the others"
     notes: tuple[str, ...] = field(default=())
+    is_u: bool = False  # whether it shows a U-Net as a U
 
 
 # -- edges that form a cycle: as few as must run upwards are placed the other way round,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
@@ -49,6 +49,9 @@ MOST = 0.95
 """
 
 _WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
+
+Bytes = dict[StorageKind, int]
+"""Bytes by kind of storage."""
 
 
 class SavedRow(NamedTuple):
@@ -229,45 +232,24 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     """
     graph = shown(graph.original or graph)
     chosen = _checked(graph, by)
-    first = holders(graph)
-    totals = totals_of(graph, first.keys())
-    lines = Lines(op_line)
+    holders = holders_of(graph)
+    totals = totals_of(graph, holders)
+    rows, note = _rows(graph, chosen, holders)
 
-    if chosen == "line":
-        nodes = dict.fromkeys(holder.node for holder in first.values())
-        lines = telling_lines(graph.nodes[i] for i in nodes)
-
-    rows = _rows(graph, chosen, first, lines)
-    notes = [*memory_notes(graph, totals)]
-    if lines.note:
-        notes.append(f"{lines.note}; op-line instead of line names those")
-
-    if (
-        by is None
-        and chosen == "line"
-        and rows
-        and rows[0].share > MOST
-        and graph.scopes
-    ):
-        by_module = _rows(graph, "module", first, lines)
+    too_large = bool(rows) and rows[0].share > MOST
+    if by is None and chosen == "line" and too_large and graph.scopes:
+        by_module, _ = _rows(graph, "module", holders)
         if by_module[0].share < rows[0].share:
-            if rows[0].source is not None:
-                where = source_text(rows[0].source)
-            else:
-                where = "code of no known line"
+            source, share = rows[0].source, rows[0].share
+            where = "code of no known line" if source is None else source_text(source)
             note = (
-                f"rows are modules, because {where} holds {100 * rows[0].share:.1f} % of it. "
+                f"rows are modules, because {where} holds {100 * share:.1f} % of it. "
                 "For lines: --by line, in Python by='line'"
             )
-            notes = [*memory_notes(graph, totals), note]
             chosen, rows = "module", by_module
 
-    return Saved(
-        chosen,
-        rows,
-        totals,
-        (*notes, *frozen_notes(graph)),
-    )
+    notes = [*memory_notes(graph, totals), note, *frozen_notes(graph)]
+    return Saved(chosen, rows, totals, tuple(filter(None, notes)))
 
 
 def shown(graph: Graph) -> Graph:
@@ -287,21 +269,39 @@ def shown(graph: Graph) -> Graph:
 
 
 class Holder(NamedTuple):
-    """The node that saved a storage first, and the slot that it is in."""
+    """A storage, the node that saved it first, and the slot that it is in."""
 
-    node: int
+    storage: Storage
+    node: Node
     slot: SavedTensor
 
 
-def holders(graph: Graph) -> dict[int, Holder]:
-    """Who saved each storage first, by storage id."""
+def holders_of(graph: Graph) -> list[Holder]:
+    """Who saved each storage first, in forward order."""
     first: dict[int, Holder] = {}
     for i in forward_order(graph):
-        for slot in graph.nodes[i].saved:
+        node = graph.nodes[i]
+        for slot in node.saved:
             for storage in slot.storages:
-                if storage < len(graph.storages):
-                    first.setdefault(storage, Holder(i, slot))
-    return first
+                if storage not in first and storage < len(graph.storages):
+                    first[storage] = Holder(graph.storages[storage], node, slot)
+    return list(first.values())
+
+
+def by_kind(
+    storages: Iterable[Storage],
+    leaves: Iterable[Leaf] = (),
+    rows: Iterable[SavedRow] = (),
+) -> Bytes:
+    """Bytes by kind: of storages, of leaves by their shapes, and of rows."""
+    kinds: Counter[StorageKind] = Counter()
+    for storage in storages:
+        kinds[storage.kind] += storage.nbytes or 0
+    for leaf in leaves:
+        kinds[leaf.kind] += tensor_bytes(leaf.tensor) or 0
+    for row in rows:
+        kinds.update(row.kinds)
+    return dict(sorted(kinds.items()))
 
 
 # -- rows ------------------------------------------------------------------------------
@@ -328,94 +328,71 @@ def _checked(graph: Graph, by: By | None) -> By:
     return by
 
 
-def _key(
-    graph: Graph,
-    by: By,
-    node: Node,
-    slot: SavedTensor,
-    lines: Lines,
-) -> SavedRow:
-    """An empty row with the name that this slot counts under."""
+def _row(graph: Graph, by: By, holder: Holder, lines: Lines) -> SavedRow:
+    """An empty row with the name that this storage counts under."""
+    _, node, slot = holder
     if by == "op":
         return SavedRow(node.op)
     if by == "node":
         return SavedRow(node.op, node=node.id)
-
-    if by == "tensor":
-        return SavedRow(
-            f"{slot.slot} {tensor_line(slot.tensor)} of {node.op}", node=node.id
-        )
-
     if by == "dtype":
         return SavedRow(slot.tensor.dtype if slot.tensor is not None else "")
 
+    if by == "tensor":
+        name = f"{slot.slot} {tensor_line(slot.tensor)} of {node.op}"
+        return SavedRow(name, node=node.id)
+
     if by == "module":
-        scope = graph.scopes[node.scope] if node.scope is not None else None
-        if scope is not None:
-            return SavedRow(_module(scope), type=scope.type)
-        return SavedRow()
+        if node.scope is None:
+            return SavedRow()
+        scope = graph.scopes[node.scope]
+        return SavedRow(_module(scope), type=scope.type)
 
     source = lines.of(node)
-    if source is not None:
-        return SavedRow(place_text(source.file, source.line), source=source)
-
-    return SavedRow()
+    if source is None:
+        return SavedRow()
+    return SavedRow(place_text(source.file, source.line), source=source)
 
 
 def _rows(
-    graph: Graph,
-    by: By,
-    first: Mapping[int, Holder],
-    lines: Lines,
-) -> tuple[SavedRow, ...]:
-    groups: dict[tuple[str, int | None], tuple[SavedRow, list[int]]] = {}
-    for storage, (node, slot) in first.items():
-        # each storage counts once, for whoever saved it first
-        row = _key(graph, by, graph.nodes[node], slot, lines)
-        groups.setdefault(
-            (row.name, row.node),
-            (row, []),
-        )[1].append(storage)
+    graph: Graph, by: By, holders: Sequence[Holder]
+) -> tuple[tuple[SavedRow, ...], str]:
+    """Rows from the largest down, and what is to be said of them."""
+    lines = Lines(op_line)
+    if by == "line":
+        lines = telling_lines({h.node.id: h.node for h in holders}.values())
+
+    groups: dict[tuple[str, int | None], tuple[SavedRow, list[Holder]]] = {}
+    for holder in holders:
+        row = _row(graph, by, holder, lines)
+        groups.setdefault((row.name, row.node), (row, []))[1].append(holder)
 
     rows = []
-    for row, storages in groups.values():
-        kinds = by_kind(graph.storages[i] for i in storages)
-        nodes = {first[i].node for i in storages}
-        rows.append(
-            row._replace(
-                kinds=_sorted(kinds),
-                storages=len(storages),
-                nodes=len(nodes),
-            )
+    for row, members in groups.values():
+        row = row._replace(
+            kinds=by_kind(holder.storage for holder in members),
+            storages=len(members),
+            nodes=len({holder.node.id for holder in members}),
         )
+        rows.append(row)
     if by == "module":
-        inclusive, freed = _inclusive(graph, first), _freed(graph)
-        rows = [
-            row._replace(
-                inclusive=inclusive[row.name] if row.name else row.held,
-                freed=freed.get(row.name),
-            )
-            for row in rows
-        ]
+        rows = _with_modules(graph, rows, holders)
 
     rows.sort(
-        key=lambda row: (
-            -row.held,
-            -row.nbytes,
-            _natural(row.name),
-            row.node or 0,
-        )
+        key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0)
     )
-    sums = list(accumulate(row.held for row in rows))
-    # nothing is held: no row has a share of it
-    if not sums or not sums[-1]:
-        return tuple(rows)
+    note = f"{lines.note}; op-line instead of line names those" if lines.note else ""
+    return with_shares(rows), note
 
+
+def with_shares(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
+    """Rows with their parts of all that they hold."""
+    sums = list(accumulate(row.held for row in rows))
+    whole = sums[-1] if sums and sums[-1] else 0
+    if not whole:
+        return tuple(rows)
     return tuple(
-        row._replace(
-            share=row.held / sums[-1],
-            cumulated=until / sums[-1],
-        )
+        row._replace(share=row.held / whole, cumulated=until / whole)
         for row, until in zip(rows, sums)
     )
 
@@ -424,38 +401,33 @@ def _module(scope: Scope) -> str:
     return scope.path or scope.type
 
 
-def _inclusive(
-    graph: Graph,
-    first: Mapping[int, Holder],
-) -> Counter[str]:
-    """Bytes held by each module, with what the modules called inside it hold."""
-    tree, held = ScopeTree(graph), Counter[str]()
-    for storage, holder in first.items():
-        record = graph.storages[storage]
+def _with_modules(
+    graph: Graph, rows: Iterable[SavedRow], holders: Iterable[Holder]
+) -> list[SavedRow]:
+    """Rows of modules with what the modules called inside hold, and what each frees if
+    it alone runs in a checkpoint.
+    """
+    tree, inclusive = ScopeTree(graph), Counter[str]()
+    for storage, node, _ in holders:
         # a parameter would be there without the graph, too
-        if record.kind in COUNTED:
-            for name in {
-                _module(graph.scopes[scope])
-                for scope in tree.around(graph.nodes[holder.node].scope)
-            }:
-                held[name] += record.nbytes or 0
-    return held
+        if storage.kind in COUNTED:
+            calls = [graph.scopes[scope] for scope in tree.around(node.scope)]
+            for name in {_module(call) for call in calls}:
+                inclusive[name] += storage.nbytes or 0
 
-
-def _freed(graph: Graph) -> dict[str, int]:
-    """Bytes that each module frees if it alone runs in a checkpoint."""
     costs = ModuleCosts(graph)
-    freed = {
-        path: costs.total - Checkpointed(costs, [path]).held for path in costs.scopes
-    }
-    return {
-        _module(graph.scopes[costs.scopes[path][0]]): max(nbytes, 0)
-        for path, nbytes in freed.items()
-    }
+    freed: dict[str, int] = {}
+    for path, scopes in costs.scopes.items():
+        nbytes = costs.total - Checkpointed(costs, [path]).held
+        freed[_module(graph.scopes[scopes[0]])] = max(nbytes, 0)
 
-
-def _sorted(kinds: Counter[StorageKind]) -> dict[StorageKind, int]:
-    return dict(sorted(kinds.items()))
+    return [
+        row._replace(
+            inclusive=inclusive[row.name] if row.name else row.held,
+            freed=freed.get(row.name),
+        )
+        for row in rows
+    ]
 
 
 def _natural(name: str) -> list[tuple[str, int]]:
@@ -465,12 +437,9 @@ def _natural(name: str) -> list[tuple[str, int]]:
 
 def joined_rows(rows: Sequence[SavedRow]) -> SavedRow:
     """Several rows as one without a name. What modules hold inside others has no sum."""
-    kinds: Counter[StorageKind] = Counter()
-    for row in rows:
-        kinds.update(row.kinds)
     return SavedRow(
         "",
-        _sorted(kinds),
+        by_kind((), rows=rows),
         sum(row.storages for row in rows),
         sum(row.nodes for row in rows),
         sum(row.share for row in rows),
@@ -481,80 +450,57 @@ def joined_rows(rows: Sequence[SavedRow]) -> SavedRow:
 # -- totals ----------------------------------------------------------------------------
 
 
-def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
-    """The totals, when these storages are saved."""
+def totals_of(graph: Graph, holders: Sequence[Holder]) -> Totals:
+    """The totals, where these hold what is saved."""
     slots = [slot for node in graph.nodes for slot in node.saved]
     full = [slot for slot in slots if slot.tensor is not None]
     states = Counter(slot.state for slot in slots)
-    kept = by_kind(map(graph.storages.__getitem__, saved))
-    sizes = by_kind(graph.storages)
+    packing = Counter(
+        slot.packing for slot in slots if slot.state == "packed" and slot.tensor is None
+    )
+    kept = by_kind(holder.storage for holder in holders)
     # not read, with `saved=False`
-    sizes.update(_by_shape(leaf for leaf in graph.leaves if leaf.storage is None))
+    unread = [leaf for leaf in graph.leaves if leaf.storage is None]
+    sizes = by_kind(graph.storages, unread)
+    missing = by_kind((), [leaf for leaf in graph.leaves if not leaf.has_grad])
+    lost = [slot for slot in full if _nbytes(graph, slot) is None]
+    empty = [slot for slot in full if _nbytes(graph, slot) == 0 and slot.nbytes]
+
+    def bytes_in(state: SavedState) -> int:
+        storages = {i for slot in full if slot.state == state for i in slot.storages}
+        return sum(graph.storages[i].nbytes or 0 for i in storages)
 
     return Totals(
-        parameters=sizes["parameter"],
-        buffers=sizes["buffer"],
-        inputs=sizes["input"],
-        gradients=_by_shape(leaf for leaf in graph.leaves if not leaf.has_grad).total(),
-        activations=kept["activation"],
-        outputs=kept["output"],
-        numbers=kept["number"],
+        parameters=sizes.get("parameter", 0),
+        buffers=sizes.get("buffer", 0),
+        inputs=sizes.get("input", 0),
+        gradients=sum(missing.values()),
+        activations=kept.get("activation", 0),
+        outputs=kept.get("output", 0),
+        numbers=kept.get("number", 0),
         held_for_backward=sum(kept.values()),
-        held_only_by_graph=sum(kept[kind] for kind in ONLY_GRAPH),
+        held_only_by_graph=sum(kept.get(kind, 0) for kind in ONLY_GRAPH),
         slots=len(full),
-        storages=len(saved),
+        storages=len(holders),
         freed_slots=states["freed"],
         modified_slots=states["modified"],
-        modified_bytes=_bytes_in(graph, full, "modified"),
+        modified_bytes=bytes_in("modified"),
         packed_slots=states["packed"],
-        packed_bytes=_bytes_in(graph, full, "packed"),
-        packed_unknown=sum(
-            slot.state == "packed"
-            and slot.tensor is None
-            and slot.packing != "recompute"
-            for slot in slots
-        ),
+        packed_bytes=bytes_in("packed"),
+        packed_unknown=packing.total() - packing["recompute"],
         recomputed_slots=[slot.packing for slot in slots].count("recompute"),
-        without_storage=sum(_nbytes(graph, slot) is None for slot in full),
-        empty_storage=sum(
-            _nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full
-        ),
+        without_storage=len(lost),
+        empty_storage=len(empty),
     )
-
-
-def _bytes_in(
-    graph: Graph,
-    slots: Iterable[SavedTensor],
-    state: SavedState,
-) -> int:
-    storages = {
-        storage for slot in slots if slot.state == state for storage in slot.storages
-    }
-    return sum(graph.storages[i].nbytes or 0 for i in storages)
 
 
 def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:
     return graph.storages[slot.storage].nbytes if slot.storage is not None else None
 
 
-def by_kind(storages: Iterable[Storage]) -> Counter[StorageKind]:
-    """Bytes of storages by their kind."""
-    kinds: Counter[StorageKind] = Counter()
-    for storage in storages:
-        kinds[storage.kind] += storage.nbytes or 0
-    return kinds
-
-
-def _by_shape(leaves: Iterable[Leaf]) -> Counter[StorageKind]:
-    """The same of leaves whose storages are not known."""
-    kinds: Counter[StorageKind] = Counter()
-    for leaf in leaves:
-        kinds[leaf.kind] += tensor_bytes(leaf.tensor) or 0
-    return kinds
-
-
 # -- notes -----------------------------------------------------------------------------
 
+_BATCHED = ("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward")
 _HIDING = {"checkpoint": "a reentrant checkpoint", "hidden": "C++"}
 
 
@@ -627,20 +573,11 @@ def _math_attention_on_meta(graph: Graph) -> int:
     """Nodes that keep the weights of attention, when all is on the meta device: a
     softmax next to batched products.
     """
-    on_meta = list(filter(_is_on_meta, graph.nodes))
-    if not any(
-        node.op.startswith(("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward"))
-        for node in on_meta
-    ):
+    ops = [
+        node.op
+        for node in graph.nodes
+        if any(output and output.device == "meta" for output in node.outputs)
+    ]
+    if not any(op.startswith(_BATCHED) for op in ops):
         return 0
-
-    return sum(
-        "Softmax" in node.op and not node.op.startswith("LogSoftmax")
-        for node in on_meta
-    )
-
-
-def _is_on_meta(node: Node) -> bool:
-    return any(
-        output is not None and output.device == "meta" for output in node.outputs
-    )
+    return sum("Softmax" in op and not op.startswith("LogSoftmax") for op in ops)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
-from gradviz.memory.saved import By, Saved, SavedRow, joined_rows
+from gradviz.memory.saved import By, Saved, SavedRow, joined_rows, with_shares
 from gradviz.memory.series import series
 from gradviz.report import labels
 from gradviz.report.results import SAVED_ROWS, note_lines
@@ -49,31 +48,20 @@ def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
     for title, places in series(
         rows,
         lambda row: row.name,
-        lambda row: (
-            row.type,
-            row.held,
-            row.nbytes,
-            row.inclusive,
-        ),
+        lambda row: (row.type, row.held, row.nbytes, row.inclusive),
     ):
-        some = [rows[place] for place in places]
-        if len(some) == 1:
-            together += some
-            continue
-        inclusive = sum(row.inclusive or 0 for row in some)
-        freed = sum(row.freed or 0 for row in some)
-        kind = f"{some[0].type} {labels.again(len(some))}"
-        together.append(
-            joined_rows(some)._replace(
-                name=title, type=kind, inclusive=inclusive, freed=freed
+        row, *others = some = [rows[place] for place in places]
+        if others:
+            row = joined_rows(some)._replace(
+                name=title,
+                type=f"{row.type} {labels.again(len(some))}",
+                inclusive=sum(alike.inclusive or 0 for alike in some),
+                freed=sum(alike.freed or 0 for alike in some),
             )
-        )
+        together.append(row)
 
     together.sort(key=lambda row: -row.held)
-    cumulated = accumulate(row.share for row in together)
-    return tuple(
-        row._replace(cumulated=until) for row, until in zip(together, cumulated)
-    )
+    return with_shares(together)
 
 
 Cell = Callable[[SavedRow, str], Text]

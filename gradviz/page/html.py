@@ -23,6 +23,7 @@ from gradviz.draw.summary import (
     dtype_text,
     inferred_lines,
     is_all_freed,
+    tensors_of,
     usual_dtype,
 )
 from gradviz.features import load
@@ -123,7 +124,7 @@ def render(
         else:
             groups, is_open = opening.groups, opening.open
 
-        dtype, several = usual_dtype(original)
+        dtype, several = usual_dtype(tensors_of(original))
         names, held = options.op_names("variable"), held_bytes(original)
         drawn = view(groups, is_open, dtype, names, held)
         seconds = own_seconds(original)

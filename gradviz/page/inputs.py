@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gradviz.draw.scene import few_of
+from gradviz.draw.data_boxes import few_of
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import is_view
 from gradviz.graph import Data, column

@@ -19,8 +19,8 @@ from gradviz.fold.groups import Groups
 from gradviz.graph import Graph, column
 from gradviz.graph.origins import around, common
 from gradviz.layout import Ints
-from gradviz.layout.layered import SheetPlacement, place_sheet
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
+from gradviz.layout.layered.sheets import SheetPlacement, place_sheet
 from gradviz.page.inputs import input_boxes
 from gradviz.stages import Stage
 

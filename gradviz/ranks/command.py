@@ -16,8 +16,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.draw.output import format_of, save
 from gradviz.rank import Ranks
-from gradviz.ranks.files import merge_files
-from gradviz.ranks.merging import findings_of
+from gradviz.ranks.merging import findings_of, merge_files
 from gradviz.ranks.rank_diff import RankDiff, table
 from gradviz.report.results import write_json, write_table
 

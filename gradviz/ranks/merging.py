@@ -1,14 +1,15 @@
 """Merges the graphs of several ranks into one, a rank at a time: time grows with the
 nodes of all, memory with those that differ.
 
-Who has what is a number with a bit for each rank. Knows nothing of torch and of files.
-Also what checks find in the merged graph.
+Who has what is a number with a bit for each rank. Knows nothing of torch. Also what
+checks find in the merged graph.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,12 +18,17 @@ from gradviz.comparison.merging import Merging, View
 from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Process, RankMemory, RankShare, column
 from gradviz.graph.amounts import held_bytes
+from gradviz.graph.columns import paused
+from gradviz.graph.files import load
 from gradviz.rank import Rank, Ranks, grouped, named
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks
 from gradviz.ranks.view import Alike, in_words, of_graph
+from gradviz.stages import Stage
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
+
+_RANK = re.compile(r"rank(\d+)")
 
 
 def merge(
@@ -53,91 +59,86 @@ def merge(
     >>> difference.shared, dict(difference.only), difference.groups
     ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
     """
-    items: Iterable[tuple[int | None, Graph]]
     if isinstance(graphs, Mapping):
-        items = graphs.items()
-    else:
-        items = ((None, graph) for graph in graphs)
+        return _merged(graphs.items())
+    return _merged((None, graph) for graph in graphs)
+
+
+def merge_files(paths: Sequence[str]) -> RankDiff:
+    """The same of the graphs in these files, which are read one at a time.
+
+    The rank is what the file says of itself, else `rank3` in its name, else its place.
+    Raises GraphFileError for a file that is broken, and as `merge`.
+    """
+    with paused(), Stage("merge", "ranks", total=len(paths)) as reading:
+        return _merged(map(_read, reading.each(paths)))
+
+
+def _read(path: str) -> tuple[int | None, Graph]:
+    graph, in_name = load(path), _RANK.findall(path)
+    if graph.process is None and in_name:
+        return int(in_name[-1]), graph
+    return None, graph
+
+
+def _merged(graphs: Iterable[tuple[int | None, Graph]]) -> RankDiff:
     merging, alike = RankMerging(), Alike()
-    for place, (key, graph) in enumerate(items):
-        rank = graph.process.rank if graph.process is not None else place
-        merging.add(rank if key is None else key, of_graph(graph, alike))
+    for place, (rank, graph) in enumerate(graphs):
+        if rank is None:
+            rank = graph.process.rank if graph.process is not None else place
+        merging.add(rank, of_graph(graph, alike))
     return merging.result()
 
 
 def findings_of(diff: RankDiff) -> Findings:
     """What checks find in the graphs of all ranks together."""
-    from gradviz.checks.context import CheckContext
+    from gradviz.checks.call import BackwardCall
     from gradviz.checks.registry import run
 
-    return run([CheckContext(diff.graph, ranks=diff)])
+    return run([BackwardCall(diff.graph, ranks=diff)])
 
 
 class RankMerging(Merging):
-    """The merged graph while ranks are added to it.
-
-    Ranks known to be equal are one class, and a set of classes is a number with a bit
-    for each, so that sets cost nothing.
+    """The merged graph while ranks are added to it. A set of ranks is a number with a
+    bit for each.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._classes: list[list[int]] = []
-        self._bit = 1  # of the class that is added
         # by node: what it computed, and who has it so
         self._ways: list[dict[Hashable, int]] = []
         self._edges: dict[tuple[int, int, int, int], int] = {}
-        self._saved: dict[int, int] = {}
+        self._saved: dict[int, int] = {}  # bytes by rank, in the order of the bits
         self._processes: dict[int, Process] = {}
 
+    @property
+    def _bit(self) -> int:
+        """Of the rank that is added."""
+        return 1 << len(self._saved) - 1
+
     def add(self, rank: int, view: View) -> None:
-        """One rank more. Raises GraphFileError when it is there already."""
-        self._enter(
-            rank,
-            sum(held_bytes(view.graph)),
-            view.graph.process,
-        )
-        # equal ranks share a bit, so thousands of ranks take a few
-        self._bit = 1 << len(self._classes)
-        self._classes.append([rank])
-
-        merged = self.merge(view)
-        for consumer, producer, output, position in zip(
-            *(column(view.graph.edges, name) for name in Edge._fields[:4])
-        ):
-            ends = merged[consumer], merged[producer], output, position
-            self._edges[ends] = self._edges.get(ends, 0) | self._bit
-
-    def add_equal(
-        self,
-        rank: int,
-        like: int,
-        process: Process | None,
-    ) -> None:
-        """One rank more, whose graph is known to equal that of rank `like`."""
-        self._enter(rank, self._saved[like], process)
-        next(ranks for ranks in self._classes if like in ranks).append(rank)
-
-    def _enter(
-        self,
-        rank: int,
-        saved: int,
-        process: Process | None,
-    ) -> None:
+        """One rank more. Raises GraphFileError when it is there already, and for one of
+        another stage of a pipeline.
+        """
         if rank in self._saved:
             raise GraphFileError(
                 f"there are two graphs of rank {rank}: give each rank's file once."
             )
-        self._saved[rank] = saved
-        if process is None:
-            return
-
-        self._processes[rank] = process
+        self._saved[rank] = sum(held_bytes(view.graph))
+        if view.graph.process is not None:
+            self._processes[rank] = view.graph.process
         if len({process.stage for process in self._processes.values()}) > 1:
             raise GraphFileError(
                 f"rank {rank} runs another stage of a pipeline than the ranks before it, so their graphs have nothing in "
                 "common: merge the ranks of one stage."
             )
+
+        merged, bit = self.merge(view), self._bit
+        for consumer, producer, output, position in zip(
+            *(column(view.graph.edges, name) for name in Edge._fields[:4])
+        ):
+            ends = merged[consumer], merged[producer], output, position
+            self._edges[ends] = self._edges.get(ends, 0) | bit
 
     def _begin(self, view: View) -> None:
         super()._begin(view)
@@ -164,16 +165,10 @@ class RankMerging(Merging):
 
         @cache
         def ranks(bits: int) -> Ranks:
-            return tuple(
-                sorted(
-                    rank
-                    for i, some in enumerate(self._classes)
-                    if bits >> i & 1
-                    for rank in some
-                )
-            )
+            every = enumerate(self._saved)
+            return tuple(sorted(rank for i, rank in every if bits >> i & 1))
 
-        # every class has a node in one way
+        # every rank has a node in one way
         having = [sum(ways.values()) for ways in self._ways]
         edges = self._numbered_edges()
         some_edges = [
@@ -223,17 +218,15 @@ class RankMerging(Merging):
         return replace(diff, graph=replace(graph, marks=marks(diff)))
 
     def _groups(self) -> tuple[Ranks, ...]:
-        """Classes that no node, content or edge tells apart are one group."""
+        """Ranks that no node, content or edge tells apart are one group."""
         telling = {*self._edges.values()}
         for ways in self._ways:
             telling.update(ways.values())
 
         groups: dict[tuple[int, ...], list[int]] = {}
-        for i, ranks in enumerate(self._classes):
-            groups.setdefault(
-                tuple(bits >> i & 1 for bits in telling),
-                [],
-            ).extend(ranks)
+        for i, rank in enumerate(self._saved):
+            key = tuple(bits >> i & 1 for bits in telling)
+            groups.setdefault(key, []).append(rank)
         return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
 
     def _numbered_edges(self) -> dict[Edge, int]:

@@ -16,10 +16,12 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from gradviz.graph import Scope, SourceLine, TensorInfo
+from gradviz.graph import FunctionCall, Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
 from gradviz.recording.assigned import assigned_names, named_operands
 from gradviz.recording.event_log import EventLog, ModuleCall, ModuleTree, SeenModule
+from gradviz.recording.functions import Functions
+from gradviz.recording.running import RunningCall
 from gradviz.variables.objects import (
     children,
     is_compiled,
@@ -69,9 +71,9 @@ class Recorded:
     def places(self, bare: BareGraph) -> Places:
         read_line, unknown = cache(_read_line), Counter[str]()
         if len(bare.sequences):
-            sites, calls = zip(*self._noted(bare, unknown))
+            sites, calls, functions = zip(*self._noted(bare, unknown))
         else:
-            sites, calls = ((), ())
+            sites, calls, functions = ((), (), ())
 
         places = [site and site.place for site in sites]
         sources = [read_line(place and place.source) for place in places]
@@ -88,6 +90,14 @@ class Recorded:
         self._name_trees(kept)
         scopes = self._scopes(kept)
         self._add_checkpointed(bare.checkpoints, scopes, scope_of)
+
+        called: tuple[FunctionCall, ...] = ()
+        # a call that made a node which nobody knows of would be told without it
+        if unknown.keys() <= {"leaf", "unseen"} and len(self._spans) == 1:
+            found = Functions(self._spans[0].start, kept)
+            found.add_nodes(functions, calls, scope_of)
+            called = tuple(found.records(sources))
+
         names = {
             node: self._name(variable) for node, variable in bare.variables.items()
         }
@@ -102,6 +112,7 @@ class Recorded:
             assigned_names(bare, sites, calls),
             self._arguments(),
             dict(named_operands(bare, sites)),
+            called,
         )
 
     def _arguments(self) -> dict[int, Argument]:
@@ -120,9 +131,9 @@ class Recorded:
 
     def _noted(
         self, bare: BareGraph, unknown: Counter[str]
-    ) -> Iterator[tuple[CallSite | None, ModuleCall | None]]:
-        """Where each node was made, and in which call; `unknown` counts of how many
-        that is not known.
+    ) -> Iterator[tuple[CallSite | None, ModuleCall | None, RunningCall | None]]:
+        """Where each node was made, and in which call of a module and of a function;
+        `unknown` counts of how many that is not known.
         """
         doubtful = _doubtful(bare, len(self._spans) > 1)
         for node, number in enumerate(bare.sequences):
@@ -137,7 +148,7 @@ class Recorded:
                 continue
 
             unknown["leaf" if number == LAST else "unsure" if logs else "unseen"] += 1
-            yield None, None
+            yield None, None, None
 
     # -- scopes ------------------------------------------------------------------------
 
@@ -281,12 +292,15 @@ class Recorded:
 
 def _noted_at(
     number: int, event_log: EventLog, unknown: Counter[str]
-) -> tuple[CallSite | None, ModuleCall | None]:
+) -> tuple[CallSite | None, ModuleCall | None, RunningCall | None]:
     site, call = event_log.lines.at(number), event_log.calls.at(number)
+    function = event_log.functions.at(number)
     if site is None:
         # a long recording drops its oldest lines
         unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
-    return site, call
+    elif function is None:
+        unknown["traced"] += 1
+    return site, call, function
 
 
 def _read_line(source: SourceLine | None) -> SourceLine | None:

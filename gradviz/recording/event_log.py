@@ -20,6 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from gradviz.packages import CallSite, Place
+from gradviz.recording.running import RunningCall
 from gradviz.recording.traced import Trace
 from gradviz.variables.objects import joined, members, parameters, submodules
 from gradviz.walker.isolation import isolated
@@ -87,35 +88,36 @@ class IntervalMap(Generic[T]):
         del self.values[:count], self.numbers[:count]
 
 
-class LineLog:
-    """Call sites by sequence number; `seen` is the number up to which it is complete.
+class NodeLog(Generic[T]):
+    """What made each node, by sequence number; `seen` is the number up to which it is
+    complete.
 
-    >>> log, site = LineLog(3), CallSite(compile("x", "train.py", "exec"), 0, None, None)
+    >>> log, site = NodeLog(3), CallSite(compile("x", "train.py", "exec"), 0, None, None)
     >>> log.made(3, site), log.made(6, site)  # nobody saw how 4 and 5 were made
     (None, None)
     >>> [log.at(number) is site for number in (2, 3, 4, 5, 6, 7)]
     [False, True, False, False, True, False]
     """
 
-    __slots__ = ("_site", "_steps", "seen")
+    __slots__ = ("_last", "_steps", "seen")
 
     def __init__(self, start: int) -> None:
-        self._steps: IntervalMap[CallSite] = IntervalMap(start)
+        self._steps: IntervalMap[T] = IntervalMap(start)
         # the last one noted, as the map may hold one that an interrupt left half done
-        self._site: CallSite | None = None
+        self._last: T | None = None
         self.seen = start
 
     @property
     def dropped(self) -> int:
-        """Lines of nodes below this number were forgotten."""
+        """What made the nodes below this number was forgotten."""
         return self._steps.dropped
 
     def forget(self, number: int) -> None:
-        """Drop the lines of nodes below `number`."""
+        """Drop what made the nodes below `number`."""
         self._steps.forget(number)
 
-    def made(self, number: int, site: CallSite | None) -> None:
-        """The node of this number was made at `site`. One that is known already stays
+    def made(self, number: int, maker: T | None) -> None:
+        """The node of this number was made by `maker`. One that is known already stays
         as it is.
         """
         if number > self.seen:
@@ -123,23 +125,23 @@ class LineLog:
         elif number < self.seen:
             return
         # a stretch of nodes of one line takes one entry
-        if self._site is not site:
-            self._steps.add(number, site)
-            self._site = site
+        if self._last is not maker:
+            self._steps.add(number, maker)
+            self._last = maker
         self.seen = number + 1
 
-    def until(self, number: int, site: CallSite | None) -> None:
-        """All nodes before `number` that nobody saw were made at `site`; None when
+    def until(self, number: int, maker: T | None) -> None:
+        """All nodes before `number` that nobody saw were made by `maker`; None when
         nobody knows.
         """
         if number > self.seen:
-            if self._site is not site:
-                self._steps.add(self.seen, site)
-                self._site = site
+            if self._last is not maker:
+                self._steps.add(self.seen, maker)
+                self._last = maker
             self.seen = number
 
-    def at(self, number: int) -> CallSite | None:
-        """Where the node was made; None where that is not known."""
+    def at(self, number: int) -> T | None:
+        """What made the node; None where that is not known."""
         return self._steps.at(number) if number < self.seen else None
 
 
@@ -316,6 +318,7 @@ class ModuleCall:
         "code",
         "entered",
         "frame",
+        "function",
         "module",
         "nth",
         "number",
@@ -342,6 +345,7 @@ class ModuleCall:
     frame: int  # identity of torch's frame that runs the call
     code: CodeType
     site: CallSite | None  # that called
+    function: RunningCall | None  # which made it
     # of a traced module: the calls that its code was traced from
     traced: dict[str, ModuleCall] | None
     output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
@@ -363,8 +367,9 @@ class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run
     now.
 
-    `backward` is the site of the innermost backward call that runs now. `evaluations`
-    are taken out by whoever asks for them. `arguments` are tensors without gradient that
+    `backward` is the site of the innermost backward call that runs now, and the call
+    that it is. `evaluations` are taken out by whoever asks for them. `arguments` are
+    tensors without gradient that
     modules were called with, and as what. `ended`: the thread has, so that all of its
     numbers are known.
     """
@@ -376,6 +381,7 @@ class EventLog:
         "ended",
         "evaluations",
         "failed",
+        "functions",
         "last",
         "lines",
         "stack",
@@ -385,8 +391,9 @@ class EventLog:
     def __init__(self, start: int) -> None:
         self.start = start
         self.ended = False
-        self.lines = LineLog(start)
-        self.backward: CallSite | None = None
+        self.lines = NodeLog[CallSite](start)
+        self.functions = NodeLog[RunningCall](start)
+        self.backward: tuple[CallSite | None, RunningCall | None] = (None, None)
         self.calls: IntervalMap[ModuleCall] = IntervalMap(start, limit=_CALL_NOTES)
         self.stack: list[ModuleCall] = []
         self.last: deque[tuple[ModuleCall, list[weakref.ref[torch.Tensor]]]] = deque(
@@ -404,11 +411,21 @@ class EventLog:
         innermost = stack[-1] if stack else None
         calls.add(max(number, calls.numbers[-1]), innermost)
 
+    def made_until(
+        self, number: int, site: CallSite | None, function: RunningCall | None
+    ) -> None:
+        """All nodes before `number` that nobody saw were made there; None when nobody
+        knows.
+        """
+        self.lines.until(number, site)
+        self.functions.until(number, function)
+
     def forget(self, number: int) -> None:
         """Drop what is known of nodes below `number`: a long run would fill the memory
         with it.
         """
         self.lines.forget(number)
+        self.functions.forget(number)
         self.calls.forget(number)
 
     @property

@@ -28,6 +28,7 @@ from gradviz.recording.event_log import (
     ModuleTree,
     SeenModule,
 )
+from gradviz.recording.running import running_call
 from gradviz.recording.traced import TracedCall, trace_of
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
@@ -166,11 +167,13 @@ class ModuleCalls:
         stack = event_log.stack
         outer = stack[-1] if stack else None
         site = self._user.site(frame.f_back, outer)
+        function = running_call(frame.f_back, next_node, outer)
         if outer is not None and outer.module.trace is not None:
             outer = self._traced_call(outer, frame.f_back, next_node, module)
 
         seen, code = self._seen_as(module), frame.f_code
         call = self._new_call(seen, outer, id(frame), code, site, next_node)
+        call.function = function
         stack.append(call)
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         event_log.note_call(next_node)
@@ -197,7 +200,7 @@ class ModuleCalls:
         call = _new(ModuleCall)
         call.module, call.frame, call.code = seen, frame, code
         call.site, call.began, call.parent = site, next_node, outer
-        call.output = call.seconds = call.traced = None
+        call.output = call.seconds = call.function = call.traced = None
 
         if outer is not None:
             call.tree = outer.tree
@@ -266,6 +269,7 @@ class ModuleCalls:
                     call.site,
                     next_node,
                 )
+                entered.function = call.function
                 call.traced[traced.key] = entered
             inner = entered
         return inner

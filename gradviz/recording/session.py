@@ -19,10 +19,11 @@ from typing import Any
 import torch
 import torch.fx.traceback
 
-from gradviz.packages import UserCode
+from gradviz.packages import CallSite, UserCode
 from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
 from gradviz.recording.other_threads import OtherThreads
+from gradviz.recording.running import RunningCall, running_call, unmark
 from gradviz.walker.private import (
     LAST,
     OWN_THREADS,
@@ -260,14 +261,14 @@ class Session:
         # a thread that numbered no node needs no log
         if peek_sequence():
             event_log = self.event_log()
-            event_log.lines.until(peek_sequence(), None)
+            event_log.made_until(peek_sequence(), None, None)
             event_log.ended = True
 
     def _noticing(self) -> NodeMade:
         """What torch calls for every node. Written flat: a loop of small operations
         meets it every few microseconds.
         """
-        local, site, frame = self._local, self.user.site, sys._getframe
+        local, user, frame = self._local, self.user, sys._getframe
 
         @uninterrupted
         def made(
@@ -283,9 +284,18 @@ class Session:
                 log = event_log.lines
                 # else it is an AccumulateGrad, which takes no number
                 if following > log.seen:
-                    stack, maker = event_log.stack, frame().f_back
+                    number, maker, site = following - 1, frame().f_back, None
+                    running: Any = maker.f_trace if maker is not None else None
+                    if type(running) is RunningCall and running.user is user:
+                        instruction = maker.f_lasti  # type: ignore[union-attr]
+                        site = running.sites.get((running.function, instruction))
+                    if site is None:
+                        site, running = self._running(event_log, maker, number)
+                    log.made(number, site)
+                    event_log.functions.made(number, running)
+
+                    stack = event_log.stack
                     call = stack[-1] if stack else None
-                    log.made(following - 1, site(maker, call))
                     if call is not None and call.module.trace is not None:
                         self.calls.note_traced(event_log, maker, following)
             except RecursionError:
@@ -297,6 +307,20 @@ class Session:
 
         return _by_number(made)
 
+    def _running(
+        self, event_log: EventLog, frame: FrameType | None, number: int
+    ) -> tuple[CallSite | None, RunningCall | None]:
+        """Where the user's code is at in a frame, and in which call of a function. The
+        call then knows its sites, and is not looked for again.
+        """
+        module = event_log.stack[-1] if event_log.stack else None
+        site = self.user.site(frame, module)
+        call = running_call(frame, number, module)
+        if site is not None and call is not None and call.code is site.code:
+            call.user = self.user
+            call.function, call.sites = self.user.beside(site)
+        return site, call
+
     @uninterrupted
     def _around_backward(
         self,
@@ -306,17 +330,18 @@ class Session:
         line that called it.
         """
         event_log = self.event_log()
-        log, outer = event_log.lines, event_log.backward
-        stack = event_log.stack
-        caller = stack[-1] if stack else None
-        event_log.backward = site = self.user.site(frame, caller)
+        outer, first = event_log.backward, peek_sequence()
+        site, caller = self._running(event_log, frame, first)
+        engine = RunningCall(None, first, caller) if caller is not None else None
+
         # what nobody saw until now was made by the backward around this one, if any
-        log.until(peek_sequence(), outer)
+        event_log.made_until(first, *outer)
+        event_log.backward = site, engine
 
         @uninterrupted
         def ended() -> None:
             # with `create_graph=True` this backward made nodes of its own
-            log.until(peek_sequence(), site)
+            event_log.made_until(peek_sequence(), site, engine)
             event_log.backward = outer
 
         return ended
@@ -332,10 +357,11 @@ class Session:
                 self.calls.start()
                 self._nodes.start()
 
+            first = peek_sequence()
             # nodes that a thread made before this recording are not of this session
-            self.event_log(
-                peek_sequence() if threading.get_ident() in self.others.older else 0
-            )
+            self.event_log(first if threading.get_ident() in self.others.older else 0)
+            # functions that run already began before it
+            running_call(sys._getframe(), first - 1)
         except BaseException:
             self.close()
             raise
@@ -351,6 +377,7 @@ class Session:
             self._nodes.stop()
         finally:
             self.calls.stop()
+            unmark(sys._getframe())
         return True
 
 

@@ -46,7 +46,9 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
             yield from (InPlace(call, changed) for changed in subject(call))
 
 
-def method_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+def method_calls(
+    statement: ast.stmt,
+) -> Iterator[tuple[ast.Call, ast.Attribute]]:
     """The calls of methods, and of functions of modules, that a statement itself makes,
     each with what it calls.
     """

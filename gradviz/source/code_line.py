@@ -33,7 +33,15 @@ def parsed(source: SourceLine | None) -> list[ast.stmt]:
         return []
 
 
-def span(text: str, node: ast.expr | ast.stmt) -> tuple[int, int]:
+def without_comment(text: str) -> str:
+    """The code of a line."""
+    return re.sub(r"\s*#[^'\"]*$", "", text)
+
+
+def span(
+    text: str,
+    node: ast.expr | ast.stmt,
+) -> tuple[int, int]:
     """Where a node stands in the line that it begins on, to its end where it goes on.
     Columns of `ast` count bytes.
     """
@@ -96,7 +104,9 @@ def in_place_part(source: SourceLine | None) -> str:
     return next((ast.unparse(piece.node) for _, piece in in_place_pieces(source)), "")
 
 
-def in_place_pieces(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPlace]]:
+def in_place_pieces(
+    source: SourceLine | None,
+) -> Iterator[tuple[ast.stmt, InPlace]]:
     """The pieces of a line that change something in place, each with its statement."""
     for statement in flattened(parsed(source)):
         for piece in pieces_in_place(statement.node):
@@ -106,9 +116,13 @@ def in_place_pieces(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPla
 # -- the same written anew -------------------------------------------------------------
 
 
-def _with(source: SourceLine | None, part: Any, code: str) -> str:
-    """The line with other code in the place of a part."""
-    text = source.text.strip() if source is not None else ""
+def _with(
+    source: SourceLine | None,
+    part: Any,
+    code: str,
+) -> str:
+    """The line with other code in the place of a part, without its comment."""
+    text = without_comment(source.text.strip()) if source is not None else ""
     start, end = span(text, part)
     return text[:start] + code + text[end:]
 
@@ -148,25 +162,24 @@ def without_graph(source: SourceLine | None, depth: int = 1) -> str:
     ['', "a['x'].append(l.detach())"]
     """
     statements = parsed(source)
-    if len(statements) != 1:
+    if source is None or len(statements) != 1:
         return ""
 
     (statement,) = statements
-    value = getattr(statement, "value", None)
+    value, added = getattr(statement, "value", None), list[ast.expr]()
     if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
         # of several arguments, the one that may be a tensor
         tensors = [part for part in value.args if not isinstance(part, _NO_TENSORS)]
-        added, containers, steps = tensors or value.args, [value.func], 1
+        added = tensors or value.args
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
-        added, containers, steps = [statement.value], targets_of(statement), 0
-    else:
+        added = [statement.value]
+    if len(added) != 1 or not _may_have_graph(added[0]):
         return ""
 
-    for container in containers:
-        parts = ast.walk(container)
-        steps += sum(isinstance(part, ast.Subscript) for part in parts)
-    fits = isinstance(statement, ast.AugAssign) or steps in (depth, depth or 1)
-    if not fits or len(added) != 1 or not _may_have_graph(added[0]):
+    text = source.text.strip()
+    container = text[: span(text, added[0])[0]]
+    steps = container.count("[") + container.endswith("(")
+    if not isinstance(statement, ast.AugAssign) and steps not in (depth, depth or 1):
         return ""
     return _with(source, added[0], _called_on(added[0], "detach"))
 
@@ -201,6 +214,7 @@ def in_place(source: SourceLine | None) -> tuple[str, str]:
         if name not in map(ast.unparse, ast.walk(value)):
             continue
 
+        # each new tensor becomes a leaf, for a list has no copy_()
         if isinstance(value, (ast.ListComp, ast.DictComp)):
             part = value.value if isinstance(value, ast.DictComp) else value.elt
             return name, _with(source, part, _called_on(part, "requires_grad_"))
@@ -259,6 +273,7 @@ def as_leaf(source: SourceLine | None) -> str:
         value = statement.value or ast.Constant(None)
         calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
         makers = [call for call in calls if _makes_leaf(call)]
+        # what makes a leaf and no more is as it should be
         if len(makers) != 1 or makers[0] is value:
             continue
 
@@ -303,6 +318,7 @@ def passing(
     parts = [part for each in parsed(alone) for part in ast.walk(each)]
     calls = [part for part in parts if isinstance(part, ast.Call)]
     calls = [call for call in calls if called(call) in functions]
+    # which of two losses is meant would be a guess
     if len(calls) != 1:
         return ""
 

@@ -5,7 +5,7 @@ function, and out of functions that it calls.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from gradviz.graph import SourceLine
@@ -15,7 +15,6 @@ from gradviz.source.statements import (
     assigned,
     body_around,
     covers,
-    expressions_at,
     names_in,
     names_of,
     reads,
@@ -36,26 +35,8 @@ def feeding(
 
     What is put into a container is in it, and what a loop goes over is in its variable.
     """
-    file, number = line
-    body = body_around(file, number)
-    statements = _simple(body, number)
-    parts: list[ast.AST] = [ast.parse(term)] if term else []
-    for statement in statements if not term else ():
-        parts += _computing(statement)
-
-    wanted = {name for part in parts for name in reads(part)}
-    lines, followed = set[Line](), 0
-    for node, _ in reversed(body.statements):
-        names, value = _gives(node)
-        if value is None or node in statements or wanted.isdisjoint(names):
-            continue
-        span = _span(file, value if _is_block(node) else node)
-        if span.isdisjoint(computed) and followed < FOLLOWED:
-            lines |= span
-            wanted.update(reads(value))
-            followed += 1
-
-    return frozenset(lines)
+    lines = (lines for _, lines in _followed(line, computed, term))
+    return frozenset().union(*lines)
 
 
 def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
@@ -64,19 +45,38 @@ def lines_behind(source: SourceLine | None, term: str = "") -> list[SourceLine]:
     """
     if source is None:
         return []
+    body = body_around(source.file, source.line)
+    followed = _followed((source.file, source.line), (), term)
+    return [body.source(node) for node, _ in followed]
 
-    wanted = set(names_of(ast.parse(term)))
-    if not term:
-        for part in expressions_at(source.file, source.line):
-            wanted.update(reads(part))
 
-    body, lines = body_around(source.file, source.line), list[SourceLine]()
+def _followed(
+    line: Line,
+    computed: Collection[Line],
+    term: str,
+) -> Iterator[tuple[ast.stmt, set[Line]]]:
+    """The statements that give a value to what a line reads, and to what those read,
+    each with its lines.
+    """
+    file, number = line
+    body = body_around(file, number)
+    statements = _simple(body, number)
+    parts: list[ast.AST] = [ast.parse(term)] if term else []
+    for statement in [] if term else statements:
+        parts += _computing(statement)
+
+    wanted = {name for part in parts for name in reads(part)}
+    followed = 0
     for node, _ in reversed(body.statements):
-        names, value = assigned(node)
-        if value is not None and wanted.intersection(names) and len(lines) < FOLLOWED:
-            lines.append(body.source(node))
-            wanted.update(names_of(value))
-    return lines
+        names, value = _gives(node)
+        if value is None or node in statements or wanted.isdisjoint(names):
+            continue
+        # of a loop only its head: the rest has lines of its own
+        span = _span(file, value if _is_block(node) else node)
+        if span.isdisjoint(computed) and followed < FOLLOWED:
+            followed += 1
+            wanted.update(reads(value))
+            yield node, span
 
 
 def statement_at(line: Line) -> frozenset[Line]:
@@ -118,7 +118,9 @@ def _span(file: str, node: Any) -> set[Line]:
     return {(file, number) for number in range(node.lineno, last + 1)}
 
 
-def _gives(node: ast.stmt) -> tuple[Sequence[str], ast.expr | None]:
+def _gives(
+    node: ast.stmt,
+) -> tuple[Sequence[str], ast.expr | None]:
     """The plain names that a statement gives a value to, or puts one into, and the
     expression that they get it from.
     """

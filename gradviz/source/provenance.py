@@ -19,11 +19,15 @@ from gradviz.graph import SourceLine
 from gradviz.source.cut import METHODS, Cut, DetachKind
 from gradviz.source.search import CodeLocation, switch_around
 from gradviz.source.statements import (
+    LOOP,
     Statement,
     assigned,
     called,
+    covers,
     expressions_at,
     names_of,
+    nodes_of,
+    recording_off,
     subject,
     text_of,
 )
@@ -54,16 +58,17 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     # the names that were met, and those of them whose line is still to be found
     met, wanted = [output], {output}
     ends = set[str]()
-    computed, cuts = list[SourceLine](), list[Cut]()
+    made, cuts = None, list[Cut]()
 
     for statement in _upwards(location):
         names, value = assigned(statement.node)
         if value is None or wanted.isdisjoint(names):
             continue
 
+        # a name whose line has nothing to follow is where it began
         ends |= wanted.intersection(names)
         wanted.difference_update(names)
-        computed.append(location.body.source(statement.node))
+        made = made or location.body.source(statement.node)
         cut = _cut(location, statement, value)
         read = [each for each in names_of(value) if _leads_on(location, each)]
         if cut is not None:
@@ -79,20 +84,24 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     ends |= wanted
     plain = [each for each in dict.fromkeys(met[1:]) if each in ends]
     plain = [each for each in plain if _is_plain(location, each)]
-    return Provenance(tuple(cuts), next(iter(computed), None), tuple(plain))
+    return Provenance(tuple(cuts), made, tuple(plain))
 
 
-def _upwards(location: CodeLocation) -> Iterator[Statement]:
-    """The statements above the line that runs now, the nearest first; then those below,
-    which ran before in a loop.
+def _upwards(location: CodeLocation) -> list[Statement]:
+    """The statements, the nearest above the line that runs now first. Those of the loop
+    that it is in come first, for they ran before, too.
     """
-    line, later = location.line, list[Statement]()
-    for statement in reversed(location.body.statements):
-        if line is None or statement.node.lineno < line:
-            yield statement
-        else:
-            later.append(statement)
-    yield from later
+    line, loops = location.line, nodes_of(location.body.file, *LOOP)
+    if line is None:
+        return list(reversed(location.body.statements))
+    inner = [loop for loop in loops if covers(loop, line)][-1:]
+
+    def nearness(statement: Statement) -> tuple[bool, bool, int]:
+        number = statement.node.lineno
+        inside = any(covers(loop, number) for loop in inner)
+        return inside, number < line, number
+
+    return sorted(location.body.statements, key=nearness, reverse=True)
 
 
 def unrecorded(source: SourceLine) -> Cut:
@@ -104,15 +113,20 @@ def unrecorded(source: SourceLine) -> Cut:
     return Cut("no_grad", source, of=of, alive=True, off=off)
 
 
-def _cut(location: CodeLocation, statement: Statement, value: ast.expr) -> Cut | None:
+def _cut(
+    location: CodeLocation,
+    statement: Statement,
+    value: ast.expr,
+) -> Cut | None:
     """What a statement does that drops a graph, as far as its text says; the last call
     of several.
     """
     source, off = location.body.source(statement.node), None
     kind, lost = next(_calls_that_cut(value), (None, value))
-    if statement.off:
-        kind, lost = cast("DetachKind", statement.off), value
-        off = switch_around(source.file, source.line)
+    # in a block without recording it does not matter what is called
+    if statement.off is not None:
+        kind, lost = cast("DetachKind", recording_off(statement.off)), value
+        off = location.body.source(statement.off)
     if kind is None:
         return None
 
@@ -121,7 +135,9 @@ def _cut(location: CodeLocation, statement: Statement, value: ast.expr) -> Cut |
     return Cut(kind, source, of=text_of(lost, 40), alive=alive, off=off)
 
 
-def _calls_that_cut(value: ast.expr) -> Iterator[tuple[DetachKind, ast.expr]]:
+def _calls_that_cut(
+    value: ast.expr,
+) -> Iterator[tuple[DetachKind, ast.expr]]:
     """How each call in an expression drops a graph, and what loses it: the outer ones
     first.
     """

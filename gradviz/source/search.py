@@ -20,7 +20,6 @@ from gradviz.source.changes import method_calls, pieces_in_place
 from gradviz.source.feeding import ADDING, lines_behind as lines_behind
 from gradviz.source.statements import (
     EMPTY,
-    FUNCTION,
     Body,
     assigned,
     bodies,
@@ -59,7 +58,10 @@ def _first(file: str, pattern: str) -> SourceLine | None:
 
 
 @lru_cache(maxsize=100)
-def _heads(file: str, tree: ast.Module) -> list[tuple[Body, ast.stmt, str]]:
+def _heads(
+    file: str,
+    tree: ast.Module,
+) -> list[tuple[Body, ast.stmt, str]]:
     """Every statement of a file, which says this `tree` now, with its first line."""
     heads: list[tuple[Body, ast.stmt, str]] = []
     for body in bodies(file):
@@ -98,7 +100,11 @@ def sets_item(file: str, key: str) -> SourceLine | None:
     return _first(file, rf"\['{re.escape(key)}'\] .?= ")
 
 
-def passes(file: str, keyword: str, value: str) -> list[SourceLine]:
+def passes(
+    file: str,
+    keyword: str,
+    value: str,
+) -> list[SourceLine]:
     """The lines of a file that pass a keyword argument with a value, as the code spells
     it.
     """
@@ -109,32 +115,21 @@ def passes(file: str, keyword: str, value: str) -> list[SourceLine]:
 
 def inference_modes(file: str) -> list[SourceLine]:
     """The lines of a file that switch inference mode on, for a block or a function."""
-    lines = {off.lineno for _, off, mode in _switches(file) if mode == "inference"}
-    return [line_of(file, number) for number in sorted(lines)]
+    lines: dict[int, SourceLine] = {}
+    for body in bodies(file):
+        for _, off in body.statements:
+            if off is not None and recording_off(off) == "inference":
+                lines[off.lineno] = body.source(off)
+    return [lines[number] for number in sorted(lines)]
 
 
 def switch_around(file: str, number: int) -> SourceLine | None:
     """The innermost `with torch.no_grad():` that a line stands in, or
     `@torch.no_grad()` above its function.
     """
-    blocks = [
-        off.lineno
-        for node, off, _ in _switches(file)
-        if covers(node, number) and off.lineno < number
-    ]
-    return line_of(file, max(blocks)) if blocks else None
-
-
-def _switches(file: str) -> Iterator[tuple[ast.stmt, ast.expr, str]]:
-    """What switches recording off in a file: the block, function or class, the
-    expression that does, and how.
-    """
-    for node in nodes_of(file, ast.With, ast.AsyncWith, *FUNCTION, ast.ClassDef):
-        items = [item.context_expr for item in getattr(node, "items", ())]
-        for expression in getattr(node, "decorator_list", items):
-            mode = recording_off(expression)
-            if mode:
-                yield node, expression, mode
+    body = body_around(file, number)
+    around = [off for node, off in body.statements if off and covers(node, number)]
+    return body.source(around[-1]) if around else None
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:
@@ -142,6 +137,7 @@ def addition_to(file: str, name: str) -> SourceLine | None:
     name, in whichever function: `self.values`.
     """
     last = name.rpartition(".")[2]
+    # `self.values` here is `agent.values` to the caller
     for line, match in matching(file, _ADDITION):
         if match[1].rpartition(".")[2] == last:
             return line

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
+from gradviz.wording import clip
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
@@ -24,19 +25,18 @@ _OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
 _LIBRARY = re.compile("copy|torch|autograd|F|nn|functional|init|np|numpy")
 EMPTY = r"(?:\[\]|\{\}|(?:list|dict|deque|OrderedDict|Counter)\(\))"
 """A new container with nothing in it."""
-_parsed: dict[str, tuple[str, ast.Module]] = {}
 
 
 # -- a file ----------------------------------------------------------------------------
 
 
 class Statement(NamedTuple):
-    """One statement, and the mode that it is in: "no_grad" or "inference" inside such a
-    block, else "".
+    """One statement, and what has switched recording off for it, if something has: the
+    `torch.no_grad()` of a block around it, or above its function.
     """
 
     node: ast.stmt
-    off: str
+    off: ast.expr | None
 
 
 class Body(NamedTuple):
@@ -61,7 +61,11 @@ def body_of(code: CodeType) -> Body:
     return body_at(code.co_filename, code.co_name, code.co_firstlineno)
 
 
-def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body:
+def body_at(
+    file: str,
+    name: str = "<module>",
+    first_line: int = 0,
+) -> Body:
     """The body of the function `name` that begins at `first_line`, or of the module's
     top level; empty where there is none.
     """
@@ -85,50 +89,63 @@ def bodies(file: str) -> Iterator[Body]:
 def _body_of(file: str, function: Any) -> Body:
     if function is None:
         return Body(file, "<module>", tuple(flattened(tree_of(file).body)))
-    modes = filter(None, map(recording_off, function.decorator_list))
-    statements = flattened(function.body, next(modes, ""))
+    switches = filter(recording_off, function.decorator_list)
+    statements = flattened(function.body, next(switches, None))
     return Body(file, function.name, tuple(statements))
 
 
-def nodes_of(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
+def nodes_of(
+    file: str,
+    *kinds: type[ast.AST],
+) -> Iterator[Any]:
     """All nodes of these kinds in a file, from the outermost inwards."""
     return (node for node in ast.walk(tree_of(file)) if isinstance(node, kinds))
 
 
 def tree_of(file: str) -> ast.Module:
     """A file as a tree, empty where there is no text, or it does not parse."""
-    linecache.checkcache(file)
-    text = "".join(linecache.getlines(file))
-    if file not in _parsed or _parsed[file][0] != text:
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            tree = ast.Module([], [])
-        _parsed[file] = text, tree
-    return _parsed[file][1]
+    linecache.checkcache(file)  # a script may have been edited while it ran
+    return _tree("".join(linecache.getlines(file)))
 
 
-def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Statement]:
+@lru_cache(maxsize=200)
+def _tree(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def flattened(
+    statements: Sequence[ast.stmt],
+    off: ast.expr | None = None,
+) -> Iterator[Statement]:
     """All statements in the order of the text, those inside blocks included."""
-    waiting: list[tuple[Any, str]] = [(node, off) for node in reversed(statements)]
+    waiting: list[Any] = [(node, off) for node in reversed(statements)]
     while waiting:
-        node, mode = waiting.pop()
+        node, switch = waiting.pop()
         if isinstance(node, ast.stmt):
-            yield Statement(node, mode)
+            yield Statement(node, switch)
+        # what is inside runs at another time
         if isinstance(node, (*FUNCTION, ast.ClassDef)):
             continue
 
-        for item in getattr(node, "items", ()):
-            mode = recording_off(item.context_expr) or mode
+        items = [item.context_expr for item in getattr(node, "items", ())]
+        switch = next(filter(recording_off, items), switch)
         # handlers and cases are blocks that are no statements
         for name in ("cases", "finalbody", "orelse", "handlers", "body"):
-            waiting += [(part, mode) for part in reversed(getattr(node, name, ()))]
+            inside = reversed(getattr(node, name, ()))
+            waiting += [(part, switch) for part in inside]
 
 
 # -- a line ----------------------------------------------------------------------------
 
 
-def line_of(file: str, number: int, function: str = "") -> SourceLine:
+def line_of(
+    file: str,
+    number: int,
+    function: str = "",
+) -> SourceLine:
     """A line of a file, with its text."""
     return with_text(SourceLine(file, number, function, package=package_of(file)))
 
@@ -145,7 +162,10 @@ def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
 
 
 @lru_cache(maxsize=1_000)
-def _expressions_at(tree: ast.Module, line: int) -> list[ast.expr]:
+def _expressions_at(
+    tree: ast.Module,
+    line: int,
+) -> list[ast.expr]:
     every = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
     return [node for node in every if covers(node, line)]
 
@@ -167,13 +187,16 @@ def loops_around(file: str, line: int) -> tuple[int, ...]:
 def recording_off(node: ast.expr) -> str:
     """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
     name = last_name(getattr(node, "func", node))
+    # set_grad_enabled(False) switches off, inference_mode(False) does not
     for argument in getattr(node, "args", [])[:1]:
         if getattr(argument, "value", None) is False:
             return "no_grad" if name == "set_grad_enabled" else ""
     return _OFF.get(name, "")
 
 
-def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
+def assigned(
+    statement: ast.stmt,
+) -> tuple[tuple[str, ...], ast.expr | None]:
     """The plain names that a statement gives a value to, and the expression they get it
     from.
     """
@@ -247,6 +270,7 @@ def subject(call: ast.Call) -> Sequence[ast.expr]:
     """What a call is about: the object of a method, or the first argument of a
     function, if it has one.
     """
+    # `torch.argmax(x)` is about x, `x.argmax()` too
     owner = getattr(call.func, "value", None)
     if owner is None or _LIBRARY.fullmatch(last_name(owner)):
         return call.args[:1]
@@ -255,5 +279,4 @@ def subject(call: ast.Call) -> Sequence[ast.expr]:
 
 def text_of(node: ast.AST, limit: int = 60) -> str:
     """A piece of code as text, cut when it is long."""
-    text = ast.unparse(node)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return clip(ast.unparse(node), limit)

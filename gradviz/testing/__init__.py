@@ -98,15 +98,10 @@ def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
 
     walks: list[Walked] = []
     capture(outputs, saved=False, inspect=walks.append)
-    reached = {id(leaf) for leaf in walks[0].variables.values()}
-    wanted = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-    }
-    missing = [
-        name for name, parameter in wanted.items() if id(parameter) not in reached
-    ]
+    reached = set(map(id, walks[0].variables.values()))
+    named = model.named_parameters()
+    wanted = {name: id(tensor) for name, tensor in named if tensor.requires_grad}
+    missing = [name for name, tensor in wanted.items() if tensor not in reached]
     if missing:
         message = f"no gradient reaches {len(missing)} of {plural(len(wanted), 'parameter')}: {few(missing)}"
         raise AssertionError(f"{message}\ngradviz.why(outputs, parameter) says why")

@@ -46,19 +46,14 @@ def _lines(graph: Graph, level: Level) -> Iterator[str]:
 
     if level == "strict":
         leaves = len(graph.leaves)
-        yield f"{plural(len(graph.nodes) - leaves, 'backward function')}, {plural(leaves, 'leaf', 'leaves')}"
-        if why_not_shown(graph):
-            held = "unknown"
-        else:
-            held = plural(saved(graph).total.held, "byte")
-        yield f"saved for backward: {held}"
+        functions = plural(len(graph.nodes) - leaves, "backward function")
+        yield f"{functions}, {plural(leaves, 'leaf', 'leaves')}"
+        held = None if why_not_shown(graph) else saved(graph).total.held
+        yield f"saved for backward: {'unknown' if held is None else plural(held, 'byte')}"
 
-    parameters = [
-        tensor_bytes(leaf.tensor) or 0
-        for leaf in graph.leaves
-        if leaf.kind == "parameter"
-    ]
-    yield f"parameters: {plural(sum(parameters), 'byte')}"
+    parameters = [leaf for leaf in graph.leaves if leaf.kind == "parameter"]
+    total = sum(tensor_bytes(leaf.tensor) or 0 for leaf in parameters)
+    yield f"parameters: {plural(total, 'byte')}"
     for leaf in sorted(graph.leaves, key=lambda leaf: leaf.names):
         yield f"  {' = '.join(leaf.names) or 'no name'} {tensor_line(leaf.tensor)}"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 FOLDER = "gradviz_graphs"
 """Beside the test file."""
-_CLAIMED = pytest.StashKey[dict[Path, str]]()
-"""Which test compares with each file."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,20 +41,13 @@ def gradviz_graph(request: pytest.FixtureRequest) -> GraphTexts:
     `gradviz_graph.matches(loss, model=net)`.
     """
     test, _, parameters = request.node.name.partition("[")
-    classes = [
-        parent.name
-        for parent in request.node.listchain()
-        if isinstance(parent, pytest.Class)
-    ]
-    name = ".".join([*classes, test]) + (
-        f"-{_legal(parameters[:-1])}" if parameters else ""
-    )
+    parents = request.node.listchain()
+    classes = [parent.name for parent in parents if isinstance(parent, pytest.Class)]
+    name = ".".join([*classes, test])
+    if parameters:
+        name += f"-{_legal(parameters[:-1])}"
     file = request.path.parent / FOLDER / request.path.stem / name
-    claimed = request.config.stash.setdefault(_CLAIMED, {})
-
-    return GraphTexts(
-        file, request.config.getoption("--gradviz-update"), request.node.nodeid, claimed
-    )
+    return GraphTexts(file, request.config.getoption("--gradviz-update"))
 
 
 class GraphTexts:
@@ -64,19 +55,8 @@ class GraphTexts:
     number.
     """
 
-    def __init__(
-        self,
-        stem: Path,
-        update: bool,
-        test: str,
-        claimed: dict[Path, str],
-    ) -> None:
-        self._stem, self._update, self._test, self._claimed = (
-            stem,
-            update,
-            test,
-            claimed,
-        )
+    def __init__(self, stem: Path, update: bool) -> None:
+        self._stem, self._update = stem, update
         self._files: list[Path] = []
 
     def matches(
@@ -109,7 +89,7 @@ class GraphTexts:
             they differ, or there is no text yet. The message shows
             where, and what `gradviz.check` finds.
         ValueError
-            another call or test compares with the same file, or there is no
+            another call of the test compares with the same file, or there is no
             such level.
         """
         __tracebackhide__ = True
@@ -130,13 +110,8 @@ class GraphTexts:
             )
         before = file.read_text(encoding="utf-8")
         if before != text:
-            lines = unified_diff(
-                before.splitlines(),
-                text.splitlines(),
-                shown,
-                "the graph now",
-                lineterm="",
-            )
+            texts = before.splitlines(), text.splitlines()
+            lines = unified_diff(*texts, shown, "the graph now", lineterm="")
             changes = "\n".join(lines)
             advice = "If that is meant: pytest --gradviz-update"
             raise AssertionError(
@@ -144,25 +119,15 @@ class GraphTexts:
             )
 
     def _file(self, name: str) -> Path:
-        """That of the next call, which no other test has, and no other call of this
-        one.
-        """
+        """That of the next call, which no other call of the test has."""
         __tracebackhide__ = True
         suffix = _legal(name) or (str(len(self._files) + 1) if self._files else "")
-        file = self._stem.with_name(
-            f"{self._stem.name}{'.' if suffix else ''}{suffix}.txt"
-        )
-
+        parts = [self._stem.name, *([suffix] if suffix else []), "txt"]
+        file = self._stem.with_name(".".join(parts))
         if file in self._files:
-            owner = self._test
-        else:
-            owner = self._claimed.setdefault(file, self._test)
-
-        if file in self._files or owner != self._test:
             raise ValueError(
-                f"{owner} compares with {os.path.relpath(file)} already: give each graph another name="
+                f"the test compares with {os.path.relpath(file)} already: give each graph another name="
             )
-
         self._files.append(file)
         return file
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import torch
 
-from gradviz.graph import Edge, Scope, SourceLine
+from gradviz.graph import Edge, FunctionCall, Scope, SourceLine
 
 
 class BareGraph(NamedTuple):
@@ -58,8 +58,9 @@ class Places(NamedTuple):
 
     `names` are those of leaves by node id, for the leaves that no variable of the
     caller leads to; `assigned` are names that lines of code give what their last ops
-    make; `arguments` are parameters of modules that data was passed as, by its identity;
-    `operands` are those of operators, by the node's id.
+    make; `arguments` are parameters of modules that data was passed as, by its
+    identity; `operands` are those of operators, by the node's id; `functions` are calls
+    of functions.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -71,6 +72,7 @@ class Places(NamedTuple):
     assigned: Mapping[int, str] = MappingProxyType({})
     arguments: Mapping[int, Argument] = MappingProxyType({})
     operands: Mapping[int, Operand] = MappingProxyType({})
+    functions: tuple[FunctionCall, ...] = ()
 
 
 class Attribution(Protocol):

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import gradviz
-from gradviz.checks.context import (
-    CheckContext,
+from gradviz.checks.call import (
+    BackwardCall,
     LeafGradient,
     Model,
     NamedTensor,
@@ -178,7 +178,7 @@ def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -
     assert found.severity == severity and words in found.summary
 
 
-@pytest.mark.parametrize(("several", "words"), [(False, "one parameter"), (True, "; 1 other has several names, too")])
+@pytest.mark.parametrize(("several", "words"), [(False, "one parameter"), (True, "; 1 other with several names, too")])
 def test_tied_parameters_are_one_note(several: bool, words: str) -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     net[1].weight = net[0].weight
@@ -300,8 +300,9 @@ def test_an_output_without_graph_beside_one_with_a_graph_is_a_note() -> None:
 def test_recording_switched_off_is_said() -> None:
     w = torch.ones(3, requires_grad=True)
     with torch.no_grad():
+        found = one(gradviz.check(w.sum() + 0), "no-graph")
         loss = w.sum()
-        found = one(gradviz.check(loss), "no-graph")
+        assert "with gradients off" in one(gradviz.check(loss), "no-graph").why
     assert "gradients are off at this point" in found.why
 
 
@@ -338,7 +339,7 @@ def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_check_takes_every_graph(name: str) -> None:
-    found = run([CheckContext(GRAPHS[name])], values=True)
+    found = run([BackwardCall(GRAPHS[name])], values=True)
     assert found.checked == tuple(one.id for one in checks() if not one.ranks)
 
 
@@ -348,7 +349,7 @@ def test_hand_made_facts_are_enough() -> None:
     parameter = Parameter(("w",), "net", "Linear", 0, tensor(3, 4), run=ModuleRun(0))
     found = run(
         [
-            CheckContext(
+            BackwardCall(
                 chain(3),
                 named_tensors=(held,),
                 parameters=(parameter,),
@@ -360,8 +361,8 @@ def test_hand_made_facts_are_enough() -> None:
 
 
 def test_a_graph_freed_as_a_whole_is_a_note_until_backward_is_called_again() -> None:
-    assert [one.severity for one in run([CheckContext(freed())], only=["freed-graph"])] == ["note"]
-    assert [one.severity for one in run([CheckContext(freed(), call=2)], only=["freed-graph"])] == ["error"]
+    assert [one.severity for one in run([BackwardCall(freed())], only=["freed-graph"])] == ["note"]
+    assert [one.severity for one in run([BackwardCall(freed(), call=2)], only=["freed-graph"])] == ["error"]
 
 
 def test_every_check_is_documented() -> None:

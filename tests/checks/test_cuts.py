@@ -11,25 +11,6 @@ import torch
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 FAULTS = {
-    "a loose temperature that is read as a number": Fault(
-        "unused-parameter",
-        "scores = net(x) / temperature.item()",
-        "call .item() only on what is printed",
-        "temperature.item()",
-        "temperature",
-        """
-        import torch
-        net, temperature = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.tensor(2.0))
-        opt = torch.optim.Adam([*net.parameters(), temperature])
-        for i in range(3):
-            x, y = torch.randn(5, 3), torch.randint(0, 2, (5,))
-            scores = net(x) / temperature.item()
-            loss = torch.nn.functional.cross_entropy(scores, y)
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
     "rows that go through a list": Fault(
         "unused-parameter",
         "rows = a(torch.randn(16, 6)).tolist()",

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradviz.checks.collect import replay
-from gradviz.checks.collect.replay import APPLY, FunctionReplay
+from gradviz.checks.collect import functions
+from gradviz.checks.collect.functions import APPLY, FunctionReplay
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Kind
 from gradviz.cli.main import cli
+from gradviz.packages import UserCode
+from gradviz.walker.taps import all_tapped
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import check, written
 from tests.cli.scripts import gradviz
@@ -21,8 +25,8 @@ PATIENT = 60.0
 """Seconds that a child has: on a busy machine the usual ones are over before it has run."""
 PATIENTLY = f"""
 import os, signal, torch
-from gradviz.checks.collect import replay
-replay.SECONDS = {PATIENT}
+from gradviz.checks.collect import functions
+functions.SECONDS = {PATIENT}
 """
 
 UNSEEN = "this torch shows a custom Function where it saves tensors, and only there"
@@ -31,7 +35,7 @@ UNSEEN = "this torch shows a custom Function where it saves tensors, and only th
 @pytest.fixture(autouse=True)
 def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.node.get_closest_marker("long") is None:  # which waits for a child that hangs
-        monkeypatch.setattr(replay, "SECONDS", PATIENT)
+        monkeypatch.setattr(functions, "SECONDS", PATIENT)
 
 
 def script(forward: str, backward: str, apply: str = "Mine.apply(net(x))") -> str:
@@ -226,14 +230,15 @@ def test_a_function_is_replayed_once_for_each_shape(monkeypatch: pytest.MonkeyPa
             return g
 
     children: list[object] = []
-    monkeypatch.setattr("gradviz.checks.collect.replay._in_a_child", lambda judge: children.append(judge) or judge())
-    seen = FunctionReplay()
-    with seen.watching():
+    monkeypatch.setattr("gradviz.checks.collect.functions._in_a_child", lambda judge: children.append(judge) or judge())
+    recorder = Recorder(UserCode())
+    seen = FunctionReplay(recorder)
+    with all_tapped(seen.listeners()):
         for size in (2, 3, 2, 3):
             Twice.apply(torch.ones(size, requires_grad=True))
         Twice.apply(torch.ones(4))
     assert seen.unknown == {"Twice": ""}
-    assert len(children) == 2 and [one.kind for one in seen.found] == ["other slope"] * 2
+    assert len(children) == 2 and [(one.kind, one.times) for one in recorder.run.log] == [(Kind.OTHER_SLOPE, 2)]
 
 
 AGAIN = """

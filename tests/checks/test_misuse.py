@@ -162,20 +162,6 @@ RIGHT = {
             loss.backward()
             opt.step()
     """,
-    "a look at the data that is trained with": """
-        import torch
-        from torch import nn
-        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
-        opt = torch.optim.SGD(net.parameters(), lr=0.01)
-        everything = torch.randn(40, 3)
-        for chosen in torch.arange(40).split(8):
-            loss = (net(everything[chosen]) - 1).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-            with torch.no_grad():
-                print(net(everything).std())
-    """,
     "a phase for each sample, and as many positions as samples": """
         import torch
         net, steps = torch.nn.Linear(8, 8), torch.arange(8) / 8 * 6.28

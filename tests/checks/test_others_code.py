@@ -119,7 +119,6 @@ SCRIPTS = {
     "a library's sum begins with 0": f"{BEGIN}import dummy\nagent = dummy.Agent()\nagent.learn(3)\n",
     "a library's term without a graph": f"{BEGIN}import dummy\nnet = nn.Linear(6, 4)\n"
     + STEPS.format(loss=f"dummy.dual(z, y) + {OWN}"),
-    "a buffer that a sum begins with": BUFFER + STEPS.format(loss=f"0.5 * net.penalty + {OWN}"),
     "backward runs the module again": REVERSIBLE + STEPS.format(loss=OWN),
 }
 

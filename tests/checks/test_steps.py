@@ -11,9 +11,12 @@ import pytest
 import torch
 
 from gradviz.checks.collect.leaves import LeafWatch
-from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.record import Interval
+from gradviz.checks.collect.modes import ModeWatch
+from gradviz.checks.collect.optimizers import OptimizerWatch
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Interval
 from gradviz.cli.main import cli
+from gradviz.packages import UserCode
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner
 
@@ -270,7 +273,9 @@ def test_nothing_is_found(name: str, steps: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_watch_keeps_nothing_alive() -> None:
-    watch = LeafWatch(RunRecorder())
+    recorder = Recorder(UserCode())
+    modes = ModeWatch(recorder)
+    watch = LeafWatch(recorder, OptimizerWatch(recorder, modes), modes)
     leaf = torch.ones(3, requires_grad=True)
     for expected in ({}, {7: Interval()}):
         assert watch.intervals({7: leaf}) == expected

@@ -120,7 +120,7 @@ def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 @needs_raw
-def test_a_graph_that_is_retained_for_nobody_is_a_note_with_its_bytes(again: bool, tmp_path: Path) -> None:
+def test_a_graph_that_is_retained_for_nobody_is_a_note(again: bool, tmp_path: Path) -> None:
     script = """
         import torch
         net = torch.nn.Sequential(torch.nn.Linear(3, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
@@ -137,4 +137,4 @@ def test_a_graph_that_is_retained_for_nobody_is_a_note_with_its_bytes(again: boo
     found, code = check(written(tmp_path, script.replace("AGAIN", "(0.1 * loss).backward()" if again else "pass")))
     kept = [one for one in found if one["id"] == "retained-graph"]
     assert code == 0 and len(kept) == (not again)
-    assert all("KiB" in one["why"] and one["line"] == 9 and one["severity"] == "note" for one in kept)
+    assert all(one["line"] == 9 and one["severity"] == "note" for one in kept)

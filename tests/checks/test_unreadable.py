@@ -37,7 +37,7 @@ def _checked(folder: Path, **told: str) -> tuple[dict[str, str], bool]:
     ("function", "part"),
     [
         ("collector.location_of", "the script's code"),
-        ("collector.with_code", "the script's code"),
+        ("collector.read_code", "the script's code"),
         ("steps.carried", "what earlier steps left"),
         ("collector.homes_of", "the modules"),
     ],

@@ -64,7 +64,7 @@ FINE = {
                 y = self.norm(x)
                 x = x + self.scale * self.attention(y, y, y, need_weights=False)[0]
                 return x + self.scale2 * self.mlp(x)
-        model = nn.Sequential(*(Block(8) for _ in range(4)), nn.Linear(8, 8))
+        model = nn.Sequential(nn.Linear(8, 8), *(Block(8) for _ in range(4)), nn.Linear(8, 8))
     """
     + TRAIN.replace("\n", "\n        "),
     "residual blocks that begin at zero": """

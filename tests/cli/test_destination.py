@@ -28,11 +28,14 @@ def test_before_the_script_runs(
     gradviz: Gradviz, tmp_path: Path, command: str, path: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = script(tmp_path, "open('ran', 'w')\n" + TRAINING)
-    (tmp_path / "folder.svg").mkdir()
+    for name in ("folder.svg", "folder.html"):
+        (tmp_path / name).mkdir()
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     if path.startswith("closed") and os.access(closed, os.W_OK):
         pytest.skip("this user may write anywhere")
     two = ["--at", 1, "--at", 2] if command == "diff" else []
+    if command == "diff":
+        path, said = path.replace(".svg", ".html"), said.replace(".svg", ".html")
     assert said in gradviz(command, source, *two, "-o", path, code=2).stderr
     assert not (tmp_path / "ran").exists()

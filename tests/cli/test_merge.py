@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gradviz.graph import Graph, Process, RankMemory
-from gradviz.ranks.files import merge_files
-from gradviz.ranks.merging import merge
+from gradviz.ranks.merging import merge, merge_files
 from tests.cli.conftest import Gradviz
 from tests.ranks.test_merging import chain
 
@@ -60,7 +59,6 @@ def test_a_file_that_is_broken_is_named(gradviz: Gradviz, tmp_path: Path) -> Non
 
 
 def test_files_are_merged_as_graphs_are(tmp_path: Path) -> None:
-    """Files that are equal are not parsed, others are read in part: what comes out is the same."""
     words = ["ABCDE", "ABCDE", "AXCDE", "ABDE", "ABCDE", "AXCDE"]
     graphs = [
         chain(word, rank=rank, device=f"cuda:{rank}", bytes=48 if rank == 4 else 24) for rank, word in enumerate(words)

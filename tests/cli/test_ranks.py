@@ -27,10 +27,10 @@ def test_a_file_of_its_own(gradviz: Gradviz, tmp_path: Path) -> None:
     result = gradviz("render", path, "-o", "out.json", "--rank", 1)
     assert result.stdout.splitlines()[-1] == "out.rank1.json"
     assert "Each of 2 ranks writes a file of its own: rank 1 writes out.rank1.json." in result.stderr
-    assert gradviz("diff", path, "--at", 1, "--at", 2, "-o", "diff.svg").stdout == ""  # and 0, which another rank says
+    assert gradviz("diff", path, "--at", 1, "--at", 2, "-o", "diff.html").stdout == ""  # and 0, which another rank says
     names = {one.name for one in tmp_path.iterdir()}
-    assert names >= {"script.rank1.svg", "out.rank1.json", "diff.rank1.svg"}
-    assert not {"script.svg", "out.json", "diff.svg"} & names
+    assert names >= {"script.rank1.svg", "out.rank1.json", "diff.rank1.html"}
+    assert not {"script.svg", "out.json", "diff.html"} & names
 
 
 @pytest.mark.usefixtures("second_of_two")

@@ -111,13 +111,15 @@ ENDS = {
     "fit train.py --memory 24GiB": "see `gradviz saved --budget`",
     "saved train.py --time": "see `gradviz tree train.py --time`",
     "flow train.py --by term": "gradviz flow train.py:reconstruction --at 1",
-    "info train.py --format md": "gradviz check train.py --format md",
+    "info train.py --format md": "gradviz check train.py --verbose",
+    "check train.py --format md": "gradviz check train.py --verbose",
     "check train.py --try": "run gradviz check again",
     "tree train.py --ranks merged": "compare them with gradviz merge net.rank*.json.",
     "render train.py --layout dot": "gradviz render train.py -o net.dot",
     "merge net.json -o net.svg --details": "gradviz render all.json --details",
 }
 GOES_ON = {
+    "--link-source none": "the interactive page shows that of each box",
     "--layout layered": "gradviz has one layout",
     "--layout=auto": "gradviz has one layout",
     "--ranks each": "compare them with gradviz merge",

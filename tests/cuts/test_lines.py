@@ -15,18 +15,17 @@ import torch
 
 import gradviz
 from gradviz.cuts.lines import CutWatch
-from gradviz.cuts.parts import takers
+from gradviz.cuts.parts import takers_of
 from gradviz.cuts.seen import CutCalls
-from gradviz.graph import Graph, column
+from gradviz.graph import Graph
 from gradviz.packages import UserCode
-from gradviz.walker.private import LAST
 from tests.checks.advice import alarms
 
 
 @contextmanager
 def watching() -> Iterator[CutWatch]:
     seen = CutWatch(UserCode())
-    with CutCalls(seen, seen.next_step).watching():
+    with CutCalls(seen).watching():
         yield seen
 
 
@@ -63,9 +62,7 @@ CUTS: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 
 def entered(seen: CutWatch, graph: Graph) -> set[str]:
     """How lines cut whose result goes into a graph."""
-    numbers = [number if number is not None else LAST for number in column(graph.nodes, "sequence")]
-    others = {i: count for i, count in enumerate(column(graph.nodes, "none_inputs")) if count}
-    return {where.kind for where in seen.entering(takers(numbers, graph.edges, others))}
+    return {where.kind for where in seen.entering(takers_of(graph))}
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 def calls() -> CutCalls:
     watch = CutWatch(UserCode())
-    return CutCalls(watch, watch.next_step)
+    return CutCalls(watch)
 
 
 def both(code: Callable[[], Any]) -> tuple[Any, Any]:

@@ -20,13 +20,13 @@ def test_every_field_has_what_the_command_line_needs() -> None:
 def test_defaults() -> None:
     options = Options()
     assert (options.direction, options.leaves) == ("auto", "auto")
-    assert (options.max_rows, options.max_depth, options.saved, options.attributes) == (None, None, False, False)
+    assert (options.max_rows, options.saved, options.attributes) == (None, False, False)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"directoin": "up"}, ["directoin", "Did you mean direction?", "link_source"]),
+        ({"directoin": "up"}, ["directoin", "Did you mean direction?", "max_rows"]),
         ({"zzz": 1}, ["zzz", "The options are", "direction", "theme"]),
         ({"direction": "dwn"}, ["direction", "'dwn'", "down, up, right, left", "Did you mean down?"]),
         ({"direction": None}, ["direction", "None", "down, up, right, left"]),

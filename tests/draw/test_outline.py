@@ -75,10 +75,20 @@ def test_columns_and_limits() -> None:
     heading, *rows = shown(blocks(12), columns="ops,saved", max_rows=3).splitlines()
     assert heading.split() == ["module", "ops", "saved"]
     assert "+" in rows[4] and "more rows" in rows[4]
-    for options in (Options(max_depth=1), Options(depth=1)):
-        assert [row[0] for row in table(blocks(12), options).rows] == ["Net", "outside every module"]
+    assert [row[0] for row in table(blocks(12), Options(depth=1)).rows] == ["Net", "outside every module"]
     with pytest.raises(FormatError, match=r"columns cannot be 'oops'\. Valid are: calls, ops"):
         Options(columns="oops")
+
+
+def test_a_row_names_a_dtype_only_where_it_is_not_the_usual_one() -> None:
+    """As a box of a picture does."""
+    graph = blocks(2)
+    last = max(node.id for node in graph.nodes if node.outputs and node.scope is not None)
+    half = TensorInfo((3,), "float16", "cpu")
+    nodes = tuple(node._replace(outputs=(half,)) if node.id == last else node for node in graph.nodes)
+    text = shown(replace(graph, nodes=nodes), columns="output")
+    assert text.count("float16") >= 1 and text.count("float32") == 1
+    assert "output: float32 where a row names none" in text
 
 
 @pytest.mark.parametrize("width", [70, 80])

@@ -27,7 +27,7 @@ from gradviz.draw.typesetting import (
     text_width,
     wrap,
 )
-from gradviz.draw.wire_labels import _samples, label_words
+from gradviz.draw.wire_labels import label_words, samples
 from gradviz.draw.wires import Curves
 from gradviz.graph import (
     Edge,
@@ -174,8 +174,17 @@ def test_labels_of_lines_side_by_side_cover_none_of_them() -> None:
     made = picture(multi_output(), Options())
     words = [extent(label, 9.0) for label in made.wire_words]
     assert len(words) == 3
-    for point in _samples(made.curves):
-        assert not any(contains(label, point) for label in words)
+    for point in samples(made.curves).tolist():
+        assert not any(contains(label, Rect(*point)) for label in words)
+
+
+def test_labels_keep_off_lines_however_long_these_are_and_leave_out_their_shape_for_it() -> None:
+    """As those of an LSTM cell's gates did not, in a picture of all its steps."""
+    upright = [[[x, 0], [x, 30_000], [x, 60_000], [x, 90_000]] for x in (110, 160)]
+    curves = Curves(np.array(upright, float).reshape(-1, 2), np.array([0, 4, 8]), np.full((2, 3, 2), np.nan))
+    room = Rect(90.0, 0.0, 100.0, 90_000.0)
+    (words,) = label_words([("output 0 (4, 16)", "output 0"), ()], curves, np.empty((0, 4)), room)
+    assert words.text == "output 0" and 110 < words.x < words.x + words.width < 160
 
 
 def test_labels_of_edges_keep_off_the_borders_and_titles_of_frames() -> None:
@@ -186,7 +195,7 @@ def test_labels_of_edges_keep_off_the_borders_and_titles_of_frames() -> None:
     title = Words(60.0, 60.0, "cell", "dim", 40.0, centred=False)
     frame = FrameBlock(Rect(54.0, 44.0, 400.0, 620.0), (title,), "", 0)
     room = Rect(12.0, -20.0, 600.0, 760.0)  # the page's own border is as close on the other side
-    (words,) = label_words(["×9999"], curves, [Rect(10.0, 668.0, 100.0, 40.0)], room, [frame])
+    (words,) = label_words([("×9999",)], curves, np.array([[10.0, 668.0, 100.0, 40.0]]), room, [frame])
     assert contains(room, extent(words, 9.0))
     assert contains(frame.rect, extent(words, 9.0)) or not overlap(extent(words, 9.0), frame.rect)
     assert not overlap(extent(words, 9.0), extent(title))

@@ -127,18 +127,6 @@ def test_a_limit_of_rows_says_how_many_nodes_are_missing(limit: int) -> None:
             assert any(other.endswith(f"  {target[1]}") for other in full) == (target[2] is None)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_limit_of_depth_counts_what_it_cut(depth: int) -> None:
-    graph = random_dag(1, 40)
-    found = list(TreeRows(graph, Options(max_depth=depth)))
-    assert all(len(row.guides) <= 3 * (depth + 1) for row in found)
-    shown = sum(row.node is not None for row in found)
-    assert shown < 40 and shown + sum(row.cut for row in found) == 40
-    assert sum("+" in row for row in rows(graph, max_depth=depth)) == sum(
-        row.parts[0][1].startswith("+") for row in found
-    )
-
-
 def test_a_terminal_shows_what_a_file_has_and_cuts_wide_rows_visibly() -> None:
     assert on_terminal(diamond()).split() == written(diamond()).split()
     narrow = on_terminal(GRAPHS["everything"], width=30, by="node").splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -57,6 +58,48 @@ def network(*, loss: int = 2) -> Graph:
     for i in range(loss):
         x = program.op(f"Loss{i}Backward0", x)
     return program.graph()
+
+
+def dilated(layers: int = 6) -> Graph:
+    """Layers of one list that differ in a shape alone, as the padding of a WaveNet."""
+    program = Program()
+    with program.call("net", "Net"):
+        x = program.op("EmbeddingBackward0", weights=["table"])
+        for layer in range(layers):
+            with program.call(f"net.layers.{layer}", "Residual"):
+                for name, size in (("ConstantPadNd", layer), ("Convolution", 1), ("Tanh", 1), ("Mm", 1), ("Add", 1)):
+                    for part in range(2):
+                        with program.call(f"net.layers.{layer}.{name}{part}", name):
+                            for i in range(3):
+                                x = program.op(f"{name}{i}Backward0", x, made=tensor(size + 1))
+    return program.graph()
+
+
+def test_of_elements_of_a_list_that_ran_equal_ops_the_first_is_open() -> None:
+    layers = {path for path in opened(fold(dilated())) if re.fullmatch(r"net\.layers\.\d", path)}
+    assert layers == {"net.layers.0"}
+
+
+def decoder() -> Graph:
+    """Sixteen different modules with an op beside each, too many for a page."""
+    program = Program()
+    with program.call("net", "Net"):
+        x = program.op("EmbeddingBackward0", weights=["table"])
+        for i in range(16):
+            with program.call(f"net.{chr(97 + i)}proj", f"Kind{i}"):
+                x = program.op("AddmmBackward0", x, weights=[f"w{i}"], made=tensor(i + 1))
+                x = program.op("TanhBackward0", x, made=tensor(i + 1))
+            x = program.op("SoftmaxBackward0", x, made=tensor(i + 1))
+    return program.graph()
+
+
+def test_what_a_window_closes_is_called_as_what_carries_the_work() -> None:
+    folded = [node.folded for node in fold(decoder(), limit=24).nodes if node.folded is not None]
+    windows = [group for group in folded if group.kind == "chain"]
+    assert windows
+    for group in windows:
+        assert group.ops >= 3
+        assert re.fullmatch(r"(softmax|net\.\wproj)(, (softmax|\wproj)){1,2}(, …)?", group.title), group.title
 
 
 def test_the_repeated_module_is_opened_first_and_the_embeddings_last() -> None:

@@ -1,39 +1,57 @@
-"""Which functions become groups, and what their calls are."""
+"""Which functions become groups, and that the box of a call holds exactly what was made during that call."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
 
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gradviz
 from gradviz.fold.fold import fold
 from gradviz.fold.functions import LEAST_CALLS, LEAST_OPS, with_functions
-from gradviz.graph import Graph, SourceLine
+from gradviz.graph import FunctionCall, Graph, SourceLine
+from gradviz.graph.origins import ScopeTree
+from gradviz.run.reading import read_graph
+from gradviz.run.run import Run
+from gradviz.run.target import parse_target
+from gradviz.walker.private import peek_sequence
+from tests.blocks import ROOT
 from tests.fold.test_fold import Program, titles
 
 
-def made(ops: list[tuple[str, str]], module: str = "") -> Graph:
-    """A chain of ops, each made by the function given; inside one call of a module, if there is one."""
+def made(ops: list[tuple[str, str]]) -> Graph:
+    """A chain of ops, each made by the function given; ops of one function after each other are one call."""
     program = Program()
-    if module:
-        program.call(module, "Module")
     x = program.op("ExpBackward0", weights=["w"])
     for name, _ in ops:
         x = program.op(name, x)
     graph = program.graph()
-    functions = ["main", *(function for _, function in ops)]
-    return replace(
-        graph,
-        nodes=tuple(
-            node if node.sequence is None else node._replace(source=SourceLine("ode.py", 1, functions[node.sequence]))
-            for node in graph.nodes
-        ),
+    node_of = {node.sequence: node.id for node in graph.nodes}
+    calls: list[tuple[str, list[int]]] = []
+    for place, (_, function) in enumerate(ops, 1):
+        if not calls or calls[-1][0] != function:
+            calls.append((function, []))
+        calls[-1][1].append(node_of[place])
+    functions = (
+        FunctionCall(SourceLine("ode.py", 1, name), None, None, tuple(nodes)) for name, nodes in calls if name != "main"
     )
+    return replace(graph, functions=tuple(functions))
 
 
-def euler(steps: int, function: str = "func", module: str = "") -> Graph:
+def euler(steps: int) -> Graph:
     """`y = y + h * func(y)` again and again, and a mean."""
-    step = [("MmBackward0", function), ("TanhBackward0", function), ("AddBackward0", "main")]
-    return made([*(op for _ in range(steps) for op in step), ("MeanBackward0", "main")], module)
+    step = [("MmBackward0", "func"), ("TanhBackward0", "func"), ("AddBackward0", "main")]
+    return made([*(op for _ in range(steps) for op in step), ("MeanBackward0", "main")])
 
 
 def names(graph: Graph) -> set[str]:
@@ -46,123 +64,255 @@ def test_a_function_that_is_called_again_and_again_is_a_group_with_its_name() ->
     assert titles(folded) == [("loop", "func() + 1 op", 40)]
     assert folded.original is graph
     assert fold(folded, depth=1) == folded
+    assert names(euler(LEAST_CALLS - 1)) == set()
 
 
 def test_a_long_function_outside_of_modules_is_a_group_when_called_once() -> None:
     loss = [(f"Loss{i}Backward0", "dice") for i in range(LEAST_OPS)]
     assert names(made([*loss, ("AddBackward0", "main")])) == {"dice()"}
     assert names(made([*loss[1:], ("AddBackward0", "main")])) == set()
-    assert names(made([*loss, ("AddBackward0", "main")], "net")) == {"net"}  # a module's own helpers are read with it
+    assert names(made(loss)) == set()  # it made the output: the script's own work
 
 
-def test_names_that_say_nothing_are_no_groups() -> None:
-    for function in ("", "<lambda>", "<listcomp>", "__call__"):
-        assert names(euler(40, function)) == set()
-        assert names(made([("MulBackward0", function)] * LEAST_OPS + [("SumBackward0", "main")])) == set()
-    assert names(euler(40, "forward", "net")) == {"net"}
-    assert names(euler(40, "forward")) == {"forward()"}  # somebody's plain function
+def test_graphs_that_say_nothing_of_calls_have_no_groups_of_functions() -> None:
+    graph = euler(40)
+    source = SourceLine("ode.py", 1, "func")
+    nodes = tuple(node._replace(source=source) for node in graph.nodes)
+    assert names(replace(graph, nodes=nodes, functions=())) == set()
 
 
-def test_a_line_without_a_function_is_a_group_when_it_makes_many_ops_each_time() -> None:
-    update = [("SubBackward0", "<listcomp>")] * LEAST_OPS + [("AddBackward0", "main")]
-    assert names(made(update * LEAST_CALLS)) == {"line 1"}
+# -- calls as the interpreter made them ------------------------------------------------
 
 
-def test_what_backward_made_for_one_gradient_is_a_group() -> None:
-    graph = made([(f"Op{i}Backward0", "main") for i in range(12)])
-    source = SourceLine("pinn.py", 7, "main", "du = torch.autograd.grad(u, x, create_graph=True)[0]")
-    nodes = tuple(node._replace(source=source) if node.sequence in range(3, 9) else node for node in graph.nodes)
-    assert names(replace(graph, nodes=nodes)) == {"grad() line 7"}
-    few = tuple(node._replace(source=source) if node.sequence in range(3, 6) else node for node in graph.nodes)
-    assert names(replace(graph, nodes=few)) == set()
+class Called:
+    """The calls of each function in some files, by the sequence numbers of what was made meanwhile."""
+
+    def __init__(self, *files: str) -> None:
+        self._files = files
+        self._open: dict[int, int] = {}
+        self.calls: list[tuple[CodeType, int, int]] = []
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_filename not in self._files:
+            return
+        if event == "call":
+            self._open.setdefault(id(frame), peek_sequence())
+        elif event == "return" and id(frame) in self._open:
+            self.calls.append((frame.f_code, self._open.pop(id(frame)), peek_sequence()))
+
+    @contextmanager
+    def profiling(self) -> Iterator[None]:
+        before = sys.getprofile()
+        sys.setprofile(self)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def boxes(self, graph: Graph) -> dict[tuple[str, int], set[int]]:
+        """What each call of a function made of the graph, by name and number."""
+        node_of = {node.sequence: node.id for node in graph.nodes if node.sequence is not None}
+        number: Counter[CodeType] = Counter()
+        found = {}
+        for code, first, after in sorted(self.calls, key=lambda call: (call[1], -call[2])):
+            nodes = {node for sequence, node in node_of.items() if first <= sequence < after}
+            if nodes:
+                number[code] += 1
+                found[f"{code.co_name}()", number[code]] = nodes
+        return found
 
 
-def test_a_loss_on_the_line_of_its_backward_was_not_made_by_backward() -> None:
-    graph = made([(f"Op{i}Backward0", "learn") for i in range(12)])
-    source = SourceLine("agent.py", 7, "learn", "loss = net(x).sum(); loss.backward()")
-    nodes = tuple(node._replace(source=source) if node.sequence in range(3, 9) else node for node in graph.nodes)
-    assert names(replace(graph, nodes=nodes)) == set()
+def check(graph: Graph, called: Called) -> set[str]:
+    """Every scope and every drawn box of a function against what its call made; their names."""
+    expected = called.boxes(graph)
+    named = with_functions(graph)
+    members = ScopeTree(named).members
+    functions = {i: scope for i, scope in enumerate(named.scopes) if not scope.type and scope.path.endswith(")")}
+    for i, scope in functions.items():
+        assert set(members[i]) == expected[scope.path, scope.call], (scope.path, scope.call)
+
+    for depth in (1, 2, 3, "auto"):
+        for node in fold(graph, depth=depth).nodes:  # type: ignore[arg-type]
+            match = re.fullmatch(r"(\w+\(\))(?:, call (\d+))?", node.op)
+            if match is not None and node.folded is not None and node.folded.count == 1:
+                drawn = set(node.folded.nodes) - graph.leaf_of.keys()
+                assert drawn == expected[match[1], int(match[2] or 1)]
+    return {scope.path for scope in functions.values()}
 
 
-UPDATE = ("MulBackward0", "SubBackward0")
+PROGRAMS = {
+    "tests/real/programs/neural_ode_rk4.py": {"odeint()", "rk4_step()"},
+    "tests/real/programs/realnvp_moons.py": {"log_prob()", "f()"},
+    "tests/real/programs/nerf_tiny.py": {"run_one_iter_of_tinynerf()", "render_volume_density()"},
+    "tests/real/programs/unet_dice.py": {"dice_coeff()"},
+    "tests/real/programs/simclr.py": {"info_nce_loss()"},
+    "tests/real/programs/ppo_cleanrl.py": {"get_action_and_value()"},
+    "samples/lstm.py": set(),
+    "samples/control_flow.py": set(),
+}
 
 
-def meta(*, tail: tuple[str, str] = UPDATE, from_weight: bool = True) -> Graph:
-    """Two gradients of four ops that have a graph, each with two ops after it, the last one on the weights before."""
-    program = Program()
-    weights = x = program.op("CloneBackward0", weights=["w"])
-    lines: list[str] = ["copy = w.clone()"]
-    for _ in range(2):
-        for name in ("ForwardBackward0", *(f"Grad{i}Backward0" for i in range(4))):
-            x = program.op(name, x, weights)
-        gradient = program.op(tail[0], x)
-        weights = program.op(tail[1], gradient, weights if from_weight else x)
-        lines += [
-            "loss = net(x)",
-            *["g = torch.autograd.grad(loss, w, create_graph=True)[0]"] * 4,
-            *["w = w - rate * g"] * 2,
-        ]
-        x = weights
-    program.op("MeanBackward0", x)
-    graph = program.graph()
-    sources = [SourceLine("maml.py", i + 1, "main", line) for i, line in enumerate([*lines, "loss = y.mean()"])]
-    numbers = {text: source.line for source in reversed(sources) for text in [source.text]}
-    return replace(
-        graph,
-        nodes=tuple(
-            node
-            if node.sequence is None
-            else node._replace(source=(own := sources[node.sequence])._replace(line=numbers[own.text]))
-            for node in graph.nodes
-        ),
-    )
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_boxes_of_programs(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    called = Called(str(ROOT / program))
+    with called.profiling():
+        captured: Any = Run(parse_target(str(ROOT / program)), read_graph).captured()
+    assert check(captured.result, called) == PROGRAMS[program]
 
 
-def test_a_gradient_and_the_parameters_computed_from_it_are_an_update_step() -> None:
-    graph = with_functions(meta())
-    steps = {graph.scopes[node.scope].path: [] for node in graph.nodes if node.scope is not None}
-    for node in graph.nodes:
-        if node.scope is not None:
-            steps[graph.scopes[node.scope].path].append(node.op)
-    assert set(steps) == {"update step 1", "update step 2"}
-    assert all(len(ops) == 6 and set(UPDATE) < set(ops) for ops in steps.values())
+def branches(x: Tensor) -> Tensor:
+    """Calls that take other ways: nothing but the frame tells the second from the rest of the first."""
+
+    def step(x: Tensor, i: int) -> Tensor:
+        if i % 2 == 0:
+            return x.exp()
+        for _ in range(2):
+            x = x.sin()
+        return x
+
+    for i in range(6):
+        x = step(x, i)
+    return x
 
 
-def test_a_penalty_on_a_gradient_is_no_update() -> None:
-    assert {name.split(" line")[0] for name in names(meta(tail=("MulBackward0", "MeanBackward0")))} == {"grad()"}
-    assert {name.split(" line")[0] for name in names(meta(from_weight=False))} == {"grad()"}
+def one_line(x: Tensor) -> Tensor:
+    def square(x: Tensor) -> Tensor:
+        return (x * x).cos()
+
+    return sum(square(x) for _ in range(5))
 
 
-def stepped(lines: list[int | None]) -> Graph:
-    """Two ops of `step` on each of these lines, a call of a module for None; a mean in `main` before and after it all."""
-    program = Program()
-    x = program.op("ExpBackward0", weights=["w"])
-    sources = [SourceLine("ode.py", 99, "main")]
-    for line in lines:
-        with program.call("net", "Net") if line is None else nullcontext():
-            for name in ("MulBackward0", "AddBackward0"):
-                x = program.op(name, x)
-                sources.append(SourceLine("ode.py", line or 50, "forward" if line is None else "step"))
-    program.op("MeanBackward0", x)
-    sources.append(SourceLine("ode.py", 99, "main"))
-    graph = program.graph()
-    nodes = (n if n.sequence is None else n._replace(source=sources[n.sequence]) for n in graph.nodes)
-    return replace(graph, nodes=tuple(nodes))
+def recursive(x: Tensor, left: int = 5) -> Tensor:
+    x = x * 2
+    return recursive(x, left - 1).sin().exp() if left else x
 
 
-def calls_of_step(lines: list[int | None]) -> list[int]:
-    """How many calls of the module each call of `step` made."""
-    graph = with_functions(stepped(lines))
-    calls = [i for i, scope in enumerate(graph.scopes) if scope.path == "step()"]
-    return [sum(scope.parent == call for scope in graph.scopes) for call in calls]
+def with_generators(x: Tensor) -> Tensor:
+    def values(x: Tensor) -> Iterator[Tensor]:
+        for _ in range(3):
+            x = x.exp()
+            yield x
+
+    def step(x: Tensor) -> Tensor:
+        return sum(values(x)).sqrt()
+
+    for _ in range(4):
+        x = step(x)
+    return x
 
 
-def test_calls_of_modules_lie_in_the_function_that_goes_on_after_them() -> None:
-    step: list[int | None] = [1, None, 2, None, 3]
-    assert calls_of_step(step * 4) == [2, 2, 2, 2]
-    folded = fold(stepped([*step, None] * 9), depth=1)
-    assert max(count for _, title, count in titles(folded) if "step()" in title) >= 8
+def left_by_an_error(x: Tensor) -> Tensor:
+    def risky(x: Tensor, i: int) -> Tensor:
+        kept.append(x.exp())
+        if i % 2:
+            raise ValueError
+        return x.sin()
+
+    kept: list[Tensor] = []
+    for i in range(6):
+        try:
+            x = risky(x, i)
+        except ValueError:
+            x = kept[-1] + x
+    return x
 
 
-def test_a_loop_of_module_calls_in_a_function_is_one_call_when_another_line_ends_it() -> None:
-    assert calls_of_step([1, None, 1, None, 1, None, 2] * 4) == [3, 3, 3, 3]
+def with_modules(x: Tensor) -> Tensor:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+    def residual(x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = x + net(x)
+        return x
+
+    for _ in range(5):
+        x = residual(x)
+    return x
+
+
+def in_a_module(x: Tensor) -> Tensor:
+    class Net(nn.Module):
+        def gate(self, x: Tensor) -> Tensor:
+            return x.sigmoid() * x if x.dim() > 1 else x
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(4):
+                x = self.gate(x).exp()
+            return x
+
+    return Net()(x)
+
+
+CASES = (branches, one_line, recursive, with_generators, left_by_an_error, with_modules, in_a_module)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_boxes_of_calls_that_only_their_frames_tell_apart(case: Callable[[Tensor], Tensor]) -> None:
+    x = torch.rand(3, 3, requires_grad=True)
+    called = Called(__file__)
+    with gradviz.record() as recording, called.profiling():
+        loss = (case(x) * 2).sum()
+    assert check(recording.graph(loss), called) - {f"{case.__name__}()"} or case is recursive
+
+
+def test_a_function_that_began_before_the_recording_is_no_box() -> None:
+    def half_seen(x: Tensor) -> Tensor:
+        for _ in range(9):
+            x = x.sin()
+        with gradviz.record() as recording:
+            for _ in range(9):
+                x = x.cos()
+        graphs.append(recording.graph(x.sum()))
+        return x
+
+    graphs: list[Graph] = []
+    half_seen(torch.rand(3, requires_grad=True))
+    assert graphs[0].functions == ()
+
+
+def test_nothing_is_told_of_calls_while_somebody_traces() -> None:
+    before = sys.gettrace()
+
+    def tracer(*_: object) -> None:
+        return None
+
+    def step(x: Tensor) -> Tensor:
+        return x.sin().cos()
+
+    x = torch.rand(3, requires_grad=True)
+    with gradviz.record() as recording:
+        x = step(x)
+        sys.settrace(tracer)
+        try:
+            x = step(x)
+        finally:
+            sys.settrace(before)
+    assert recording.graph(x.sum()).functions == ()
+
+
+def test_no_mark_stays_on_a_frame() -> None:
+    with gradviz.record():
+        torch.rand(3, requires_grad=True).sin()
+    assert sys._getframe().f_trace is None
+
+
+def test_updates_of_meta_learning_are_boxes() -> None:
+    def inner(w: Tensor) -> Tensor:
+        loss = (w.sin() * w).exp().sum()
+        (gradient,) = torch.autograd.grad(loss, w, create_graph=True)
+        return w - 0.1 * gradient
+
+    w = nn.Parameter(torch.rand(3))
+    with gradviz.record() as recording:
+        updated = w.clone()
+        for _ in range(2):
+            updated = inner(updated)
+        loss = updated.pow(2).sum()
+        penalty = torch.autograd.grad((w * w).exp().sum(), w, create_graph=True)[0].pow(2).sum()
+    graph = recording.graph(loss + penalty, params={"w": w})
+    found = names(graph)
+    assert {"update step 1", "update step 2"} < found
+    assert any(name.startswith("grad() line") for name in found)
+    gradients = [call for call in graph.functions if call.gradient]
+    assert len(gradients) == 3

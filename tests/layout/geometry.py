@@ -82,9 +82,10 @@ def loose_ends(drawing: Drawing, placement: Placement) -> list[int]:
 
 
 def on_border(point: Floats, box: Floats) -> bool:
-    """Whether a point lies on the upper or lower border of a rectangle."""
-    level = min(abs(point[1] - box[1]), abs(point[1] - box[3])) < TOLERANCE
-    return bool(level and box[0] - TOLERANCE <= point[0] <= box[2] + TOLERANCE)
+    """Whether a point lies on the border of a rectangle."""
+    inside = (box[:2] - TOLERANCE <= point) & (point <= box[2:] + TOLERANCE)
+    on_a_side = (abs(point - box[:2]) < TOLERANCE) | (abs(point - box[2:]) < TOLERANCE)
+    return bool(inside.all() and on_a_side.any())
 
 
 def count_crossings(placement: Placement) -> int:

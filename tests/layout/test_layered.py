@@ -72,14 +72,6 @@ def test_edges_past_the_budget_are_legal_too(drawing: Drawing) -> None:
         assert_legal(drawing, place(drawing))
 
 
-@settings(max_examples=30, deadline=None)
-@given(drawings())
-def test_small_grids_are_legal(drawing: Drawing) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gradviz.layout.layered.nesting.MOST_IN_A_ROW", 2)
-        assert_legal(drawing, place(drawing))
-
-
 ODD = {
     "nothing": plain(0, []),
     "one box": plain(1, []),
@@ -116,13 +108,6 @@ def test_a_very_deep_chain_with_a_skip_over_all_of_it() -> None:
     assert np.ptp(placement.x) < 1e-6
     assert (np.diff(placement.y) > drawing.heights[0]).all()
     assert placement.width < 4 * drawing.widths[0]
-
-
-def test_a_grid_keeps_ten_thousand_leaves_on_a_page() -> None:
-    drawing = plain(10_001, [(i, 10_000) for i in range(10_000)])
-    placement = place(drawing)
-    assert 0.5 < placement.width / placement.height < 5
-    assert len(set(zip(placement.x.tolist(), placement.y.tolist()))) == 10_001
 
 
 def test_a_long_chain_stands_in_columns_and_a_long_net_with_skips_does_not() -> None:

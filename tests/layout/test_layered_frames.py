@@ -109,11 +109,10 @@ def test_random_frames_hold_what_they_should(drawing: Drawing) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(framed_drawings())
-def test_frames_are_right_past_the_budget_and_with_grids(drawing: Drawing) -> None:
+def test_frames_are_right_past_the_budget(drawing: Drawing) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradviz.layout.layered.layers.LEAST_BUDGET", 0)
         patch.setattr("gradviz.layout.layered.layers.BUDGET_PER_NODE", 0)
-        patch.setattr("gradviz.layout.layered.nesting.MOST_IN_A_ROW", 2)
         assert_framed(drawing, place(drawing))
 
 

@@ -15,10 +15,12 @@ from gradviz.layout.layered.ordering import Order, exchange, inversions
 pairs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=40)
 
 
-@given(st.lists(st.integers(0, 30), max_size=60))
-def test_inversions_are_the_pairs_out_of_order(values: list[int]) -> None:
-    expected = sum(a > b for a, b in itertools.combinations(values, 2))
-    assert inversions(np.array(values, np.int64)) == expected
+@given(st.lists(st.lists(st.integers(0, 30), max_size=20), max_size=6))
+def test_inversions_are_the_pairs_out_of_order(groups: list[list[int]]) -> None:
+    expected = [sum(a > b for a, b in itertools.combinations(values, 2)) for values in groups]
+    owner = np.repeat(np.arange(len(groups)), [len(values) for values in groups])
+    values = np.array(list(itertools.chain(*groups)), np.int64)
+    assert inversions(values, owner, len(groups)).tolist() == expected
 
 
 @given(pairs)

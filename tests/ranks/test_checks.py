@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import run
 from gradviz.graph import Graph, Process
 from gradviz.ranks.merging import findings_of, merge
@@ -31,6 +31,6 @@ def test_ranks_with_other_parts_of_a_model_are_not_compared() -> None:
 
 
 def test_asked_for_alone_on_one_rank_they_say_what_to_run() -> None:
-    found = run([CheckContext(Graph())], only=["ranks-differ"])
+    found = run([BackwardCall(Graph())], only=["ranks-differ"])
     assert found.skipped == (("ranks-differ", "compares ranks: gradviz merge net.rank*.json"),)
-    assert "ranks-differ" not in dict(run([CheckContext(Graph())]).skipped)
+    assert "ranks-differ" not in dict(run([BackwardCall(Graph())]).skipped)

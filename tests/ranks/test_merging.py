@@ -23,7 +23,7 @@ from gradviz.graph import (
     Storage,
     TensorInfo,
 )
-from gradviz.ranks.files import merge_files
+from gradviz.ranks.merging import merge_files
 from gradviz.ranks.rank_diff import RankDiff
 
 CPU = TensorInfo((2, 3), "float32", "cpu")
@@ -128,7 +128,7 @@ def test_the_merged_graph_is_drawn_with_badges_and_a_chart_of_bytes(tmp_path: Pa
         assert text.count(" B parameters)") >= 2, name
     assert "\n█████▌        rank 1: 500 B (96 B for backward, 404 B parameters)\n" in text
     svg = Path(tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert 'width="120" height="10"' in svg and 'width="55" height="10"' in svg
+    assert "█████▌        rank 1: 500 B (96 B for backward, 404 B parameters)" in svg
     with pytest.raises(GraphFileError, match="merged of ranks 0-1 already"):
         gradviz.merge([found.graph])
 

@@ -14,7 +14,7 @@ import torch
 import gradviz
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import Place, is_foundation
-from gradviz.recording.event_log import IntervalMap, LineLog
+from gradviz.recording.event_log import IntervalMap, NodeLog
 from tests.walker.programs import Program
 
 
@@ -204,7 +204,7 @@ def test_who_is_the_user() -> None:
 
 
 def test_what_nobody_saw_has_no_line() -> None:
-    log, first, second = LineLog(2), Place(SourceLine("a.py", 1)), Place(SourceLine("a.py", 2))
+    log, first, second = NodeLog[Place](2), Place(SourceLine("a.py", 1)), Place(SourceLine("a.py", 2))
     for number, place in ((2, first), (3, first), (6, first), (4, second), (7, second)):
         log.made(number, place)
     log.until(9, first)

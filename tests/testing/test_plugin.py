@@ -73,20 +73,11 @@ def test_two_graphs_never_share_a_text(pytester: pytest.Pytester) -> None:
             x = torch.ones(1, requires_grad=True)
             gradviz_graph.matches(x.exp(), name="y")
             gradviz_graph.matches(x.sin(), name="y")
-
-        def also(gradviz_graph):
-            gradviz_graph.matches(torch.ones(1, requires_grad=True).sin())
-
-        globals()["test_x.y"] = also
         """
     )
     failed = run(pytester, "--gradviz-update")
-    failed.assert_outcomes(failed=2)
-    told = failed.stdout.str()
-    assert (
-        told.count("E       ValueError: test_it.py::test_x compares with gradviz_graphs") == 2
-        and "give each graph another name=" in told
-    )
+    failed.assert_outcomes(failed=1)
+    assert "give each graph another name=" in failed.stdout.str()
 
 
 @pytest.mark.slow

@@ -4,94 +4,72 @@ what changes in place, what is read.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from gradviz.checks.call import BackwardCall, all_frozen
 from gradviz.checks.collect.lines import users_frame
-from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.graph import column
 from gradviz.packages import with_text
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
-from gradviz.source.provenance import Provenance, provenance, unrecorded
-from gradviz.source.search import Change, CodeLocation, changes, freezes, grad_reads
+from gradviz.source.provenance import provenance, unrecorded
+from gradviz.source.search import CodeLocation, changes, freezes, grad_reads
 from gradviz.source.statements import body_at, body_of
 from gradviz.variables.scanner import value_of
 
 
 def location_of(live: LiveOutputs) -> CodeLocation | None:
     """The line that runs now, or the end of a script whose global variables are left."""
-    frame, file = users_frame(live.frame), value_of("__file__", live.variables)
+    frame = users_frame(live.frame)
     if frame is not None:
-        body, line = (body_of(frame.f_code), frame.f_lineno)
+        body, line = body_of(frame.f_code), frame.f_lineno
     else:
-        body, line = (body_at(str(file)), None)
+        body, line = body_at(str(value_of("__file__", live.variables))), None
     return CodeLocation(body, line, live.variables) if body.statements else None
 
 
-def _provenances(
-    context: CheckContext, location: CodeLocation
-) -> dict[str, Provenance]:
+def read_code(call: BackwardCall, location: CodeLocation) -> None:
+    """Note what the code says of a call."""
+    body, reads = location.body, grad_reads(location.body)
+    call.reads_grad = bool(reads)
+    if call.call is not None and location.line is not None:
+        call.backward = body.line(location.line)
+
+    stale = any("modified" in flags for flags in column(call.graph.nodes, "flags"))
+    if stale or any(interval.changed for interval in call.intervals.values()):
+        call.changes = tuple(changes(body))
+    if all_frozen(call.parameters):
+        call.frozen_at = freezes(body.file)
+
+    tensors = []
+    for tensor in call.named_tensors:
+        read = [reads[name] for name in tensor.names if name in reads]
+        tensors.append(tensor._replace(grad_read=read[0]) if read else tensor)
+    call.named_tensors = tuple(tensors)
+    _read_provenances(call, location)
+
+
+def _read_provenances(call: BackwardCall, location: CodeLocation) -> None:
     """Where the roots without a graph come from, and all of them where a parameter is
     not used. Cuts that were seen count more.
     """
-    unused = any(
-        parameter.node is None and parameter.requires_grad
-        for parameter in context.parameters
-    )
-    provenances, off = dict(context.provenances), _off(context)
-
-    for root in context.graph.roots:
+    unused = any(one.node is None and one.requires_grad for one in call.parameters)
+    off = _off(call)
+    for root in call.graph.roots:
         if root.node is None or unused:
             read = provenance(location, root.name)
-            seen = provenances.get(root.name)
+            cuts = read.cuts or (off if root.node is None else ())
+            seen = call.provenances.get(root.name)
             if seen is not None:
                 cuts = seen.cuts
-            else:
-                cuts = read.cuts or (off if root.node is None else ())
-            provenances[root.name] = read._replace(cuts=cuts)
-
-    return provenances
+            call.provenances[root.name] = read._replace(cuts=cuts)
 
 
-def _off(context: CheckContext) -> tuple[Cut, ...]:
+def _off(call: BackwardCall) -> tuple[Cut, ...]:
     """The line that called a module with gradients off, where all that were called in
     this step were.
     """
-    ran = [
-        one.run
-        for one in context.parameters
-        if one.requires_grad and one.run is not None and one.run.calls
-    ]
-    here = [run for run in ran if run.began >= context.since and run.source is not None]
-    if not here or any(run.recording for run in here) or here[-1].source is None:
+    runs = [one.run for one in call.parameters if one.requires_grad]
+    ran = [run for run in runs if run is not None and run.calls]
+    ran = [run for run in ran if run.began >= call.since and run.source is not None]
+    if not ran or any(run.recording for run in ran) or ran[-1].source is None:
         return ()
-    return (unrecorded(with_text(here[-1].source)),)
-
-
-def with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
-    stale = any("modified" in flags for flags in column(context.graph.nodes, "flags"))
-    by_hand = any(times.changed for times in context.intervals.values())
-    made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
-    reads = grad_reads(location.body)
-    named_tensors = tuple(
-        tensor._replace(
-            grad_read=next(
-                (reads[name] for name in tensor.names if name in reads), None
-            )
-        )
-        for tensor in context.named_tensors
-    )
-
-    return replace(
-        context,
-        provenances=_provenances(context, location),
-        changes=made,
-        named_tensors=named_tensors,
-        backward=location.body.line(location.line)
-        if context.call is not None and location.line is not None
-        else None,
-        reads_grad=bool(reads),
-        frozen_at=freezes(location.body.file)
-        if all_frozen(context.parameters)
-        else None,
-    )
+    return (unrecorded(with_text(ran[-1].source)),)

@@ -1,5 +1,4 @@
-"""Turns live models, optimizers, tensors and code into the plain facts that health
-checks look at.
+"""Reads the row of a backward call from live models, optimizers, tensors and code.
 
 One reader serves one run of the user's code, in which several backward calls may be
 read one after the other. Reads no numbers, runs no hook, writes nothing. What to
@@ -8,39 +7,28 @@ conclude from the facts is none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
 
 import torch
 
-from gradviz.checks.collect.calls import Misuses, Observer
-from gradviz.checks.collect.code import location_of, with_code
-from gradviz.checks.collect.facts import (
-    all_described,
-    cut_roots,
-    entered,
-    homes_of,
-    named_tensors,
-)
+from gradviz.checks.call import BackwardCall, Gradients, Home, Model, NamedTensor
+from gradviz.checks.collect.code import location_of, read_code
+from gradviz.checks.collect.cuts import cut_roots, cuts_entering, described
 from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
+from gradviz.checks.collect.lines import Models, home
+from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
+from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.parameters import Replaced
-from gradviz.checks.collect.recorder import RunRecorder
+from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.steps import Steps
-from gradviz.checks.collect.warned import WarningWatch
-from gradviz.checks.context import (
-    CheckContext,
-    Gradients,
-    Model,
-)
 from gradviz.checks.poles import all_at_a_pole, all_zero, at_a_pole
-from gradviz.checks.record import Interval
+from gradviz.checks.run import Interval
 from gradviz.checks.words import Names
 from gradviz.cuts.lines import CutWatch
 from gradviz.cuts.seen import CutCalls
@@ -49,32 +37,21 @@ from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
 from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reasons, without_gradient
+from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import signalled
+from gradviz.walker.taps import all_tapped
+from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
-
-T = TypeVar("T")
-
-_WORDS = {
-    "optimizers": "the optimizers",
-    "born": "the optimizers",
-    "named_tensors": "the variables",
-    "homes": "the modules",
-    "cycles": "reference cycles",
-    **dict.fromkeys(("values", "zero_weights", "poles"), "numbers"),
-}
-"""What parts of a context are called where they could not be read. All others are about
-cuts.
-"""
 
 
 class Collector:
-    """Reads the context of one run. `model` and `optimizer` as the user gave them;
-    without, the variables are searched.
+    """Of one run. `model` and `optimizer` as the user gave them; without, the variables
+    are searched.
 
     `limits` are the thresholds that gradients which a call leaves are judged by;
-    without them, they are not looked at.
+    without them, they are not looked at. `cuts`: keep what was cut off, to draw it.
     """
 
     def __init__(
@@ -86,24 +63,20 @@ class Collector:
         limits: Gradients | None = None,
         cuts: bool = False,
     ) -> None:
-        self._model, self._values = model, values
-        self._limits = limits
-        self.recorder = RunRecorder()
-        self._leaf_watch = LeafWatch(self.recorder)
-        self.steps = Steps(self._leaf_watch)
-        code, self.misuses = UserCode(), Misuses()
-        known = code.place, self.misuses
-        self.place = code.place
-        self.cuts, self.replaced = CutWatch(code), Replaced(*known)
+        self._model, self._values, self._limits = model, values, limits
+        code = UserCode()
+        self.recorder = Recorder(code)
+        self.run = self.recorder.run
+        self._modes = ModeWatch(self.recorder)
+        self._replaced = Replaced(self.recorder)
+        self._loop = LoopWatch(self.recorder)
+        self.optimizers = OptimizerWatch(self.recorder, self._modes)
+        self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
+        self._steps = Steps(self._leaf_watch)
+        self.cuts = CutWatch(code)
         self.cuts.parts = {} if cuts else None
-        self.observers: list[Observer] = [
-            ModeWatch(*known),
-            WarningWatch(*known),
-            self.replaced,
-        ]
-        self.calls = CutCalls(self.cuts, self.cuts.next_step)
-        self._reader = ModelReader(model, optimizer, self.recorder, self.replaced)
-        self._call: int | None = None
+        self.calls = CutCalls(self.cuts)
+        self._reader = ModelReader(model, optimizer, self.optimizers, self._replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -113,175 +86,143 @@ class Collector:
         # parts of calls that could not be read, and why
         self.dropped: dict[str, str] = {}
 
-    def read(
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, the user's code may run, and is watched."""
+        with ExitStack() as until:
+            until.enter_context(self.optimizers.watching())
+            for watch in (self._loop, self._modes, self._replaced):
+                until.enter_context(all_tapped(watch.listeners()))
+            until.enter_context(self.calls.watching())
+            yield
+
+    @contextmanager
+    def _reading(
         self,
-        live: LiveOutputs,
-        *,
-        scaled: bool = False,
-    ) -> CheckContext:
-        """Everything that is known right now. Raises NotATensorError.
-
-        `scaled`: a GradScaler multiplies losses, so gradients need not be finite.
+        part: str,
+        call: int | None,
+    ) -> Iterator[None]:
+        """Reads one part of what is known at a call. It is left out where it cannot be
+        read: the user's script is to run on.
         """
-        with isolated():
-            return self._read(live, scaled)
+        try:
+            yield
+        except Exception as error:
+            if signalled(error):
+                raise
+            number = f" at call {call}" if call is not None else ""
+            reason = f"could not be read{number}: {type(error).__name__}"
+            self.dropped.setdefault(part, reason)
 
-    def _read(self, live: LiveOutputs, scaled: bool) -> CheckContext:
-        self._reader.recording, self._call = live.recording, live.call
-        attribution = None
+    def read(self, live: LiveOutputs) -> BackwardCall:
+        """Everything that is known right now. Raises NotATensorError."""
+        with isolated():
+            return self._read(live)
+
+    def _read(self, live: LiveOutputs) -> BackwardCall:
+        call = BackwardCall(
+            Graph(),
+            self.run,
+            call=live.call,
+            ran=live.ran,
+        )
+        attribution, walks = None, list[Walked]()
         if live.recording is not None:
             attribution = live.recording.attribution(self._model, live.variables)
-        collected: list[tuple[Walked, CheckContext]] = []
-        parts = self.cuts.parts_of(attribution, live.outputs, live.frame)
+
+        def inspect(walked: Walked) -> None:
+            self._collect(call, walked, live)
+            walks.append(walked)
+
         graph = capture(
             live.outputs,
             model=self._model,
             variables=live.variables,
             title=live.title,
             need_graph=False,
-            attribution=parts or attribution,
-            inspect=lambda walked: collected.append(
-                (walked, self._collect(walked, live, scaled))
-            ),
+            attribution=attribution,
+            inspect=inspect,
         )
-        (walked, context), drawn = collected[0], None
-        if parts is not None:
-            cuts = CutLines(watch=self.cuts, calls=self.calls)
-            reasons = Reasons(live.variables, live.recording, cuts)
-            absent = tuple(without_gradient(walked, reasons))
-            drawn = replace(parts.joined(graph, walked.names), absent=absent)
-            drawn = drawn.with_root_names(live.names)
+        if self.cuts.parts is not None:
+            lines = CutLines(calls=self.calls)
+            reasons = Reasons(live.variables, live.recording, lines)
+            absent = tuple(without_gradient(walks[0], reasons))
+            drawn = self.cuts.joined(
+                graph, walks[0], attribution, live.outputs, live.frame
+            )
+            call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
 
-        graph = graph.with_root_names(live.names)
-        read = replace(context, graph=graph, drawn=drawn)
-        code, steps = "the script's code", "what earlier steps left"
-        location = self._part(code, lambda: location_of(live), None)
-        if location is not None:
-            read = self._part(code, partial(with_code, read, location), read)
+        call.graph, location = graph.with_root_names(live.names), None
+        with self._reading("the script's code", live.call):
+            location = location_of(live)
+            if location is not None:
+                read_code(call, location)
         # that is a part of a step, and does not end one
         if live.call is not None and not live.create_graph:
-            history = partial(
-                self.steps.with_history, read, live, location, attribution
-            )
-            read = self._part(steps, history, read)
-        return read
-
-    def _part(
-        self,
-        name: str,
-        read: Callable[[], T],
-        without: T,
-    ) -> T:
-        """One part of what is known at a call. Without it where it cannot be read: the
-        user's script is to run on.
-        """
-        try:
-            return read()
-        except Exception as error:
-            if signalled(error):
-                raise
-            at = f" at call {self._call}" if self._call is not None else ""
-            self.dropped.setdefault(
-                name, f"could not be read{at}: {type(error).__name__}"
-            )
-            return without
-
-    def afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
-        """The same context when backward has run, with what it left in `.grad`."""
-        live, self._parameters = self._parameters, ()
-        leaves, self._leaves = self._leaves, {}
-
-        with isolated():
-            self._leaf_watch.after(bool(filled))
-            if not filled:
-                return replace(context, intervals={})
-            parameters = tuple(
-                parameter._replace(
-                    has_grad=tensor.grad is not None,
-                    filled=not parameter.has_grad and tensor.grad is not None,
-                )
-                for parameter, tensor in zip(context.parameters, live)
-            )
-
-        if self._limits is not None and context.gradients is None:
-            # gradients of the user's own classes may refuse anything
-            with suppress(Exception):
-                left = gradients_left(leaves, self._fresh)
-                context = replace(context, gradients=self._limits._replace(leaves=left))
-
-        return replace(context, after=True, parameters=parameters)
-
-    # -- facts about tensors, modules and optimizers -----------------------------------
+            with self._reading("what earlier steps left", live.call):
+                self._steps.read(call, live, location, attribution)
+        return call
 
     def _collect(
         self,
+        call: BackwardCall,
         walked: Walked,
         live: LiveOutputs,
-        scaled: bool,
-    ) -> CheckContext:
-        graph, reading = walked.graph, self._reader.reading(walked, live)
-        coming, part = live.call is not None, self._part
-        parameters = tuple(parameter for parameter, _ in reading.parameters)
-        intervals: Mapping[int, Interval] = {}
-        self._parameters, loss = (), loss_of(live.outputs) if coming else None
+    ) -> None:
+        """Note the facts about tensors, modules and optimizers."""
+        number, graph, leaves = live.call, walked.graph, walked.variables
+        reading = self._reader.reading(walked, live)
+        call.graph = graph
+        call.grad_enabled = torch.is_grad_enabled()
+        call.in_step = bool(self.recorder.stepping)
+        call.parameters = tuple(parameter for parameter, _ in reading.parameters)
+        call.models = tuple(
+            Model(name, type(model).__name__, self._model is not None)
+            for name, model in reading.models
+        )
+
+        self._parameters = ()
+        if number is not None:
+            call.loss = loss_of(live.outputs)
+            with self._reading("gradients", number):
+                call.intervals = self._begin(reading)
+            with self._reading("the optimizers", number):
+                self._leaf_watch.reached(reading)
+        else:
+            freed = any("freed" in flags for flags in column(graph.nodes, "flags"))
+            call.after = freed or any(leaf.has_grad for leaf in graph.leaves)
+
+        with self._reading("the optimizers", number):
+            call.optimizers = tuple(self._reader.held(reading))
+            call.born = self.optimizers.born(leaves)
+        with self._reading("the variables", number):
+            call.named_tensors = tuple(_named_tensors(reading))
+        with self._reading("the modules", number):
+            call.homes = homes_of(graph, call, reading.models)
+        with self._reading("reference cycles", number):
+            call.cycles = tuple(cycles(walked))
+        with self._reading("cuts", number):
+            seen = self.cuts.this_step("number")
+            call.numbers = described(self.cuts, walked, seen)
+            call.entered = cuts_entering(self.cuts, walked)
+            call.provenances = cut_roots(self.cuts, walked, live)
+        with self._reading("numbers", number):
+            self._read_numbers(call, walked, live)
+
+    def _read_numbers(
+        self, call: BackwardCall, walked: Walked, live: LiveOutputs
+    ) -> None:
+        """Zeros of weights; and everything, where NaN and Inf are near."""
+        coming, scaled = live.call is not None, self.run.scaled
         if coming:
-            begin = partial(self._begin, reading)
-            intervals = part("gradients", begin, intervals)
-            reached = partial(self._leaf_watch.reached, reading)
-            part("the optimizers", reached, None)
+            call.zero_weights = all_zero(walked.variables)
 
-        suspicious = self._is_suspicious(reading, loss, scaled)
-        left = any(leaf.has_grad for leaf in graph.leaves)
-        context = CheckContext(
-            graph,
-            intervals=intervals,
-            ran=live.ran,
-            scaled=scaled,
-            call=live.call,
-            after=not coming and (left or _flagged(graph, "freed")),
-            grad_enabled=torch.is_grad_enabled(),
-            models=tuple(
-                Model(name, type(model).__name__, self._model is not None)
-                for name, model in reading.models
-            ),
-            parameters=parameters,
-            loss=loss,
-        )
-        leaves, nodes = walked.variables, walked.nodes
-        parts: dict[str, Callable[[], Any]] = {
-            "optimizers": lambda: tuple(self._reader.held(reading)),
-            "named_tensors": lambda: tuple(named_tensors(reading)),
-            "homes": lambda: homes_of(graph, parameters, reading.models),
-            "born": lambda: self.recorder.births.lines(leaves),
-            "cycles": lambda: tuple(cycles(walked)),
-            "entered": lambda: dict(entered(self.cuts, walked)),
-            "numbers": lambda: all_described(
-                self.cuts, walked, self.cuts.this_step("number")
-            ),
-            "provenances": lambda: dict(cut_roots(self.cuts, walked, live)),
-            "values": lambda: values_of(walked, live.outputs) if suspicious else None,
-            "zero_weights": lambda: all_zero(leaves) if coming else (),
-            "poles": lambda: all_at_a_pole(nodes) if suspicious else {},
-        }
-        known = {
-            name: part(_WORDS.get(name, "cuts"), fact, getattr(context, name))
-            for name, fact in parts.items()
-        }
-        return replace(context, **known)
-
-    def _is_suspicious(
-        self, reading: Reading, loss: float | None, scaled: bool
-    ) -> bool:
-        """Whether all numbers are to be read."""
-        live = reading.live
-        if self._values or is_broken(loss, live.variables, scaled):
-            return True
-        return (
-            live.call is not None
-            and not live.ran
-            and not scaled
-            and at_a_pole(reading.walked.nodes)
-        )
+        suspicious = self._values or is_broken(call.loss, live.variables, scaled)
+        if coming and not suspicious and not live.ran and not scaled:
+            suspicious = at_a_pole(walked.nodes)
+        if suspicious:
+            call.values = values_of(walked, live.outputs)
+            call.poles = all_at_a_pole(walked.nodes)
 
     def _begin(self, reading: Reading) -> Mapping[int, Interval]:
         """A call is about to run: what was done with its leaves since the last one, by
@@ -292,24 +233,97 @@ class Collector:
         self._leaves = dict(leaves)
         self.leaf_names |= {id(leaf): leaf_of[i].names for i, leaf in leaves.items()}
         intervals: Mapping[int, Interval] = {}
-        if self.steps.in_a_row:
+        if self._steps.in_a_row:
             intervals = self._leaf_watch.intervals(leaves)
 
-        self._fresh = {
-            i
-            for i, leaf in leaves.items()
-            if reading.live.ran or _is_empty(leaf, intervals.get(i))
-        }
+        self._fresh = set()
+        for node, leaf in leaves.items():
+            # what is there afterwards is of that call
+            empty = leaf.is_leaf and leaf.grad is None
+            reset = intervals.get(node, Interval()).reset
+            if reading.live.ran or empty or reset:
+                self._fresh.add(node)
         return intervals
 
+    def backward(
+        self,
+        number: int,
+        call: EngineCall,
+        reading: bool,
+    ) -> None:
+        """Backward is called for the `number`-th time; `reading`: it is read, as all
+        before.
+        """
+        self.recorder.backward(number, call.frame, call.accumulates)
+        self._steps.passed(number, reading)
+        if call.accumulates:
+            self._modes.backward()
 
-def _is_empty(leaf: torch.Tensor, interval: Interval | None) -> bool:
-    """Whether nothing is in the `.grad` of a leaf before a call, so that what is there
-    afterwards is of that call.
-    """
-    empty = leaf.is_leaf and leaf.grad is None
-    return empty or (interval is not None and interval.reset)
+    def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
+        """Backward has run: note what it left in `.grad`."""
+        tensors, self._parameters = self._parameters, ()
+        leaves, self._leaves = self._leaves, {}
+
+        with isolated():
+            self._leaf_watch.after(bool(filled))
+            if not filled:
+                call.intervals = {}
+                return
+
+            call.after = True
+            parameters = []
+            for parameter, tensor in zip(call.parameters, tensors):
+                has_grad = tensor.grad is not None
+                new = has_grad and not parameter.has_grad
+                parameters.append(parameter._replace(has_grad=has_grad, filled=new))
+            call.parameters = tuple(parameters)
+
+        if self._limits is not None and call.gradients is None:
+            # gradients of the user's own classes may refuse anything
+            with suppress(Exception):
+                left = gradients_left(leaves, self._fresh)
+                call.gradients = self._limits._replace(leaves=left)
 
 
-def _flagged(graph: Graph, flag: str) -> bool:
-    return any(flag in flags for flags in column(graph.nodes, "flags"))
+def homes_of(
+    graph: Graph,
+    call: BackwardCall,
+    models: Models,
+) -> dict[int, Home]:
+    """Where parameters are kept that no module lists, by node."""
+    listed = {parameter.node for parameter in call.parameters}
+    homes: dict[int, Home] = {}
+    for leaf in graph.leaves:
+        if leaf.kind == "parameter" and leaf.node not in listed:
+            place = home(leaf.names, models)
+            if place is not None:
+                homes[leaf.node] = place
+    return homes
+
+
+def _named_tensors(reading: Reading) -> Iterator[NamedTensor]:
+    """The named tensors that are not parameters of a model."""
+    walked, leaf_of = reading.walked, reading.leaf_of
+    parameters = {id(tensor) for _, tensor in reading.parameters}
+
+    for tensor, names in walked.names.named():
+        if id(tensor) in parameters:
+            continue
+        try:
+            function, leaf = grad_fn_of(tensor), tensor.is_leaf
+            retains = tensor.retains_grad
+        except RuntimeError:  # a view that torch refuses to follow
+            continue
+
+        node = leaf_of.get(id(tensor))
+        if function is not None:
+            node = walked.position_of.get(function)
+        yield NamedTensor(
+            names=names,
+            node=node,
+            storage=walked.storage_id(tensor),
+            leaf=leaf,
+            requires_grad=tensor.requires_grad,
+            retains_grad=retains,
+            aliases=walked.names.aliases(tensor),
+        )

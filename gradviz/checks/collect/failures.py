@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from traceback import walk_tb
 from types import CodeType, FrameType
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.lines import Variables, leaf_of
-from gradviz.checks.record import Raised
+from gradviz.checks.run import Raised
 from gradviz.checks.words import Names
-from gradviz.errors import text_of as message_of
+from gradviz.errors import text_of
 from gradviz.graph import SourceLine
 from gradviz.packages import (
     code_line,
@@ -22,18 +22,17 @@ from gradviz.packages import (
     package_of,
     with_text,
 )
-from gradviz.source.code_line import assigned as given, read
+from gradviz.source.code_line import assigned, read
 from gradviz.source.search import lines_behind, returned_by
-from gradviz.source.statements import (
-    body_of,
-)
+from gradviz.source.statements import body_of
 from gradviz.variables.objects import tensors_in
 from gradviz.variables.scanner import name_of, namespaces, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.walk import live_nodes
 
 _CUSTOM = re.compile(r"[Ff]unction (\w+)Backward returned an")
-
+_BARE = "You must implement either the backward"
+_ENGINE = torch.autograd.backward.__code__, torch.autograd.grad.__code__
 
 _Stack = Sequence[tuple[FrameType, int]]
 
@@ -42,212 +41,166 @@ def raised(error: BaseException) -> Raised:
     """The facts about the exception that ended the user's code, while its traceback is
     there.
     """
-    stack = list(walk_tb(error.__traceback__))
-    own = [
-        (frame, line)
-        for frame, line in stack
-        if not is_foundation(frame.f_code.co_filename)
-    ]
-    own = [
-        (frame, line) for frame, line in own if not package_of(frame.f_code.co_filename)
-    ] or own
-    text = message_of(error)
-    makes = [
-        frame.f_locals.get("self")
-        for frame, _ in stack
-        if frame.f_code.co_name == "__init__"
-    ]
-    within = next(
-        (
-            f"{type(one).__name__}.__init__\n"
-            for one in makes
-            if isinstance(one, torch.nn.Module)
-        ),
-        "",
-    )
-    told = Raised(
+    stack, text = list(walk_tb(error.__traceback__)), text_of(error)
+    failure = Raised(
         type(error).__name__,
         text,
         custom=_custom(text),
-        within=within,
     )
-    if not own:
-        return told
+    failure = failure._replace(within=_constructor(stack))
 
-    frame, line = own[-1]
-    source = with_text(code_line(frame.f_code, line))
-    told = told._replace(source=source)
+    outside = [one for one in stack if not is_foundation(one[0].f_code.co_filename)]
+    users = [one for one in outside if not package_of(one[0].f_code.co_filename)]
+    if not outside:
+        return failure
 
+    frame, number = (users or outside)[-1]
+    failure = failure._replace(source=with_text(code_line(frame.f_code, number)))
     # tensors of the user's own classes may refuse anything
     with isolated(), suppress(Exception):
         variables = namespaces(frame)
-        told = _called(told, stack, variables)
-        if not (told.outputs or told.missing):
-            told = told._replace(
-                missing=_named(_refused(stack, variables, source), variables)
-            )
-            made = (
-                earlier
-                for earlier in lines_behind(source)
-                if set(told.missing) & set(given(earlier))
-            )
-            told = told._replace(made=next(made, None))
+        failure = _called(failure, stack, variables)
+        if not failure.outputs and not failure.missing:
+            failure = _refused(failure, stack, variables)
 
-    return told
+    return failure
 
 
-def _refused(
-    stack: _Stack, variables: Variables, source: SourceLine
-) -> list[torch.Tensor]:
-    """The tensor that `deepcopy` stopped at; or the float64 tensors that a line reads,
-    which other dtypes do not go with.
+def _constructor(stack: _Stack) -> str:
+    """The outermost constructor of a module that it came out of."""
+    for frame, _ in stack:
+        module = frame.f_locals.get("self")
+        if frame.f_code.co_name == "__init__" and isinstance(module, torch.nn.Module):
+            return f"{type(module).__name__}.__init__\n"
+    return ""
+
+
+def _refused(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
+    """The same with the tensor that `deepcopy` stopped at; or the float64 tensors that
+    a line reads, which other dtypes do not go with. And the line that made them.
     """
-    inner = stack[-1][0]
+    inner, source = stack[-1][0], failure.source
     if inner.f_code.co_name == "__deepcopy__":
-        return [
-            owner
-            for owner in (inner.f_locals.get("self"),)
-            if isinstance(owner, torch.Tensor)
-        ]
+        values = [inner.f_locals.get("self")]
+    else:
+        names = dict.fromkeys(read(source))
+        values = [space.get(name) for space in variables for name in names]
+        values = [value for value in values if _is_double(value)]
 
-    values = (
-        space.get(name) for space in variables for name in dict.fromkeys(read(source))
-    )
-
-    return [
-        value
-        for value in values
-        if type(value) is torch.Tensor and value.dtype == torch.float64
-    ]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    missing = _named(tensors, variables)
+    for line in lines_behind(source):
+        if set(missing).intersection(assigned(line)):
+            return failure._replace(missing=missing, made=line)
+    return failure._replace(missing=missing)
 
 
-def _called(told: Raised, stack: _Stack, variables: Variables) -> Raised:
+def _is_double(value: object) -> bool:
+    return type(value) is torch.Tensor and value.dtype == torch.float64
+
+
+def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
     """The same with what backward began at, the inputs that it does not depend on, and
     the shape of the first output.
     """
-    functions = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
-    local = next(
-        (frame.f_locals for frame, _ in stack if frame.f_code in functions), None
-    )
-    if local is None:
-        return told
+    calls = [frame.f_locals for frame, _ in stack if frame.f_code in _ENGINE]
+    if not calls:
+        return failure
 
-    outputs = tensors_in(local.get("tensors", local.get("outputs")))
-    inputs = tensors_in(local.get("inputs"))
+    outputs = tensors_in(
+        calls[0].get(
+            "tensors",
+            calls[0].get("outputs"),
+        )
+    )
+    inputs = tensors_in(calls[0].get("inputs"))
     reached = set(live_nodes(outputs)) if inputs else set()
     leaves = {id(leaf_of(node)) for node in reached}
     missing = [
         tensor
         for tensor in inputs
-        if id(tensor) not in leaves
-        and (tensor.grad_fn is None or tensor.grad_fn not in reached)
+        if id(tensor) not in leaves and tensor.grad_fn not in reached
     ]
-    shape = tuple(outputs[0].shape) if outputs else ()
-    told = told._replace(
+    parts = (_part(tensor, variables) for tensor in missing)
+    return failure._replace(
         backward=True,
-        shape=shape,
-        within=next(
-            filter(None, (_parts(one, variables) for one in missing)),
-            "",
-        ),
-    )
-
-    return told._replace(
-        outputs=_named(outputs, variables), missing=_named(missing, variables)
+        shape=tuple(outputs[0].shape) if outputs else (),
+        within=next(filter(None, parts), ""),
+        outputs=_named(outputs, variables),
+        missing=_named(missing, variables),
     )
 
 
-def _parts(tensor: torch.Tensor, variables: Variables) -> str:
+def _part(tensor: torch.Tensor, variables: Variables) -> str:
     """What a tensor is a part of, and all of whose parts have a name: "part of points:
     torch.cat([x, t], dim=1)".
     """
     base = tensor._base
-    whole = _named([base], variables) if base is not None else ()
-    if base is None or not whole:
+    names = _named([base], variables) if base is not None else ()
+    if base is None or not names:
         return ""
 
-    known = [
-        one
-        for one in scan(variables)
-        if type(one.value) is torch.Tensor and one.value._base is base
-    ]
-    parts = {id(one.value): one for one in known if one.value.shape != base.shape}
-    ordered = sorted(
-        parts.values(),
-        key=lambda one: one.value.storage_offset(),
-    )
-
+    views = {
+        id(variable.value): variable
+        for variable in scan(variables)
+        if type(variable.value) is torch.Tensor and variable.value._base is base
+    }
+    parts = [view for view in views.values() if view.value.shape != base.shape]
+    parts.sort(key=lambda part: part.value.storage_offset())
     for dim in range(base.dim()):
-        sizes = [
-            one.value.shape[dim] for one in ordered if one.value.dim() == base.dim()
-        ]
-        if sum(sizes) == base.shape[dim] and len(sizes) == len(ordered):
-            return f"part of {whole[0]}: torch.cat([{', '.join(one.name for one in ordered)}], dim={dim})\n"
+        sizes = [p.value.shape[dim] for p in parts if p.value.dim() == base.dim()]
+        if sum(sizes) == base.shape[dim] and len(sizes) == len(parts):
+            listed = ", ".join(part.name for part in parts)
+            return f"part of {names[0]}: torch.cat([{listed}], dim={dim})\n"
 
-    return f"part of {whole[0]}\n"
+    return f"part of {names[0]}\n"
 
 
 def _named(tensors: Sequence[torch.Tensor], variables: Variables) -> Names:
     """What leads to these tensors: a variable, or else an object or a container in one."""
-    inside = (
-        name_of(tensor, variables)
-        or next(
-            (known.name for known in scan(variables) if known.value is tensor),
-            "",
-        )
-        for tensor in tensors
-    )
-    return tuple(filter(None, inside))
+    names = []
+    for tensor in tensors:
+        inside = (found.name for found in scan(variables) if found.value is tensor)
+        names.append(name_of(tensor, variables) or next(inside, ""))
+    return tuple(filter(None, names))
 
 
 def _custom(text: str) -> SourceLine | None:
     """The line of a custom Function that the engine's message is about: where its
     backward() returns, or its forward() begins.
     """
-    match, without = (
-        _CUSTOM.search(text),
-        "You must implement either the backward" in text,
-    )
-    if match is not None or without:
-        waiting: list[Any] = [torch.autograd.Function]
-    else:
-        waiting = []
+    match = _CUSTOM.search(text)
+    if match is not None:
+        for kind in _functions():
+            backward = _code(kind, "backward")
+            if kind.__name__ == match[1] and backward is not None:
+                return returned_by(_begins(backward))
 
     bare: list[SourceLine] = []
-    while waiting:
-        kind = waiting.pop()
-        forward, backward = (
-            getattr(
-                getattr(vars(kind).get(name), "__func__", None),
-                "__code__",
-                None,
-            )
-            for name in ("forward", "backward")
-        )
-        if match is not None and kind.__name__ == match[1] and backward is not None:
-            return returned_by(_begins(backward))
-        inherited = (
-            kind.backward is not torch.autograd.Function.backward
-            or kind.vjp is not torch.autograd.Function.vjp
-        )
-        if (
-            without
-            and forward is not None
-            and not inherited
-            and not package_of(forward.co_filename)
-        ):
+    for kind in _functions() if _BARE in text else ():
+        forward = _code(kind, "forward")
+        theirs = torch.autograd.Function
+        inherits = kind.backward is theirs.backward and kind.vjp is theirs.vjp
+        if inherits and forward is not None and not package_of(forward.co_filename):
             bare.append(_begins(forward))
-        waiting += kind.__subclasses__()
-
     return bare[0] if len(bare) == 1 else None
 
 
+def _functions() -> Iterator[Any]:
+    """All custom Functions."""
+    waiting: list[Any] = [torch.autograd.Function]
+    for kind in waiting:  # grows while it is read
+        yield kind
+        waiting += kind.__subclasses__()
+
+
+def _code(kind: Any, name: str) -> Any:
+    method = getattr(vars(kind).get(name), "__func__", None)
+    return getattr(method, "__code__", None)
+
+
 def _begins(code: CodeType) -> SourceLine:
-    """The line of `def`, behind the decorators."""
-    known = body_of(code).statements
-    return with_text(
-        code_line(
-            code,
-            max(code.co_firstlineno, known[0].node.lineno - 1) if known else 0,
-        )
-    )
+    """The line of `def`, after the decorators."""
+    statements = body_of(code).statements
+    first = statements[0].node.lineno - 1 if statements else 0
+    return with_text(code_line(code, max(code.co_firstlineno, first)))

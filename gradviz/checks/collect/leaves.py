@@ -1,5 +1,5 @@
-"""Follows the leaves of backward calls: fills their rows of the record, and tells what
-was done with each between the calls that reach it.
+"""Follows the leaves of backward calls: fills their rows of the run, and tells what was
+done with each between the calls that reach it.
 
 Tensors and modules are held weakly between the calls. Reads a few elements of leaves
 that no optimizer has updated, and whether a gradient is zero; writes nothing.
@@ -13,29 +13,29 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.checks.collect.calls import ByIdentity
+from gradviz.checks.call import Parameter
+from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.lines import Models, made_at, users_frame
 from gradviz.checks.collect.models import Reading
-from gradviz.checks.collect.modes import Trainee
+from gradviz.checks.collect.modes import ModeWatch, Trainee
 from gradviz.checks.collect.numbers import (
     TensorRef,
+    has_scaler,
     is_readable,
-    is_scaled,
     optimized,
 )
-from gradviz.checks.collect.parameters import mistyped
-from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.context import Parameter
-from gradviz.checks.record import Interval, LeafRow, ModelState
+from gradviz.checks.collect.optimizers import OptimizerWatch
+from gradviz.checks.collect.parameters import note_mistyped
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Interval, LeafRow, ModelState
 from gradviz.gradients.values import is_zero
-from gradviz.graph import SourceLine
 from gradviz.variables.objects import joined, submodules
 from gradviz.walker.isolation import unrecorded
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.walk import Walked
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
-_Parameters = Sequence[tuple[Parameter, torch.Tensor]]
+_SAMPLED = 4096  # elements of a leaf that is stepped, at most, to see whether it moves
 _Modules = dict[str, tuple[str, torch.nn.Module]]
 
 
@@ -47,6 +47,9 @@ class _Left(NamedTuple):
     version: int | None
     grad: TensorRef
     grad_version: int | None
+    # some elements, and which of them have a gradient that is not zero
+    elements: torch.Tensor | None
+    pushed: torch.Tensor | None
     before: Interval
 
 
@@ -55,8 +58,11 @@ class LeafWatch:
     read, `after` behind it.
     """
 
-    def __init__(self, recorder: RunRecorder) -> None:
-        self._recorder, self._record = recorder, recorder.record
+    def __init__(
+        self, recorder: Recorder, optimizers: OptimizerWatch, modes: ModeWatch
+    ) -> None:
+        self._recorder, self._run = recorder, recorder.run
+        self._optimizers, self._modes = optimizers, modes
         # each with its mark as of the first call
         self._rows = ByIdentity[tuple[LeafRow, object]]()
         self._left = ByIdentity[_Left]()
@@ -64,13 +70,16 @@ class LeafWatch:
         self._coming: dict[int, torch.Tensor] = {}
         self._intervals: dict[int, Interval] = {}
         # of all that calls have reached
-        self._versions: dict[int, tuple[TensorRef, int | None]] = {}
+        self._versions = ByIdentity[int | None]()
         self._updates = 0  # steps of optimizers when `updated` was asked
         self.saw_updates = False  # whether `updated` was ever true
 
     # -- what is done with a leaf between two calls ------------------------------------
 
-    def intervals(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, Interval]:
+    def intervals(
+        self,
+        leaves: Mapping[int, torch.Tensor],
+    ) -> dict[int, Interval]:
         """What was done with each of these leaves since a call reached it, by the same
         keys. Whether a gradient was zeroed no counter tells for certain
         (`w.grad.data.zero_()`), so its numbers are looked at, if the leaf was updated.
@@ -81,11 +90,23 @@ class LeafWatch:
             left = self._left.of(leaf)
             if left is not None:
                 self._intervals[key] = self._since(left, leaf)
+                self._note_still(left, leaf)
         return self._intervals
+
+    def _note_still(self, left: _Left, leaf: torch.Tensor) -> None:
+        """Note which elements were pushed by steps, and have not moved."""
+        row, stepped = self._run.leaves.get(id(leaf)), self._optimizers.stepped
+        if row is None or left.pushed is None or not stepped.get(id(leaf)):
+            return
+        count = int(left.pushed.sum())
+        if count:
+            same = (_few(leaf) == left.elements) & left.pushed
+            row.pushed += 1
+            row.still += float(same.sum()) / count
 
     def _since(self, left: _Left, leaf: torch.Tensor) -> Interval:
         grad, before = leaf.grad, left.before
-        stepped = id(leaf) in self._recorder.stepped
+        stepped = id(leaf) in self._optimizers.stepped
         changed = version_of(leaf) != left.version
         reset = grad is None or left.grad() is not grad
         if grad is not None and not reset:
@@ -94,167 +115,170 @@ class LeafWatch:
             reset = touched and is_zero(grad) is not False
         if reset:
             return Interval(stepped, changed, True)
-        return Interval(
-            stepped,
-            changed,
-            False,
-            before.steps + stepped,
-            before.changes + (stepped or changed),
-        )
+
+        steps = before.steps + stepped
+        changes = before.changes + (stepped or changed)
+        return Interval(stepped, changed, False, steps, changes)
 
     def updated(self) -> bool:
         """Whether an optimizer took a step, or a leaf was changed in place, since this
         was asked last. Ask after `intervals`.
         """
-        steps, self._updates = self._updates, self._record.updates
-        known = [(ref(), version) for ref, version in self._versions.values()]
-        alive = [(leaf, version) for leaf, version in known if leaf is not None]
-        changed = any(version_of(leaf) != version for leaf, version in alive)
-        leaves = [*(leaf for leaf, _ in alive), *self._coming.values()]
-        self._versions = {
-            id(leaf): (weakref.ref(leaf), version_of(leaf)) for leaf in leaves
-        }
-        updated = changed or steps != self._updates
+        steps, self._updates = self._updates, self._run.updates
+        updated = steps != self._updates
+        alive = [leaf for leaf, _ in self._versions.alive()]
+        for leaf in alive:
+            updated |= version_of(leaf) != self._versions.of(leaf)
+        for leaf in [*alive, *self._coming.values()]:
+            self._versions.put(leaf, version_of(leaf))
+
         self.saw_updates |= updated
         return updated
 
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
-        record, coming = self._record, self._coming
-        self._coming = {}
+        coming, self._coming = self._coming, {}
         if not filled:
             return
 
-        for row in record.optimizers:
+        for row in self._run.optimizers:
             row.reached.update(row.held & set(map(id, coming.values())))
         for key, leaf in coming.items():
             grad = leaf.grad
             if grad is not None:
                 before = self._intervals.get(key, Interval())
-                versions = version_of(leaf), weakref.ref(grad), version_of(grad)
-                self._left.put(leaf, _Left(*versions, before))
-                self._recorder.stepped.discard(id(leaf))
+                elements = pushed = None
+                if is_readable(leaf) and is_readable(grad) and not grad.is_sparse:
+                    elements, pushed = _few(leaf).clone(), _few(grad) != 0
+                self._left.put(
+                    leaf,
+                    _Left(
+                        version_of(leaf),
+                        weakref.ref(grad),
+                        version_of(grad),
+                        elements,
+                        pushed,
+                        before,
+                    ),
+                )
+                self._optimizers.stepped.pop(id(leaf), None)
 
     # -- the rows ----------------------------------------------------------------------
 
     def reached(self, reading: Reading) -> None:
         """A call is about to run through these leaves."""
-        record, live = self._record, reading.live
-        models, parameters = reading.models, reading.parameters
-        modules = _by_path(models)
+        run, live, leaves = self._run, reading.live, reading.walked.variables
         self._name(reading)
-        self._read(reading.walked, live.call or 0, parameters, modules)
-        self._recorder.reaches(
-            map(id, reading.walked.variables.values()) if live.accumulates else (),
-            live.call or 0,
-            users_frame(live.frame),
+        self._read(reading)
+        number, frame = live.call or 0, users_frame(live.frame)
+        # only a run that is watched on tells of each call
+        if number != self._recorder.number and frame is not None:
+            self._recorder.backward(number, frame)
+            self._modes.backward()
+        self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
+
+        run.scaler = run.scaler or has_scaler(live.variables)
+        note_mistyped(
+            self._recorder, reading.models, reading.parameters, live.variables
         )
-        record.scaler = record.scaler or is_scaled(live.variables)
-        frozen = tuple(mistyped(models, parameters, live.variables))
-        record.mistyped = frozen or record.mistyped
-        record.models = tuple(
-            self._state(name, model, parameters) for name, model in models
-        )
-        self._recorder.modes.known = tuple(
-            _trainee(name, model, parameters) for name, model in models
-        )
+        states, trainees = [], []
+        for i, (name, model) in enumerate(reading.models):
+            parameters = [one for one in reading.parameters if one[0].model == i]
+            states.append(_state(name, model, parameters, run.holding))
+            trained = [tensor for _, tensor in parameters if tensor.requires_grad]
+            weights = frozenset(map(id, trained))
+            trainees.append(Trainee(name, weakref.ref(model), weights))
+        run.models, self._modes.trainees = tuple(states), trainees
 
     def _name(self, reading: Reading) -> None:
         """Bring what is known of optimizers up to date, and the names of what they
         hold.
         """
-        names = self._record.names
-        names |= {
-            id(tensor): parameter.names for parameter, tensor in reading.parameters
-        }
+        names = self._run.names
+        for parameter, tensor in reading.parameters:
+            names[id(tensor)] = parameter.names
         for name, optimizer in reading.optimizers:
-            self._recorder.row(optimizer).name = name
+            self._optimizers.row(optimizer).name = name
             for tensor in optimized(optimizer):
                 if id(tensor) not in names:
                     names[id(tensor)] = reading.walked.names.leaf(tensor)
-        self._recorder.look()
+        self._optimizers.look()
 
-    def _read(
-        self, walked: Walked, call: int, parameters: _Parameters, modules: _Modules
-    ) -> None:
-        known = {id(tensor): parameter for parameter, tensor in parameters}
-        held = set[int]().union(
-            *(row.held for row in self._record.optimizers if row.steps)
-        )
+    def _read(self, reading: Reading) -> None:
+        walked, call = reading.walked, reading.live.call or 0
+        known = {id(tensor): parameter for parameter, tensor in reading.parameters}
+        modules = _by_path(reading.models)
+        held = set[int]()
+        for optimizer in self._run.optimizers:
+            held |= optimizer.held if optimizer.steps else set()
+
         for node, tensor in walked.variables.items():
             mark = _mark(tensor) if id(tensor) not in held else None
-            watched = self._rows.of(tensor)
-            if watched is None:
-                row = self._new(walked, tensor, known.get(id(tensor)), modules)
+            row, first = self._rows.of(tensor) or (None, None)
+            if row is None:
+                row = _new(
+                    walked,
+                    tensor,
+                    known.get(id(tensor)),
+                    modules,
+                )
+                row.born, row.after = self._optimizers.births.of(tensor) or (None, 0)
                 self._rows.put(tensor, (row, mark))
-                self._record.leaves[id(tensor)] = row
-                self._record.names.setdefault(id(tensor), row.names)
-            else:
-                row, first = watched
-                moved = bool(row.moved) or mark != first
-                row.moved = moved if mark is not None else row.moved
+                self._run.leaves[id(tensor)] = row
+                self._run.names.setdefault(id(tensor), row.names)
+            elif mark is not None:
+                row.moved = bool(row.moved) or mark != first
 
             row.node, row.call, row.first = node, call, row.first or call
             row.reached += 1
 
-    def _new(
-        self,
-        walked: Walked,
-        tensor: torch.Tensor,
-        known: Parameter | None,
-        modules: _Modules,
-    ) -> LeafRow:
-        row = LeafRow(
-            known.names if known is not None else walked.names.leaf(tensor),
-            tensor_info(tensor),
-            known is not None,
-        )
-        if known is not None:
-            row.model, module = modules.get(
-                known.module,
-                ("", None),
-            )
-            row.module, row.type = known.module, known.type
-            if module is not None:
-                row.source = _made_in(known.names[0], modules)
-            else:
-                row.source = None
-        else:
-            _own(row, modules)
 
-        row.born, row.after = self._recorder.births.of(tensor) or (None, 0)
+def _new(
+    walked: Walked,
+    tensor: torch.Tensor,
+    parameter: Parameter | None,
+    modules: _Modules,
+) -> LeafRow:
+    if parameter is None:
+        row = LeafRow(
+            walked.names.leaf(tensor),
+            tensor_info(tensor),
+            False,
+        )
+        _find_owner(row, modules)
         return row
 
-    def _state(
-        self, name: str, model: torch.nn.Module, parameters: _Parameters
-    ) -> ModelState:
-        mine, held = _of_model(name, parameters), self._record.holding
-        return ModelState(
-            name,
-            type(model).__name__,
-            model.training,
-            sum(id(tensor) in held for _, tensor in mine),
-            any(parameter.sharded for parameter, _ in mine),
-        )
+    model, _ = modules.get(parameter.module, ("", None))
+    return LeafRow(
+        parameter.names,
+        tensor_info(tensor),
+        True,
+        model=model,
+        module=parameter.module,
+    )
 
 
-def _of_model(name: str, parameters: _Parameters) -> _Parameters:
-    return [
-        (parameter, tensor)
-        for parameter, tensor in parameters
-        if parameter.names[0].startswith(f"{name}.")
-    ]
+def _few(tensor: torch.Tensor) -> torch.Tensor:
+    """Some elements of a tensor, always the same ones."""
+    flat = tensor.detach().flatten()
+    return flat[:: max(1, flat.numel() // _SAMPLED)][:_SAMPLED]
 
 
-def _trainee(
+def _state(
     name: str,
     model: torch.nn.Module,
-    parameters: _Parameters,
-) -> Trainee:
-    weights = frozenset(
-        id(tensor) for _, tensor in _of_model(name, parameters) if tensor.requires_grad
+    parameters: Sequence[tuple[Parameter, torch.Tensor]],
+    holding: set[int],
+) -> ModelState:
+    held = sum(id(tensor) in holding for _, tensor in parameters)
+    sharded = any(parameter.sharded for parameter, _ in parameters)
+    return ModelState(
+        name,
+        type(model).__name__,
+        model.training,
+        held,
+        sharded,
     )
-    return Trainee(name, weakref.ref(model), weights)
 
 
 def _mark(tensor: torch.Tensor) -> object:
@@ -264,12 +288,11 @@ def _mark(tensor: torch.Tensor) -> object:
     if not is_readable(tensor):
         return None
     with unrecorded():
-        return version_of(tensor), tuple(
-            map(str, tensor.flatten()[:_ELEMENTS].tolist())
-        )
+        elements = tensor.flatten()[:_ELEMENTS].tolist()
+        return version_of(tensor), tuple(map(str, elements))
 
 
-def _own(row: LeafRow, modules: _Modules) -> None:
+def _find_owner(row: LeafRow, modules: _Modules) -> None:
     """Note the module that holds the tensor as a plain attribute, if one does, and the
     line that puts it there.
     """
@@ -277,26 +300,10 @@ def _own(row: LeafRow, modules: _Modules) -> None:
         path, _, attribute = name.rpartition(".")
         model, owner = modules.get(path, ("", None))
         if owner is not None:
-            row.names, row.model, row.module, row.type = (
-                (name,),
-                model,
-                path,
-                type(owner).__name__,
-            )
+            row.names, row.model, row.module = (name,), model, path
+            row.type = type(owner).__name__
             row.source = made_at(type(owner), attribute)
             return
-
-
-def _made_in(path: str, modules: _Modules) -> SourceLine | None:
-    """Where the nearest class outside torch around a parameter makes it, or the module
-    that it is in.
-    """
-    while path:
-        path, _, attribute = path.rpartition(".")
-        module = modules.get(path, ("", None))[1]
-        if module is not None and not type(module).__module__.startswith("torch."):
-            return made_at(type(module), attribute)
-    return None
 
 
 def _by_path(models: Models) -> _Modules:

@@ -1,38 +1,21 @@
-"""The lines of the user's code behind facts: where a graph is cut, a result is lost, a
-part is made, and where a run failed.
+"""The lines of the user's code where a part of a class is made, used and kept.
 
-Reads text, attributes, and frames of tracebacks, of which it keeps none. Runs nothing.
+Reads text, attributes and frames, of which it keeps none. Runs nothing.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from gradviz.checks.context import Home
-from gradviz.checks.words import COMPARISONS
+from gradviz.checks.call import Home
 from gradviz.graph import SourceLine
-from gradviz.packages import (
-    Place,
-    definition_of,
-    is_foundation,
-    package_of,
-    with_text,
-)
-from gradviz.source.cut import Cut
-from gradviz.source.statements import (
-    assigned,
-    body_of,
-    called,
-    expressions_at,
-    subject,
-    text_of,
-)
+from gradviz.packages import definition_of, is_foundation, package_of
+from gradviz.source.statements import assigned, body_of
 from gradviz.variables.objects import class_attribute, members
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.outputs import flatten
@@ -41,8 +24,6 @@ from gradviz.walker.walk import live_nodes
 
 Models = Sequence[tuple[str, torch.nn.Module]]
 """The models of a run, by name."""
-
-
 Variables = Sequence[Namespace]
 """The variables of the user's code, of the innermost function first."""
 
@@ -56,35 +37,25 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def line_at(place: Place) -> SourceLine:
-    """The script's own line of a place; the library's where no script was running."""
-    return with_text(place.script_line or place.source)
-
-
-# -- where a part of a class is made, used and kept ------------------------------------
-
-
 def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
     """The line of a method that assigns an attribute of its first argument."""
     if code is None or not code.co_varnames:
         return None
     body, name = body_of(code), f"{code.co_varnames[0]}.{attribute}"
-    return next(
-        (body.source(node) for node, _ in body.statements if name in assigned(node)[0]),
-        None,
-    )
+    for node, _ in body.statements:
+        if name in assigned(node)[0]:
+            return body.source(node)
+    return None
 
 
 def made_at(kind: type, attribute: str) -> SourceLine | None:
     """The line of a class, or of a base of it, that assigns an attribute of `self`."""
-    methods = (
-        getattr(value, "__code__", None)
-        for base in kind.__mro__
-        for value in vars(base).values()
-    )
-    return next(
-        filter(None, (assignment_in(code, attribute) for code in methods)), None
-    )
+    for base in kind.__mro__:
+        for value in vars(base).values():
+            line = assignment_in(getattr(value, "__code__", None), attribute)
+            if line is not None:
+                return line
+    return None
 
 
 def forward_of(kind: type) -> SourceLine | None:
@@ -120,19 +91,13 @@ def home(names: Sequence[str], models: Models) -> Home | None:
     >>> home(["net.extra[0].weight"], [("net", net)])
     Home(attribute='self.extra', container='torch.nn.ModuleList', line=None)
     """
-    inside = (
-        (name[len(prefix) + 1 :], model)
-        for name in names
-        for prefix, model in models
-        if name.startswith(f"{prefix}.")
-    )
-    return next(
-        filter(
-            None,
-            (_below(rest, model) for rest, model in inside),
-        ),
-        None,
-    )
+    for name in names:
+        for prefix, model in models:
+            if name.startswith(f"{prefix}."):
+                found = _below(name[len(prefix) + 1 :], model)
+                if found is not None:
+                    return found
+    return None
 
 
 def _below(
@@ -143,9 +108,8 @@ def _below(
         attribute, tail = match.groups()
         child = dict(members(module, "_modules")).get(attribute)
         if child is None or not tail.startswith("."):
-            return Home(
-                f"self.{attribute}", _container(tail), made_at(type(module), attribute)
-            )
+            line = made_at(type(module), attribute)
+            return Home(f"self.{attribute}", _container(tail), line)
         module, rest = child, tail[1:]
     return None
 
@@ -159,48 +123,6 @@ def _container(tail: str) -> str:
         return ""
     kind = "Module" if match[2] else "Parameter"
     return f"torch.nn.{kind}{'List' if match[1].isdecimal() else 'Dict'}"
-
-
-# -- what cuts a graph off -------------------------------------------------------------
-
-_BUILT_IN = {"__float__": "float", "__int__": "int"}
-
-
-def described(cut: Cut) -> Cut:
-    """A cut with the expression that loses its graph, as the code spells it."""
-    lost = (text_of(expression, 40) for expression in _lost(cut.source, cut.operation))
-    by_name = cut.leaf and cut.kind != "deepcopy"
-    return cut._replace(
-        of=cut.leaf[0] if by_name else next(lost, ""),
-        alive=True,
-    )
-
-
-def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:
-    """The expressions of a line that an operation was called on."""
-    for node in expressions_at(source.file, source.line):
-        if isinstance(node, ast.Compare) and operation in COMPARISONS:
-            yield node.left
-        elif operation == "written":
-            if isinstance(
-                getattr(node, "ctx", ast.Load()), ast.Load
-            ) and not isinstance(node, ast.Attribute):
-                yield (
-                    node.args[0]
-                    if isinstance(node, ast.Call)
-                    and called(node) == "copy_"
-                    and node.args
-                    else node
-                )
-        elif isinstance(node, ast.Attribute) and node.attr == operation == "data":
-            yield node.value
-        elif isinstance(node, ast.Call) and called(node) == _BUILT_IN.get(
-            operation, operation
-        ):
-            yield from subject(node)
-
-
-# -- where a run failed ----------------------------------------------------------------
 
 
 def nodes_behind(outputs: Sequence[Any]) -> list[Node]:

@@ -1,140 +1,137 @@
-"""What the calls of a training loop are about, what their steps move, and which
-parameters are younger than an optimizer.
+"""Logs the calls of a training loop beside backward and step: resets, clipping,
+scalers, schedules; and what torch warns of. Changes no filter and no message.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from types import FrameType, GeneratorType
+import math
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import torch
+from torch.optim import lr_scheduler
 
-from gradviz.checks.collect.calls import ByIdentity
-from gradviz.checks.collect.numbers import is_readable, optimized
-from gradviz.checks.record import OptimizerRow, RunRecord
-from gradviz.graph import SourceLine
-from gradviz.variables.objects import is_a, parameters
-from gradviz.walker.signals import uninterrupted
-from gradviz.walker.taps import Ended
+from gradviz.checks.collect.lines import users_frame
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Kind
+from gradviz.packages import is_foundation, package_of
+from gradviz.walker.taps import Began
 
-ELEMENTS = 4096
-"""Elements of a parameter that are compared before and after a step, at most, at the
-same places each time.
-"""
-# steps of an optimizer that are sampled; later ones whenever there were twice as many
-_FIRST = 3
+_INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
+"""What torch adds to what it says in C++."""
 
 
-class StepSamples:
-    """Compares a few elements of parameters before and after some steps, of one run."""
+class LoopWatch:
+    """Of one run."""
 
-    def __init__(self, record: RunRecord) -> None:
-        self._leaves = record.leaves
-        # elements, and their gradient
-        self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
 
-    def begin(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
-        """Keep a few elements of each parameter until the step is over, where it is one
-        of those that are looked at.
+    def listeners(self) -> Iterator[tuple[Any, Began]]:
+        scaler, clips = torch.amp.GradScaler, torch.nn.utils.clip_grad
+        yield torch.optim.Optimizer.zero_grad, self._logging(Kind.ZERO)
+        yield torch.nn.Module.zero_grad, self._logging(Kind.ZERO)
+        yield scaler.scale, self._scaled
+        yield scaler.unscale_, self._logging(Kind.UNSCALE, 1)
+        yield scaler.step, self._logging(Kind.SCALER_STEP, 1)
+        yield scaler.update, self._logging(Kind.UPDATE)
+        yield clips.clip_grad_norm_, self._clipped
+        yield clips.clip_grad_value_, self._clipped
+        yield warnings._showwarnmsg, self._warned  # type: ignore[attr-defined]
+
+        if hasattr(lr_scheduler.LRScheduler, "_update_lr"):
+            yield lr_scheduler.LRScheduler._update_lr, self._scheduled
+        else:  # an older torch, as 2.6: the guard that only step() makes
+            guard: Any = lr_scheduler._enable_get_lr_call
+
+            def entered(frame: FrameType, _: Any, scheduler: Any) -> None:
+                self._scheduled(frame, scheduler)
+
+            yield guard.__init__, entered
+
+    def _logging(self, kind: Kind, position: int = 0) -> Began:
+        """What logs the calls of a function, which are about the argument there."""
+
+        def called(
+            frame: FrameType,
+            *arguments: Any,
+            **_: Any,
+        ) -> None:
+            about = next(iter(arguments[position:]), None)
+            self._recorder.log(kind, about, frame)
+
+        return called
+
+    def _scaled(
+        self,
+        frame: FrameType,
+        scaler: Any,
+        *_: Any,
+    ) -> None:
+        self._recorder.run.scaled |= scaler.is_enabled()
+        self._recorder.log(Kind.SCALE, scaler, frame)
+
+    def _clipped(
+        self,
+        frame: FrameType,
+        about: object = None,
+        max_norm: Any = None,
+        clip_value: Any = None,
+        **options: Any,
+    ) -> None:
+        """An infinite limit only asks for the norm, and clips nothing."""
+        limit = max_norm if max_norm is not None else clip_value
+        if not isinstance(limit, float) or not math.isinf(limit):
+            about = options.get("parameters", about)
+            self._recorder.log(Kind.CLIP, about, frame)
+
+    def _scheduled(
+        self,
+        frame: FrameType,
+        scheduler: Any,
+        *_: Any,
+    ) -> None:
+        """A learning rate scheduler takes its step; that which torch makes when it is
+        made is left out.
+
+        What `step()` calls is what is seen: torch's warning about their order names the
+        line that calls `step()` itself.
         """
-        self._before = []
-        if row.steps > _FIRST and row.steps & (row.steps - 1):
+        step = frame.f_back
+        caller = step.f_back if step is not None else None
+        if step is None or caller is None or caller.f_code.co_name == "_initial_step":
             return
 
-        for group in optimizer.param_groups:
-            for tensor in group["params"] if float(group.get("lr", 1.0)) else ():
-                grad, known = tensor.grad, id(tensor) in self._leaves
-                plain = type(grad) is torch.Tensor and not grad.is_sparse
-                if known and plain and is_readable(grad) and is_readable(tensor):
-                    elements = _few(tensor).clone()
-                    self._before.append((tensor, elements, _few(grad).clone()))
+        with suppress(Exception):  # a scheduler of the user's own may hold anything
+            optimizer = scheduler.optimizer
+            # it is used in a way of its own
+            by_hand = step.f_locals.get("epoch") is not None
+            # a rate of 0 is left out on purpose
+            if not by_hand and any(group["lr"] for group in optimizer.param_groups):
+                self._recorder.log(Kind.SCHEDULE, optimizer, caller)
 
-    def end(self) -> None:
-        """The step is over: note what has moved."""
-        before, self._before = self._before, []
-        for tensor, elements, gradient in before:
-            leaf, pushed = self._leaves.get(id(tensor)), gradient != 0
-            count, change = int(pushed.sum()), _few(tensor) - elements
-            if leaf is not None and count:
-                leaf.pushed += 1
-                leaf.still += float(((change == 0) & pushed).sum()) / count
-
-
-def _few(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements of a tensor, always the same ones."""
-    flat = tensor.detach().flatten()
-    return flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS]
-
-
-class Births:
-    """The parameters that were made after an optimizer, which may be one too late for
-    them, of one run: where, and how many optimizers were there.
-    """
-
-    def __init__(
-        self, record: RunRecord, line: Callable[[FrameType], SourceLine | None]
+    def _warned(
+        self,
+        frame: FrameType,
+        shown: Any,
+        *_: Any,
     ) -> None:
-        self._record, self._line, self.count = record, line, 0
-        self._known = ByIdentity[tuple[SourceLine, int]]()
+        """A warning is shown: one of each line, unless a filter says otherwise."""
+        text, caller, users = str(shown.message), frame.f_back, users_frame(frame)
+        if caller is None or users is None:
+            return
+        if not issubclass(shown.category, UserWarning):
+            return
 
-    def born(self, frame: FrameType, *_: Any, **__: Any) -> Ended | None:
-        """A parameter is made."""
-        if not self._record.optimizers:
-            return None
-
-        @uninterrupted
-        def ended(returned: bool, parameter: torch.Tensor) -> None:
-            source = self._line(frame) if returned else None
-            if source is not None:
-                self.count += 1
-                self._known.put(parameter, (source, len(self._record.optimizers)))
-
-        return ended
-
-    def of(self, leaf: torch.Tensor) -> tuple[SourceLine, int] | None:
-        """The line that made a leaf, and how many optimizers were there."""
-        return self._known.of(leaf)
-
-    def lines(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, SourceLine]:
-        """The lines that made those that are younger than an optimizer, by key."""
-        born = {key: self.of(leaf) for key, leaf in leaves.items()}
-        return {key: birth[0] for key, birth in born.items() if birth is not None}
-
-
-def limit(
-    parameters: object = None,
-    max_norm: Any = None,
-    clip_value: Any = None,
-    **_: object,
-) -> float:
-    """What gradients are clipped to. An infinite limit only asks for the norm, and
-    clips nothing.
-    """
-    given = max_norm if max_norm is not None else clip_value
-    return float(given) if isinstance(given, (int, float)) else sys.float_info.max
-
-
-def tensors_of(about: object) -> frozenset[int] | None:
-    """Identities of the parameters that a call is about; None where it cannot be told
-    without using something up.
-    """
-    if is_a(about, torch.optim.Optimizer):
-        return frozenset(map(id, optimized(about)))
-    if is_a(about, torch.nn.Module):
-        return frozenset(map(id, parameters(about)))
-    if is_a(about, torch.Tensor):
-        return frozenset({id(about)})
-
-    if (
-        type(about) is GeneratorType
-        and about.gi_code is torch.nn.Module.parameters.__code__
-        and about.gi_frame
-    ):
-        return frozenset(map(id, parameters(about.gi_frame.f_locals["self"])))
-
-    if is_a(about, list) or is_a(about, tuple):
-        return frozenset(map(id, about))
-
-    return None
+        torchs = _INTERNALLY.search(text) or is_foundation(caller.f_code.co_filename)
+        if torchs and not package_of(users.f_code.co_filename):
+            source = self._recorder.script_line(users)
+            self._recorder.note(
+                Kind.WARNING,
+                source,
+                _INTERNALLY.sub("", text),
+            )

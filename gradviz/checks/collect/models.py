@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import torch
 
+from gradviz.checks.call import Optimizer, OptimizerTensor, Parameter
 from gradviz.checks.collect.lines import (
     Models,
     Variables,
@@ -19,9 +19,8 @@ from gradviz.checks.collect.lines import (
     made_at,
 )
 from gradviz.checks.collect.numbers import optimized
+from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.parameters import Replaced
-from gradviz.checks.collect.recorder import RunRecorder
-from gradviz.checks.context import Optimizer, OptimizerTensor, Parameter
 from gradviz.graph import Graph, column
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
@@ -57,38 +56,26 @@ class ModelReader:
         self,
         model: torch.nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
-        recorder: RunRecorder,
+        watch: OptimizerWatch,
         replaced: Replaced,
     ) -> None:
-        self._model, self._optimizer, self._recorder, self._replaced = (
-            model,
-            optimizer,
-            recorder,
-            replaced,
-        )
-        self.recording: Recording | None = None  # that is asked how modules ran
+        self._model, self._optimizer = model, optimizer
+        self._watch, self._replaced = watch, replaced
 
     def reading(self, walked: Walked, live: LiveOutputs) -> Reading:
         """What there is at a call."""
         ignored, variables = _ignored(walked.graph), live.variables
-        inside = {id(walked.variables[node]): node for node in ignored}
-        leaf_of = {
-            id(tensor): node
-            for node, tensor in walked.variables.items()
-            if node not in ignored
-        }
-        models = self.models(variables)
+        nodes = {id(tensor): node for node, tensor in walked.variables.items()}
+        leaf_of = {key: node for key, node in nodes.items() if node not in ignored}
+        inside = {key: node for key, node in nodes.items() if node in ignored}
+        models, optimizers = self._models(variables), self._optimizers(variables)
+        parameters = [
+            (parameter._replace(compiled=inside.get(id(tensor))), tensor)
+            for parameter, tensor in self._parameters(models, leaf_of, live.recording)
+        ]
+        return Reading(walked, live, leaf_of, models, optimizers, parameters)
 
-        return Reading(
-            walked,
-            live,
-            leaf_of,
-            models,
-            self.optimizers(variables),
-            self._parameters(models, leaf_of, inside),
-        )
-
-    def models(self, variables: Variables) -> Models:
+    def _models(self, variables: Variables) -> Models:
         if self._model is not None:
             return [("", self._model)]
         outermost = outermost_modules(None, variables)
@@ -100,37 +87,41 @@ class ModelReader:
             if not name.startswith(inside) and own_parameters(model)
         ]
 
+    def _optimizers(self, variables: Variables) -> Optimizers:
+        if self._optimizer is not None:
+            return [("optimizer", self._optimizer)]
+        found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
+        for variable in scan(variables):
+            if variable.kind == "optimizer":
+                found.setdefault(
+                    id(variable.value),
+                    (variable.name, variable.value),
+                )
+        return list(found.values())
+
     def _parameters(
         self,
         models: Models,
         leaf_of: Mapping[int, int],
-        inside: Mapping[int, int],
+        recording: Recording | None,
     ) -> list[tuple[Parameter, torch.Tensor]]:
         """Each parameter once, under all its names, and the live tensor."""
-        by_tensor: dict[int, tuple[Parameter, torch.Tensor]] = {}
-        made_in, forward_in = cache(made_at), cache(forward_of)
+        found: dict[int, tuple[Parameter, torch.Tensor]] = {}
 
         for i, (prefix, model) in enumerate(models):
-            modules = dict(every_path(model))
-            gathered = _gathered(model)
+            modules, gathered = dict(every_path(model)), _gathered(model)
             for path, tensor, kind in registered("", model):
                 if kind != "parameter":
                     continue
                 # the shard has the gradient, the graph the whole
                 tensor, whole = gathered.get(id(tensor), (tensor, tensor))
-                name, known = joined(prefix, path), by_tensor.get(id(tensor))
-                if known is not None:
-                    by_tensor[id(tensor)] = (
-                        known[0]._replace(names=(*known[0].names, name)),
-                        tensor,
-                    )
+                key, name = id(tensor), joined(prefix, path)
+                if key in found:
+                    names = (*found[key][0].names, name)
+                    found[key] = found[key][0]._replace(names=names), tensor
                     continue
+
                 owner = path.rpartition(".")[0]
-                node = leaf_of.get(id(whole))
-                if node is None and tensor.requires_grad:
-                    around = class_around(modules, path)
-                else:
-                    around = None
                 parameter = Parameter(
                     names=(name,),
                     module=joined(prefix, owner),
@@ -139,70 +130,68 @@ class ModelReader:
                     tensor=tensor_info(tensor),
                     requires_grad=tensor.requires_grad,
                     has_grad=tensor.grad is not None,
-                    node=node,
-                    compiled=inside.get(id(tensor)),
-                    made=made_in(*around) if around is not None else None,
-                    forward=forward_in(around[0]) if around is not None else None,
+                    node=leaf_of.get(id(whole)),
                     sharded=type(tensor).__name__ == "DTensor",
                     gathered=whole is not tensor,
-                    run=self._run(modules, owner),
-                    replaced=self._replaced.at(tensor) if node is None else None,
+                    run=_run(recording, modules, owner),
                 )
-                by_tensor[id(tensor)] = parameter, tensor
+                if parameter.node is None and tensor.requires_grad:
+                    parameter = self._unused(parameter, tensor, modules, path)
+                found[key] = parameter, tensor
 
-        return list(by_tensor.values())
+        return list(found.values())
 
-    def _run(
+    def _unused(
         self,
-        modules: dict[str, torch.nn.Module],
+        parameter: Parameter,
+        tensor: torch.Tensor,
+        modules: Mapping[str, torch.nn.Module],
         path: str,
-    ) -> ModuleRun | None:
-        """How the module ran that owns a parameter. A list of parameters has no
-        forward: the module around it counts.
-        """
-        if self.recording is None:
-            return None
-        while path and isinstance(
-            modules[path], (torch.nn.ParameterList, torch.nn.ParameterDict)
-        ):
-            path = path.rpartition(".")[0]
-        return self.recording.run_of(modules[path])
+    ) -> Parameter:
+        """The same with the lines that tell why it takes no part."""
+        parameter = parameter._replace(replaced=self._replaced.line_of(tensor))
+        around = class_around(modules, path)
+        if around is None:
+            return parameter
+        made, forward = made_at(*around), forward_of(around[0])
+        return parameter._replace(made=made, forward=forward)
 
     def held(self, reading: Reading) -> Iterator[Optimizer]:
+        """The optimizers with what they hold."""
         known = {
             id(tensor): OptimizerTensor(parameter.names, parameter.node)
             for parameter, tensor in reading.parameters
         }
+        names, leaf_of = reading.walked.names, reading.leaf_of
+
         for name, optimizer in reading.optimizers:
             tensors = tuple(
                 known.get(id(tensor))
                 or OptimizerTensor(
-                    reading.walked.names.leaf(tensor), reading.leaf_of.get(id(tensor))
+                    names.leaf(tensor),
+                    leaf_of.get(id(tensor)),
                 )
                 for tensor in optimized(optimizer)
             )
-            row, written = (
-                self._recorder.row(optimizer),
-                as_written(name, reading.live.variables),
-            )
-            yield Optimizer(
-                written,
-                type(optimizer).__name__,
-                tensors,
-                row.source,
-                row,
-            )
+            row = self._watch.row(optimizer)
+            written = as_written(name, reading.live.variables)
+            yield Optimizer(written, row.type, tensors, row.source, row)
 
-    def optimizers(self, variables: Variables) -> Optimizers:
-        if self._optimizer is not None:
-            return [("optimizer", self._optimizer)]
-        by_object: dict[int, tuple[str, torch.optim.Optimizer]] = {}
-        for variable in scan(variables):
-            if variable.kind == "optimizer":
-                by_object.setdefault(
-                    id(variable.value), (variable.name, variable.value)
-                )
-        return list(by_object.values())
+
+def _run(
+    recording: Recording | None,
+    modules: Mapping[str, torch.nn.Module],
+    path: str,
+) -> ModuleRun | None:
+    """How the module ran that owns a parameter. A list of parameters has no forward:
+    the module around it counts.
+    """
+    if recording is None:
+        return None
+    lists = torch.nn.ParameterList, torch.nn.ParameterDict
+    while path and isinstance(modules[path], lists):
+        path = path.rpartition(".")[0]
+    return recording.run_of(modules[path])
 
 
 def _ignored(graph: Graph) -> set[int]:
@@ -211,9 +200,8 @@ def _ignored(graph: Graph) -> set[int]:
     """
     if not any("compiled" in flags for flags in column(graph.nodes, "flags")):
         return set()
-    reached = {edge.producer for edge in graph.edges} | {
-        root.node for root in graph.roots
-    }
+    reached = {edge.producer for edge in graph.edges}
+    reached |= {root.node for root in graph.roots if root.node is not None}
     return {leaf.node for leaf in graph.leaves} - reached
 
 
@@ -225,9 +213,8 @@ def _gathered(
     """
     if "torch.distributed.fsdp" not in sys.modules:
         return {}
-    pairs = [
-        (pair.shard, pair.whole)
-        for pair in fsdp_parameters(model)
-        if pair.whole is not None
-    ]
-    return {id(tensor): pair for pair in pairs for tensor in pair}
+    found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    for pair in fsdp_parameters(model):
+        if pair.whole is not None:
+            found[id(pair.shard)] = found[id(pair.whole)] = pair.shard, pair.whole
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -18,21 +18,27 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from gradviz.checks.collect.calls import ByIdentity, Observer, taps
-from gradviz.checks.collect.lines import line_at, users_frame
-from gradviz.checks.record import Asleep
+from gradviz.checks.collect.identity import ByIdentity
+from gradviz.checks.collect.lines import users_frame
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
-from gradviz.packages import Place, script_lines
+from gradviz.packages import script_lines
 from gradviz.recording.session import running
-from gradviz.source.statements import expressions_at, nodes_of
+from gradviz.source.code_line import parsed
+from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import joined, parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated
+from gradviz.walker.taps import Began
 
 _LOOKS = 50  # how often the module around a line is asked for its mode
-_DOES = (
-    "batch normalization takes its statistics from this data",
-    "dropout leaves out elements at random",
+_DROPOUTS = (
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
 )
 _CALLS = {
     torch.nn.Module._call_impl.__code__,
@@ -40,19 +46,41 @@ _CALLS = {
 }
 
 
-class ModeWatch(Observer):
-    """Calls that run as in training: of one run, in one thread."""
+class Trainee(NamedTuple):
+    """A model, and the identities of its parameters that require grad."""
 
-    def _begin(self) -> None:
+    name: str
+    ref: weakref.ref[torch.nn.Module]
+    weights: frozenset[int]
+
+    def is_asleep(self) -> bool:
+        """Whether it is in eval() mode."""
+        model = self.ref()
+        return model is not None and not model.training
+
+
+class ModeWatch:
+    """Of one run, in one thread."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._looked = Counter[object]()  # how often a line was looked at
+        # the models at the last backward call that was read
+        self.trainees: Sequence[Trainee] = ()
+        # those in eval() mode at the last backward call
+        self._asleep: list[Trainee] = []
+        self._judged = set[str]()
+        # that called train() or eval() of a module last
+        self._switches = ByIdentity[SourceLine | None]()
 
-    @taps(
-        functional.dropout,
-        functional.dropout1d,
-        functional.dropout2d,
-        functional.dropout3d,
-        functional.alpha_dropout,
-    )
+    def listeners(self) -> Iterator[tuple[Any, Began]]:
+        for function in _DROPOUTS:
+            yield function, self._dropped
+        yield functional.batch_norm, self._normalized
+        yield torch.nn.Module.train, self._switched
+
+    # -- what runs as in training ------------------------------------------------------
+
     def _dropped(
         self,
         frame: FrameType,
@@ -62,119 +90,122 @@ class ModeWatch(Observer):
         *__: Any,
     ) -> None:
         if training is True and p:
-            self._runs(frame, True)
+            self._runs(frame, Kind.EVALUATED_DROPOUT)
 
-    @taps(functional.batch_norm)
-    def _normalized(
-        self,
-        frame: FrameType,
-        _: Any,
-        mean: Any,
-        variance: Any,
-        weight: Any,
-        bias: Any,
-        training: bool,
-        *__: Any,
-    ) -> None:
-        if training is True:
-            self._runs(frame, False)
+    def _normalized(self, frame: FrameType, *given: Any) -> None:
+        if given[5] is True:  # training
+            self._runs(frame, Kind.EVALUATED_NORM)
 
-    def _runs(self, frame: FrameType, drops: bool) -> None:
+    def _runs(self, frame: FrameType, kind: Kind) -> None:
         """Something runs as in training: inside of a model in eval mode, or where
         nothing is recorded.
         """
         users = users_frame(frame)
         if users is None:
             return
-        at = frame.f_code, users.f_code, users.f_lineno, torch.is_grad_enabled()
-        self._looked[at] += 1
-        if self._looked[at] > _LOOKS:
+        line = frame.f_code, users.f_code, users.f_lineno, torch.is_grad_enabled()
+        self._looked[line] += 1
+        if self._looked[line] > _LOOKS:
             return
 
         model, calling = model_around(frame)
         if model is None or calling is None:
             return
-        if not model.training and drops:
-            self._goes_on(model, frame, self._place(users))
-        elif model.training and not _in_training():
-            self._unswitched(model, calling, drops)
+        if model.training and not _in_training():
+            self._evaluated(model, calling, kind)
+        elif not model.training and kind is Kind.EVALUATED_DROPOUT:
+            self._drops_on(model, frame, users)
 
-    def _goes_on(
-        self, model: torch.nn.Module, frame: FrameType, place: Place | None
+    def _drops_on(
+        self, model: torch.nn.Module, frame: FrameType, users: FrameType
     ) -> None:
-        """A dropout that is not told, and not switched alone, as for Monte Carlo
-        dropout.
+        """A dropout goes on in eval() mode: none that is told of its mode, and none
+        that was switched alone, as for Monte Carlo dropout.
         """
+        source = self._recorder.script_line(users)
         switched = any(module.training for _, module in submodules(model))
-        if place is not None and not switched and not _is_told(line_at(place)):
-            calls = frame.f_back.f_code.co_filename if frame.f_back else ""
-            apart = calls == torch.nn.modules.dropout.__file__
-            kind = "dropout apart" if apart else "dropout in eval"
-            self._note(kind, place, type(model).__name__)
+        if source is None or switched or _is_told(source):
+            return
 
-    def _unswitched(
-        self, model: torch.nn.Module, calling: FrameType, drops: bool
+        caller = frame.f_back.f_code.co_filename if frame.f_back else ""
+        lost = caller == torch.nn.modules.dropout.__file__
+        kind = Kind.LOST_DROPOUT if lost else Kind.FREE_DROPOUT
+        self._recorder.note(kind, source, type(model).__name__)
+
+    def _evaluated(
+        self, model: torch.nn.Module, calling: FrameType, kind: Kind
     ) -> None:
         """A model that is trained runs in training mode where nothing is recorded."""
-        place = self._place(calling)
+        source = self._recorder.script_line(calling)
         with isolated():
-            weights = [one for one in parameters(model) if one.requires_grad]
-        if place is None or not weights or _is_for_itself(model, calling, place):
+            weights = [weight for weight in parameters(model) if weight.requires_grad]
+
+        if source is None or not weights:
             return
-        if not drops and _is_picked_from(line_at(place)):
-            return
-        self._note(
-            "train in evaluation",
-            place,
-            type(model).__name__,
-            _DOES[drops],
-            tensors=frozenset(map(id, weights)),
-            around=[(line.file, line.line) for line in script_lines(calling)],
-        )
+
+        if not _collects_statistics(model, calling, source):
+            self._recorder.note(
+                kind,
+                source,
+                type(model).__name__,
+                tensors=frozenset(map(id, weights)),
+                lines=[(line.file, line.line) for line in script_lines(calling)],
+            )
+
+    # -- steps in eval() mode ----------------------------------------------------------
+
+    def _switched(
+        self,
+        frame: FrameType,
+        module: Any,
+        *_: Any,
+    ) -> None:
+        """A line calls train() or eval() of a module, which calls that of its parts."""
+        if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
+            self._switches.put(module, self._recorder.line(frame))
+
+    def backward(self) -> None:
+        """A call of backward comes that fills gradients."""
+        self._asleep = [one for one in self.trainees if one.is_asleep()]
+
+    def stepped(self, fed: set[int]) -> None:
+        """An optimizer takes a step with the gradients of these tensors."""
+        for trainee in self._asleep:
+            model = trainee.ref()
+            if model is None or model.training or trainee.name in self._judged:
+                continue
+            if trainee.weights.isdisjoint(fed):
+                continue
+
+            self._judged.add(trainee.name)
+            sleeping = [path for path, part in submodules(model) if _sleeps(part)]
+            parts = [joined(trainee.name, path) for path in sleeping]
+            source = self._switches.of(model)
+            if parts:
+                about = (trainee.name, type(model).__name__, *parts)
+                self._recorder.note(Kind.ASLEEP, source, *about)
 
 
 def _is_told(source: SourceLine) -> bool:
     """Whether a line passes `training` to a dropout: it is meant, then."""
-    calls = expressions_at(source.file, source.line)
-    drops = (
-        call
-        for call in calls
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("dropout")
-    )
-    return any(
-        len(call.args) > 2 or any(one.arg == "training" for one in call.keywords)
-        for call in drops
-    )
+    for call in expressions_at(source.file, source.line):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("dropout"):
+            keywords = [keyword.arg for keyword in call.keywords]
+            if len(call.args) > 2 or "training" in keywords:
+                return True
+    return False
 
 
-def _is_for_itself(model: torch.nn.Module, calling: FrameType, place: Place) -> bool:
-    """Whether a line calls a model and drops what that gives, as those do that collect
-    the statistics of batch norms.
-    """
-    source = line_at(place)
-    known = {**calling.f_globals, **local_variables(calling)}
-    calls = [
-        node.value.func
-        for node in nodes_of(source.file, ast.Expr)
-        if node.lineno == source.line and isinstance(node.value, ast.Call)
-    ]
-    return any(known.get(ast.unparse(function)) is model for function in calls)
-
-
-def _is_picked_from(source: SourceLine) -> bool:
-    """Whether a line gives a model what the same file picks its batches from: a look at
-    the data of the training.
-    """
-    calls = (
-        node
-        for node in expressions_at(source.file, source.line)
-        if isinstance(node, ast.Call)
-    )
-    given = {ast.unparse(argument) for call in calls for argument in call.args}
-    return any(
-        ast.unparse(item.value) in given
-        for item in nodes_of(source.file, ast.Subscript)
-    )
+def _collects_statistics(
+    model: torch.nn.Module, calling: FrameType, source: SourceLine
+) -> bool:
+    """Whether a line calls a model and drops what that gives."""
+    variables = {**calling.f_globals, **local_variables(calling)}
+    for statement in parsed(source):
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call):
+            return variables.get(ast.unparse(call.func)) is model
+    return False
 
 
 def _in_training() -> bool:
@@ -198,83 +229,13 @@ def model_around(
     return model, users_frame(calling)
 
 
-# -- steps in eval() mode --------------------------------------------------------------
-
-
-class Trainee(NamedTuple):
-    """A model, and the identities of its parameters that require grad."""
-
-    name: str
-    model: weakref.ref[torch.nn.Module]
-    weights: frozenset[int]
-
-    @property
-    def is_switched(self) -> bool:
-        """Whether it is in eval() mode."""
-        live = self.model()
-        return live is not None and not live.training
-
-
-class SleepWatch:
-    """Sees steps of models that are in eval() mode, of one run."""
-
-    def __init__(self) -> None:
-        # the models at the last backward call that was read
-        self.known: tuple[Trainee, ...] = ()
-        # those in eval() mode at the last backward call
-        self._switched: list[Trainee] = []
-        # that called train() or eval() of a model last
-        self._lines = ByIdentity[SourceLine | None]()
-        self._judged = set[str]()
-        self.found: list[Asleep] = []
-
-    def line(
-        self, frame: FrameType, module: torch.nn.Module, line: SourceLine | None
-    ) -> None:
-        """A line calls train() or eval() of a module, which calls that of its parts."""
-        if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
-            self._lines.put(module, line)
-
-    def backward(self) -> None:
-        """A call of backward comes that fills gradients."""
-        self._switched = [trainee for trainee in self.known if trainee.is_switched]
-
-    def stepped(self, fed: Iterable[int]) -> None:
-        """An optimizer takes a step with the gradients of these tensors."""
-        weights = frozenset(fed) if self._switched else frozenset[int]()
-        for trainee in self._switched:
-            live = trainee.model()
-            if (
-                live is None
-                or live.training
-                or trainee.name in self._judged
-                or trainee.weights.isdisjoint(weights)
-            ):
-                continue
-
-            self._judged.add(trainee.name)
-            parts = tuple(
-                joined(trainee.name, path)
-                for path, module in submodules(live)
-                if _sleeps(module)
-            )
-            if parts:
-                self.found.append(
-                    Asleep(
-                        trainee.name,
-                        type(live).__name__,
-                        parts,
-                        self._lines.of(live),
-                    )
-                )
-
-
 def _sleeps(module: torch.nn.Module) -> bool:
     """Whether a module does nothing in eval() mode that it would do: dropout, or batch
     normalization that is trained.
     """
-    own = module._parameters.values() if isinstance(module, _BatchNorm) else ()
-    trained = any(weight is not None and weight.requires_grad for weight in own)
-    return not module.training and (
-        trained or (isinstance(module, _DropoutNd) and bool(module.p))
-    )
+    if module.training:
+        return False
+    if isinstance(module, _DropoutNd):
+        return bool(module.p)
+    weights = module._parameters.values() if isinstance(module, _BatchNorm) else ()
+    return any(weight is not None and weight.requires_grad for weight in weights)

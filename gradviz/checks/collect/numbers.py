@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Container, Iterable, Mapping
+from itertools import chain
 
 import torch
 
-from gradviz.checks.context import LeafGradient
+from gradviz.checks.call import LeafGradient
 from gradviz.gradients.values import outgrown
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.isolation import isolated, unrecorded
@@ -29,12 +30,9 @@ def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 def is_readable(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one plain block of numbers, which can be read."""
-    return (
-        is_plain(tensor)
-        and not tensor.is_nested
-        and not tensor.is_meta
-        and not outgrown(tensor)
-    )
+    if not is_plain(tensor) or tensor.is_nested or tensor.is_meta:
+        return False
+    return not outgrown(tensor)
 
 
 def loss_of(outputs: object) -> float | None:
@@ -48,15 +46,11 @@ def loss_of(outputs: object) -> float | None:
     try:
         with isolated():
             loss = tensors[0]
-            if (
-                loss.is_nested
-                or answers_itself(loss)
-                or loss.is_meta
-                or outgrown(loss)
-                or loss.numel() != 1
-            ):
+            if loss.is_nested or answers_itself(loss) or loss.is_meta:
                 return None
-            return float(loss.detach().item()) if loss.is_floating_point() else None
+            if outgrown(loss) or loss.numel() != 1 or not loss.is_floating_point():
+                return None
+            return float(loss.detach().item())
     except Exception:  # a class of tensors that refuses to tell
         return None
 
@@ -71,18 +65,15 @@ def is_broken(
     """
     if loss is None or math.isfinite(loss):
         return False
-    return math.isnan(loss) or not (scaled or is_scaled(variables))
+    return math.isnan(loss) or not (scaled or has_scaler(variables))
 
 
-def is_scaled(variables: Iterable[Namespace]) -> bool:
+def has_scaler(variables: Iterable[Namespace]) -> bool:
     """Whether a variable holds a GradScaler, which multiplies the loss and leaves out
     steps.
     """
-    return any(
-        type(value).__name__ == "GradScaler"
-        for space in variables
-        for value in list(space.values())
-    )
+    values = chain.from_iterable(list(space.values()) for space in variables)
+    return any(type(value).__name__ == "GradScaler" for value in values)
 
 
 def gradients_left(
@@ -93,11 +84,7 @@ def gradients_left(
 
     That of a leaf which is not `fresh` had something in it before the call.
     """
-    grads = {
-        key: grad
-        for key, leaf in leaves.items()
-        if (grad := _readable(leaf)) is not None
-    }
+    grads = _readable(leaves)
     norms, left = _norms(grads, 2), []
     # squares over- and underflow
     doubtful = {
@@ -106,21 +93,13 @@ def gradients_left(
     most = _norms(doubtful, math.inf)
 
     for key, norm in norms.items():
-        largest = most.get(key, norm)
-        if math.isfinite(largest):
-            bad = 0
-        else:
-            bad = int(grads[key].numel() - torch.isfinite(grads[key].detach()).sum())
-        size = norm if norm and bad else largest
-        left.append(
-            LeafGradient(
-                key,
-                size,
-                float(largest == 0),
-                bad if key in fresh else 0,
-                key not in fresh,
-            )
-        )
+        largest, wrong = most.get(key, norm), 0
+        if not math.isfinite(largest):
+            wrong = int((~torch.isfinite(grads[key].detach())).sum())
+        size = norm if norm and wrong else largest
+        new = key in fresh
+        zeros = float(largest == 0)
+        left.append(LeafGradient(key, size, zeros, wrong if new else 0, not new))
 
     return tuple(left)
 
@@ -131,20 +110,24 @@ def largest_left(
     """The largest number in the `.grad` of each leaf that has one which can be read, by
     identity of the leaf.
     """
-    grads = {id(leaf): grad for leaf in leaves if (grad := _readable(leaf)) is not None}
-    return _norms(grads, math.inf)
+    return _norms(
+        _readable({id(leaf): leaf for leaf in leaves}),
+        math.inf,
+    )
 
 
-def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
+def _readable(
+    leaves: Mapping[int, torch.Tensor],
+) -> dict[int, torch.Tensor]:
+    grads: dict[int, torch.Tensor] = {}
     with isolated():
-        grad = leaf.grad if leaf.is_leaf else None
-        if (
-            type(grad) is not torch.Tensor
-            or not grad.numel()
-            or not grad.dtype.is_floating_point
-        ):
-            return None
-        return grad if is_readable(grad) else None
+        for key, leaf in leaves.items():
+            grad = leaf.grad if leaf.is_leaf else None
+            if type(grad) is not torch.Tensor or not grad.numel():
+                continue
+            if grad.dtype.is_floating_point and is_readable(grad):
+                grads[key] = grad
+    return grads
 
 
 def _norms(

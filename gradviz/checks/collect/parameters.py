@@ -13,63 +13,51 @@ from typing import Any
 import torch
 from torch.nn.utils import stateless
 
-from gradviz.checks.collect.calls import ByIdentity, Observer, taps
-from gradviz.checks.collect.lines import Models, Variables, line_at
-from gradviz.checks.context import Parameter
-from gradviz.checks.record import Mistyped
+from gradviz.checks.call import Parameter
+from gradviz.checks.collect.identity import ByIdentity
+from gradviz.checks.collect.lines import Models, Variables
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
-from gradviz.packages import Place
 from gradviz.source.search import sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
+from gradviz.walker.taps import Began
 
 _ALIKE = 0.8  # from which an attribute's name counts as `requires_grad` mistyped
 
 
-def mistyped(
+def note_mistyped(
+    recorder: Recorder,
     models: Models,
     parameters: Sequence[tuple[Parameter, torch.Tensor]],
     variables: Variables,
-) -> Iterator[Mistyped]:
+) -> None:
     """Attributes of parameters and modules that are False, and that torch does not
     read.
     """
-    by_attribute: dict[tuple[str, bool], list[str]] = {}
+    named: dict[tuple[Kind, str], list[str]] = {}
     for parameter, tensor in parameters:
-        for key in _off(own_attributes(tensor)):
-            if key != "requires_grad" and tensor.requires_grad:
-                by_attribute.setdefault(
-                    (key, False),
-                    [],
-                ).append(parameter.names[0])
+        for attribute in _off(own_attributes(tensor)):
+            if attribute != "requires_grad" and tensor.requires_grad:
+                key = Kind.MISTYPED, attribute
+                named.setdefault(key, []).append(parameter.names[0])
 
     for name, model in models:
         for path, module in submodules(model):
-            for key in _off(module.__dict__):
-                if not key.startswith("_") and any(
-                    weight.requires_grad for weight in module.parameters()
-                ):
-                    by_attribute.setdefault(
-                        (key, True),
-                        [],
-                    ).append(joined(name, path))
+            for attribute in _off(module.__dict__):
+                if any(weight.requires_grad for weight in module.parameters()):
+                    key = Kind.MISTYPED_MODULE, attribute
+                    named.setdefault(key, []).append(joined(name, path))
 
-    files = files_of(variables)
-    for (key, of_module), names in by_attribute.items():
-        assigned = next(
-            filter(None, (sets_attribute(file, key) for file in files)), None
-        )
-        yield Mistyped(tuple(names), key, of_module, assigned)
+    for (kind, attribute), names in named.items():
+        recorder.note(kind, _set_in(variables, attribute), attribute, *names)
 
 
-def files_of(variables: Variables) -> list[str]:
-    """The files that variables belong to."""
-    return list(
-        dict.fromkeys(
-            str(space["__file__"])
-            for space in variables
-            if type(space.get("__file__")) is str
-        )
-    )
+def _set_in(variables: Variables, attribute: str) -> SourceLine | None:
+    """The line that sets an attribute, in the files that variables belong to."""
+    files = dict.fromkeys(space.get("__file__") for space in variables)
+    lines = (sets_attribute(file, attribute) for file in files if type(file) is str)
+    return next(filter(None, lines), None)
 
 
 def _off(attributes: Mapping[str, object]) -> list[str]:
@@ -77,21 +65,27 @@ def _off(attributes: Mapping[str, object]) -> list[str]:
     return [
         name
         for name, value in attributes.items()
-        if value is False
-        and SequenceMatcher(None, name, "requires_grad").ratio() >= _ALIKE
+        if value is False and _is_alike(name) and not name.startswith("_")
     ]
 
 
-class Replaced(Observer):
+def _is_alike(name: str) -> bool:
+    return SequenceMatcher(None, name, "requires_grad").ratio() >= _ALIKE
+
+
+class Replaced:
     """The parameters that `torch.func.functional_call` has run their module without,
     and the line that called it, of one run.
     """
 
-    def _begin(self) -> None:
-        self._noted = ByIdentity[Place]()
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._lines = ByIdentity[SourceLine]()
         self._calls = ByIdentity[tuple[Any, ...]]()  # of modules, with the names given
 
-    @taps(stateless._functional_call)
+    def listeners(self) -> Iterator[tuple[Any, Began]]:
+        yield stateless._functional_call, self._called
+
     def _called(
         self,
         frame: FrameType,
@@ -101,24 +95,19 @@ class Replaced(Observer):
         **__: Any,
     ) -> None:
         with suppress(Exception):
-            names, place = tuple(given), self._place(frame)
-            if place is None or self._calls.of(module) == names:
+            names, line = tuple(given), self._recorder.script_line(frame)
+            if line is None or self._calls.of(module) == names:
                 return
 
             self._calls.put(module, names)
             for path, owner in submodules(module):
                 for key, tensor in owner._parameters.items():
                     name = joined(path, key)
-                    if (
-                        tensor is not None
-                        and name in given
-                        and given[name] is not tensor
-                    ):
-                        self._noted.put(tensor, place)
+                    if tensor is not None and given.get(name, tensor) is not tensor:
+                        self._lines.put(tensor, line)
 
-    def at(self, tensor: torch.Tensor) -> SourceLine | None:
+    def line_of(self, tensor: torch.Tensor) -> SourceLine | None:
         """The line that ran a parameter's module with something else in its place; None
         when none did.
         """
-        place = self._noted.of(tensor)
-        return line_at(place) if place is not None else None
+        return self._lines.of(tensor)

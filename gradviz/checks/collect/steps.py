@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
-from gradviz.checks.collect.facts import (
-    with_line,
-)
+from gradviz.checks.call import BackwardCall, Earlier
 from gradviz.checks.collect.held import carried
 from gradviz.checks.collect.leaves import LeafWatch
-from gradviz.checks.context import (
-    CheckContext,
-    Earlier,
-)
-from gradviz.checks.record import RetainedHistory
+from gradviz.checks.run import RetainedHistory
 from gradviz.checks.words import all_names
 from gradviz.recording.session import running
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.search import (
-    CodeLocation,
-)
+from gradviz.source.search import CodeLocation, addition_to, additions
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 
 KEPT = 100
 """Earlier calls that are remembered."""
-
 REMEMBERED = 1000
 """Backward calls for which lines and modules of nodes are known, at least."""
 
@@ -61,47 +51,44 @@ class Steps:
             session.event_log().forget(self._forgotten)
             self._forgotten = peek_sequence()
 
-    def with_history(
+    def read(
         self,
-        context: CheckContext,
+        call: BackwardCall,
         live: LiveOutputs,
         location: CodeLocation | None,
         attribution: Attribution | None,
-    ) -> CheckContext:
-        """What reaches back behind the last call of the step before; then this call
-        becomes an earlier one.
+    ) -> None:
+        """Note what reaches back behind the last call of the step before; then this
+        call becomes an earlier one.
         """
-        earlier = tuple(self._earlier)
+        call.earlier = tuple(self._earlier)
         # calls in between were not read, so what grows cannot be told
         if self._unread is not None:
-            last = earlier[-1]
-            step, since = last.step + 1, last.boundary
-            return replace(context, earlier=earlier, since=since, step=step)
+            last = call.earlier[-1]
+            call.step, call.since = last.step + 1, last.boundary
+            return
 
-        step = self._step(context)
-        before = [call.boundary for call in earlier if call.step < step]
-        since, retained = max(before, default=0), list[RetainedHistory]()
-        if since:
-            retained = list(carried(context, live.variables, since, attribution))
-        if location is not None:
-            retained = [with_line(history, location) for history in retained]
+        step = self._step(call)
+        before = [one.boundary for one in call.earlier if one.step < step]
+        call.step, call.since = step, max(before, default=0)
+        if call.since:
+            retained = carried(call, live.variables, attribution)
+            call.retained = tuple(_with_line(one, location) for one in retained)
 
-        inputs = (leaf for leaf in context.graph.leaves if leaf.kind == "input")
-        output = ", ".join(root.name for root in context.graph.roots[:3])
-        call = Earlier(
-            live.call or 0,
-            output,
-            peek_sequence(),
-            tuple(retained),
-            all_names(inputs),
-            step,
-        )
-        self._earlier.append(call)
-        return replace(
-            context, retained=call.retained, earlier=earlier, step=step, since=since
+        inputs = (leaf for leaf in call.graph.leaves if leaf.kind == "input")
+        output = ", ".join(root.name for root in call.graph.roots[:3])
+        self._earlier.append(
+            Earlier(
+                live.call or 0,
+                output,
+                peek_sequence(),
+                call.retained,
+                all_names(inputs),
+                step,
+            )
         )
 
-    def _step(self, context: CheckContext) -> int:
+    def _step(self, call: BackwardCall) -> int:
         """The step that this call belongs to: that of the call before, if nothing was
         updated since.
 
@@ -112,6 +99,19 @@ class Steps:
         updated = self._leaves.updated()
         if not self._earlier:
             return 0
-        return self._earlier[-1].step + (
-            updated or not (context.optimized or self._leaves.saw_updates)
-        )
+        seen = call.optimized or self._leaves.saw_updates
+        return self._earlier[-1].step + (updated or not seen)
+
+
+def _with_line(
+    history: RetainedHistory, location: CodeLocation | None
+) -> RetainedHistory:
+    """The same with the line that adds to a variable: `meter.update(loss)` adds to
+    `meter.total`.
+    """
+    name = history.name
+    if location is None or not name:
+        return history
+    lines = additions(location.body)
+    line = lines.get(name) or lines.get(name.rpartition(".")[0])
+    return history._replace(added=line or addition_to(location.body.file, name))

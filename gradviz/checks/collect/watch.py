@@ -10,29 +10,27 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import CodeType
 
 import torch
 
-from gradviz.checks.collect.calls import Misuses
+from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.held import held_since
 from gradviz.checks.collect.lines import (
     Variables,
     leaf_of,
-    line_at,
     nodes_behind,
     users_frame,
 )
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
-from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.poles import at_a_pole
-from gradviz.checks.record import RetainedHistory, Unused
+from gradviz.checks.run import Kind, RetainedHistory
 from gradviz.graph import SourceLine
-from gradviz.packages import Place, PlaceOf
+from gradviz.packages import with_text
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
@@ -41,29 +39,20 @@ from gradviz.walker.private import Node, peek_sequence
 
 FREE, SHARE = 0.2, 0.05
 """Seconds that looking may take in any case, and of the time since the script began."""
-
 SUSPECTS = 3
 """Calls that are read because of an operation at a pole; more of them tell nothing new.
 """
-
-KEPT = 1000
-"""Losses that are kept."""
-
 TIMES, MORE = 3, 9
 """How often each line that calls backward is read, again when an optimizer is made or a
 parameter takes part for the first time; and how many calls are read for that.
 """
-
 DEAD = 5
 """Calls in a row that leave a leaf a gradient of zeros, after which one call is read.
 """
-
 FIRST, APART = 16, 4
 """It looks for what is held at call 16, and whenever there were four times as many."""
-
 STEPS = 3
 """Steps whose graphs a variable holds, from which it is said."""
-
 _UNREACHED = 3
 """Backward calls after which a pass that none of them has reached is taken for unused.
 """
@@ -71,34 +60,37 @@ _LOOKS = 30
 """Calls whose nodes are compared with those of passes, and of retained graphs."""
 _IN_VAIN = 3  # calls of one line that retain a graph which nobody needs
 
-_Passes = list[Evaluation]
-
 
 @dataclass
 class _Retaining:
     """A line whose backward calls retain their graphs."""
 
-    place: Place
     numbers: set[int] = field(default_factory=set)
     calls: int = 0
     needed: bool = False
 
 
+@dataclass
+class _Passes:
+    """Passes in a row from one line, and calls that did not reach them."""
+
+    passes: list[Evaluation]
+    missed: int = 0
+
+    def made(self, numbers: set[int]) -> bool:
+        """Whether one of them made one of the nodes with these numbers."""
+        ranges = (range(one.began, one.ended) for one in self.passes)
+        return not all(map(numbers.isdisjoint, ranges))
+
+
 class RunWatch:
-    """Of one run. `passed` is told of every call, and whether it is read. Where losses
-    are scaled, gradients that are not finite are part of the plan.
+    """Of one run. Where losses are scaled, gradients that are not finite are part of
+    the plan.
     """
 
-    def __init__(
-        self,
-        recorder: RunRecorder,
-        place: PlaceOf,
-        misuses: Misuses,
-        passed: Callable[[int, EngineCall, bool], None],
-        quiet: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._recorder, self._record, self._passed = recorder, recorder.record, passed
-        self._place, self._misuses, self._quiet = place, misuses, quiet
+    def __init__(self, collector: Collector) -> None:
+        self._collector, self._recorder = collector, collector.recorder
+        self._run = collector.run
         self._began, self._spent = time.perf_counter(), 0.0
         self._suspects, self._more, self._looks = SUSPECTS, MORE, _LOOKS
         self._stage = 0
@@ -108,20 +100,17 @@ class RunWatch:
         self._leaves: list[torch.Tensor] = []  # between a call and its end
         # calls in a row that left a leaf a gradient of zeros, by identity
         self._zero: Counter[int] = Counter()
-        # passes in a row from one line, and calls that did not reach them
-        self._waiting: list[tuple[_Passes, int]] = []
-        self._retaining: dict[object, _Retaining] = {}
+        self._waiting: list[_Passes] = []
+        self._retaining: dict[SourceLine, _Retaining] = {}
         # the sequence number at the first backward call of each step
         self._starts, self._updates, self._fills = array("Q"), -1, False
         self._next = FIRST
         self._held: dict[str, RetainedHistory] = {}
-        self.unused: dict[SourceLine, Unused] = {}
         self.seen_enough = False
+        self.differentiates_again = False  # whether a call had create_graph=True
         self.reached: set[int] = set()  # identities of leaves that calls have led to
         # the last call that left a leaf a gradient other than zero, by identity
         self.nonzero: dict[int, int] = {}
-        self.looked: list[int] = []  # calls whose gradients were looked at
-        self.losses = deque[tuple[int, float]](maxlen=KEPT)  # call and loss
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -130,7 +119,7 @@ class RunWatch:
         """
         began = time.perf_counter()
         try:
-            with self._quiet(), suppress(Exception):
+            with self._collector.calls.paused(), suppress(Exception):
                 yield
         finally:
             self._spent += time.perf_counter() - began
@@ -141,14 +130,19 @@ class RunWatch:
 
     # -- which calls to read as well ---------------------------------------------------
 
-    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
+    def before(
+        self,
+        number: int,
+        call: EngineCall,
+        reading: bool,
+    ) -> bool:
         """Whether the call is to be read, for what its tensors show, or because it is
         read anyway.
         """
         self._leaves, self._number, line = [], number, _line(call)
         # what trains is new: each line is read anew
-        if self._recorder.stage != self._stage:
-            self._stage = self._recorder.stage
+        if self._collector.optimizers.stage != self._stage:
+            self._stage = self._collector.optimizers.stage
             self._lines.clear()
 
         plain = call.accumulates and not call.create_graph
@@ -159,7 +153,9 @@ class RunWatch:
         reading = reading or more
         self._lines[line] += reading
         self._in_a_row = self._in_a_row and reading
-        self._passed(number, call, self._in_a_row)
+
+        self.differentiates_again |= call.create_graph
+        self._collector.backward(number, call, self._in_a_row)
 
         with self._timed():
             self._look(number, call)
@@ -180,12 +176,12 @@ class RunWatch:
         """Whether the loss, which is noted, is no number any more."""
         loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
         if loss is not None:
-            self.losses.append((number, loss))
-        return is_broken(loss, scaled=self._record.scaled)
+            self._run.losses.append((number, loss))
+        return is_broken(loss, scaled=self._run.scaled)
 
     def _thaws(self) -> bool:
         """Whether a parameter takes part that no call which was read has led to."""
-        known = self._record.leaves
+        known = self._run.leaves
         thaws = self._more > 0 and any(
             type(leaf) is torch.nn.Parameter and id(leaf) not in known
             for leaf in self._leaves
@@ -202,7 +198,7 @@ class RunWatch:
         return bool(dead)
 
     def _is_suspicious(self, nodes: list[Node]) -> bool:
-        unscaled = not self._record.scaled and self._suspects > 0
+        unscaled = not self._run.scaled and self._suspects > 0
         suspicious = unscaled and at_a_pole(nodes)
         self._suspects -= suspicious
         return suspicious
@@ -215,13 +211,13 @@ class RunWatch:
     def after(self, filled: bool | None) -> bool:
         """Whether the call that has run is to be read, for the gradients that it left."""
         leaves, self._leaves = self._leaves, []
-        if not filled or not leaves or self._record.scaled:
+        if not filled or not leaves or self._run.scaled:
             return False
 
         with self._timed():
             largest = largest_left(leaves)
             self.seen_enough = not all(map(math.isfinite, largest.values()))
-            self.looked.append(self._number)
+            self._run.looked.append(self._number)
             for key, most in largest.items():
                 self._zero[key] = 0 if most else self._zero[key] + 1
                 if most:
@@ -235,10 +231,10 @@ class RunWatch:
         """A call is about to run."""
         self._counts_step(call)
         self._take_passes()
-        plain = call.retains and not call.create_graph
-        if self._looks and (self._waiting or self._retaining or plain):
+        retains = call.retains and not call.create_graph
+        if self._looks and (self._waiting or self._retaining or retains):
             self._looks -= 1
-            self._compare(call, plain)
+            self._compare(call, retains)
         if not self._looks:
             self._waiting.clear()  # nobody has looked whether this graph reaches them
 
@@ -253,35 +249,31 @@ class RunWatch:
         """
         with self._timed():
             self._take_passes()
-            for passes, _ in self._waiting:
-                self._add(passes)
+            for waiting in self._waiting:
+                self._note_unused(waiting)
             self._look_for_held(variables)
-        for line in self._retaining.values():
+        for source, line in self._retaining.items():
             if not line.needed and line.calls >= _IN_VAIN:
-                self._misuses.note("retains in vain", line.place, line.calls)
+                self._recorder.note(Kind.RETAINED, source, times=line.calls)
 
     def _compare(self, call: EngineCall, retains: bool) -> None:
         """Which passes, and which graphs that were retained, a call reaches."""
         nodes = nodes_behind(call.outputs)
-        numbers = {one._sequence_nr() for one in nodes if leaf_of(one) is None}
-        aged = [
-            (passes, calls + 1)
-            for passes, calls in self._waiting
-            if not any(_reaches(numbers, one) for one in passes)
-        ]
-        self._waiting = [
-            (passes, calls) for passes, calls in aged if calls < _UNREACHED
-        ]
-        for passes, calls in aged:
-            if calls >= _UNREACHED:
-                self._add(passes)
+        numbers = {node._sequence_nr() for node in nodes if leaf_of(node) is None}
+        unreached = [passes for passes in self._waiting if not passes.made(numbers)]
+        self._waiting = []
+        for passes in unreached:
+            passes.missed += 1
+            if passes.missed < _UNREACHED:
+                self._waiting.append(passes)
+            else:
+                self._note_unused(passes)
 
         for line in self._retaining.values():
             line.needed |= not line.numbers.isdisjoint(numbers)
-        place = self._place(call.frame) if retains else None
-        if place is not None:
-            key = place.script_line or place.source
-            line = self._retaining.setdefault(key, _Retaining(place))
+        source = self._recorder.script_line(call.frame) if retains else None
+        if source is not None:
+            line = self._retaining.setdefault(source, _Retaining())
             line.numbers |= numbers
             line.calls += 1
 
@@ -291,19 +283,22 @@ class RunWatch:
         """
         session = running()
         noted = session.event_log().evaluations if session is not None else None
-        passes: dict[int, _Passes] = {}
+        passes: dict[int, list[Evaluation]] = {}
         while noted:
             evaluation = noted.popleft()
             # places are made once for each line
             passes.setdefault(id(evaluation.place), []).append(evaluation)
-        self._waiting += [(one, 0) for one in passes.values() if len(one) > 1]
+        self._waiting += [_Passes(row) for row in passes.values() if len(row) > 1]
 
-    def _add(self, passes: _Passes) -> None:
-        source, calls = line_at(passes[0].place), len(passes)
-        known = self.unused.get(source)
-        if known is None or calls > known.calls:
-            nodes = sum(one.ended - one.began for one in passes)
-            self.unused[source] = Unused(source, passes[0].type, calls, nodes)
+    def _note_unused(self, waiting: _Passes) -> None:
+        first, times = waiting.passes[0], len(waiting.passes)
+        source = with_text(first.place.script_line or first.place.source)
+        self._recorder.note(
+            Kind.UNUSED,
+            source,
+            first.type,
+            times=times,
+        )
 
     def _counts_step(self, call: EngineCall) -> None:
         """One with `create_graph`, or that fills no `.grad` where others do, is a part
@@ -312,7 +307,7 @@ class RunWatch:
         if call.accumulates and not self._fills:
             self._fills, self._starts = True, array("Q")
         ends = (call.accumulates or not self._fills) and not call.create_graph
-        updates = self._record.updates
+        updates = self._run.updates
         if ends and (updates != self._updates or not updates):
             self._starts.append(peek_sequence())
             self._updates = updates
@@ -325,19 +320,21 @@ class RunWatch:
             for history in held_since(variables, self._starts, STEPS):
                 self._held.setdefault(history.name, history)
 
-    def histories(
-        self, known: Sequence[RetainedHistory]
-    ) -> tuple[RetainedHistory, ...]:
-        """What was found beside what is `known`, which other code may call by another
-        name.
+    def histories(self) -> tuple[RetainedHistory, ...]:
+        """What was found beside what the calls that were read show, which other code
+        may call by another name.
 
         Nothing where the outputs themselves carry old graphs along: a variable holds
         these because of that.
         """
-        told = {history.name.rpartition(".")[2] for history in known}
-        found = self._held.items() if "" not in told else ()
+        known = [one.name for call in self._run.read for one in call.retained]
+        last_names = {name.rpartition(".")[2] for name in known}
+        if "" in known:
+            return ()
         return tuple(
-            history for name, history in found if name.rpartition(".")[2] not in told
+            history
+            for name, history in self._held.items()
+            if name.rpartition(".")[2] not in last_names
         )
 
 
@@ -345,8 +342,3 @@ def _line(call: EngineCall) -> tuple[CodeType, int]:
     """The line outside torch that makes a call."""
     frame = users_frame(call.frame) or call.frame
     return frame.f_code, frame.f_lineno
-
-
-def _reaches(numbers: set[int], evaluation: Evaluation) -> bool:
-    """Whether a pass made one of the nodes with these numbers."""
-    return not numbers.isdisjoint(range(evaluation.began, evaluation.ended))

@@ -8,11 +8,11 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.flow import from_outputs
 from gradviz.checks.ops import RESHAPES, kind, made, spread
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.mending import all_cut_words, expression, mend_all, uncut
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.rules.mending import all_cut_words, of_cuts
 from gradviz.checks.words import (
     COMPARISONS,
     all_names,
@@ -22,23 +22,25 @@ from gradviz.checks.words import (
     listed,
     made_at,
     title,
-    verb,
 )
-from gradviz.graph import Graph, Leaf, Node, SourceLine
+from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import parsed
 from gradviz.source.cut import Cut
 from gradviz.source.feeding import feeding
 from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural
 
-_SUMS, _SCALED, _REDUCED, _JOINED = (
-    ("Add", "Sub", "Rsub"),
-    ("Mul", "Div", "Neg"),
-    ("Sum", "Mean"),
-    ("Stack", "Cat"),
-)
-_SAME, _TURNED = RESHAPES | {"Select"}, ("T", "Transpose", "ToCopy")
+SUMS = ("Add", "Sub", "Rsub")
+_SCALED = ("Mul", "Div", "Neg")
+_REDUCED, _JOINED = ("Sum", "Mean"), ("Stack", "Cat")
+_SAME = (*SUMS, *_JOINED, *_REDUCED, *RESHAPES, "Select")
 _FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside", "FloorDivide")
+_ONE = (), (1,)  # shapes of a single number
+_TERM = Row(
+    "{term} has no graph: this term of the loss trains nothing",
+    "it is added in {sum}; {cuts}",
+    "",
+)
 
 
 @check(
@@ -46,7 +48,7 @@ _FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside", "FloorDivide")
     "warning",
     "a term of the loss has no graph, so it has no effect on the training",
 )
-def constant_term(context: CheckContext) -> Diagnoses:
+def constant_term(context: BackwardCall) -> Diagnoses:
     """A term is added to the loss that was computed from something with a graph, and
     has none itself.
 
@@ -76,72 +78,76 @@ def constant_term(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    for node, cuts, term in _cut_terms(context):
-        source, blamed = made_at(context.graph, node), _blamed(context, cuts)
-        if blamed:
-            yield Diagnosis(
-                f"{one_line(term) or 'a term of the loss'} has no graph: this term of the loss trains nothing",
-                (one_line(term),) if term else (),
-                f"it is added in {code(source)}; {'; '.join(all_cut_words(blamed))}",
-                mend_all(blamed),
-                (node,),
-                where=listed(dict.fromkeys(line(cut.source) for cut in blamed)),
-                source=blamed[0].source,
-                part=expression(blamed[0]),
-                edit=uncut(blamed),
+    graph = context.graph
+    sums = _sums(graph)
+    # x + (y - x).detach(): a value without gradient
+    subtracts = any("ub" in graph.ops[node] for node in sums)
+    for node in sums:
+        record, source = graph.nodes[node], made_at(graph, node)
+        # which terms of a library's sum have a graph is its own choice
+        if not record.none_inputs or (record.source and record.source.package):
+            continue
+
+        term = _term(graph, node, source)
+        cuts = _of_term(context.entered.get(node, ()), source, term)
+        if not cuts:
+            cuts = _numbers(context, source, "" if subtracts else term)
+        if subtracts and all(cut.kind == "detach" for cut in cuts):
+            continue
+
+        wrong, name = _wrong(context, cuts), one_line(term)
+        if wrong:
+            yield _TERM.filled(
+                (name,) if name else (),
+                term=name or "a term of the loss",
+                sum=code(source),
+                cuts=all_cut_words(wrong),
+            )._replace(
+                nodes=(node,),
+                where=listed(dict.fromkeys(line(cut.source) for cut in wrong)),
+                **of_cuts(wrong),
             )
 
 
-def _blamed(
-    context: CheckContext,
-    cuts: Sequence[Cut],
-) -> tuple[Cut, ...]:
-    """Those to mend: a cut is right where nothing that it drops is trained by an
-    optimizer of this loss.
-
-    A gradient without a graph is always lost; of the others, what this loss does not
-    reach otherwise.
+def _wrong(context: BackwardCall, cuts: Sequence[Cut]) -> list[Cut]:
+    """Those to mend. A cut is right where nothing that it drops is trained by an
+    optimizer of this loss; a gradient without a graph is always lost.
     """
-    reached = {*all_names(context.graph.leaves)}
-    held = (set(all_names(one.tensors)) for one in context.at_work)
-    trained = set[str]().union(*(names for names in held if names & reached))
-    right = [
-        cut for cut in cuts if trained and _lost(cut) and trained.isdisjoint(_lost(cut))
-    ]
-    wrong = [cut for cut in cuts if cut.kind == "grad" or cut not in right]
-    return tuple(
-        cut for cut in wrong if cut.kind == "grad" or _lost(cut) - reached
-    ) or tuple(wrong)
+    reached, trained = {*all_names(context.graph.leaves)}, set[str]()
+    for optimizer in context.at_work:
+        held = {*all_names(optimizer.tensors)}
+        trained |= held if held & reached else set()
+
+    wrong, lost = list[Cut](), list[Cut]()
+    for cut in cuts:
+        dropped = cut.behind.union(cut.leaf)
+        if cut.kind == "grad" or not (trained and dropped) or trained & dropped:
+            wrong.append(cut)
+            if cut.kind == "grad" or dropped - reached:
+                lost.append(cut)
+    # what this loss reaches otherwise is trained all the same
+    return lost or wrong
 
 
-def _lost(cut: Cut) -> frozenset[str]:
-    return cut.behind.union(cut.leaf)
-
-
-def _cut_terms(
-    context: CheckContext,
-) -> Iterator[tuple[int, tuple[Cut, ...], str]]:
-    """The sums that a loss consists of and that take in something cut off: which cuts,
-    and what the code adds there.
-    """
-    graph = context.graph
+def _sums(graph: Graph) -> list[int]:
+    """The nodes that add up the single number that a loss is, from the root down."""
     roots = {root.node for root in graph.roots if root.tensor.shape in _ONE} - {None}
-    root = roots.pop() if len(roots) == 1 else None
-    if root is None:
-        return
 
-    sums, subtracts = _sums(graph, root)
-    for node in sums:
-        source = made_at(graph, node)
-        live = {edge.position for edge in graph.inputs(node)}
-        term = _term(live, source, "ub" in graph.nodes[node].op)
-        cuts = _of_term(context.entered.get(node, ()), source, term)
-        cuts = cuts or _numbers(context, source, "" if subtracts else term)
-        # x + (y - x).detach(): a value without gradient
-        meant = subtracts and all(cut.kind == "detach" for cut in cuts)
-        plain = graph.nodes[node].none_inputs and not _is_of_library(graph.nodes[node])
-        if cuts and plain and not meant:
-            yield node, cuts, term
+    def parts(node: int | None) -> Iterator[int]:
+        op, edges = kind(graph, node or 0), graph.inputs(node or 0)
+        if op in _SAME or (op in _SCALED and len(edges) == 1):
+            for edge in edges:
+                part = made(graph, edge.producer, edge.output)
+                joined = op in _REDUCED and kind(graph, edge.producer) in _JOINED
+                if joined or (part is not None and part.shape in _ONE):
+                    yield edge.producer
+
+    nodes = spread(roots if len(roots) == 1 else (), parts)
+    return [
+        node
+        for node in nodes
+        if node is not None and kind(graph, node) in (*SUMS, *_JOINED)
+    ]
 
 
 def _of_term(
@@ -152,125 +158,69 @@ def _of_term(
     """
     if source is None or not term:
         return ()
-    behind = feeding((source.file, source.line), (), term)
+    before = feeding((source.file, source.line), (), term)
     return tuple(
         cut
         for cut in cuts
-        if any((one.file, one.line) in behind for one in cut.via) or _spells(term, cut)
+        if _spells(term, cut)
+        or not before.isdisjoint((line.file, line.line) for line in cut.via)
     )
 
 
 def _spells(term: str, cut: Cut) -> bool:
     """Whether code does what cuts, or calls the function that does."""
-    inner = [cut.operation.strip("_"), *(one.function for one in cut.via[:-1])]
-    compares = cut.operation in COMPARISONS and any(mark in term for mark in "<>=")
-    return compares or any(
-        re.search(rf"\b{re.escape(name)}\b", term) for name in inner if name
-    )
-
-
-def _is_of_library(node: Node) -> bool:
-    """Whether a library's own line made it: which terms of its sum have a graph is its
-    own choice.
-    """
-    return node.source is not None and bool(node.source.package)
-
-
-def updates_below(
-    graph: Graph,
-    node: int,
-) -> tuple[int, Leaf | None]:
-    """How many sums in a row, each with something that has no graph, lead from a node
-    to a leaf, and to which.
-    """
-    count = 0
-    while kind(graph, node) in _SUMS and graph.nodes[node].none_inputs:
-        if len(graph.inputs(node)) != 1:
-            return 0, None
-        count, node = count + 1, graph.inputs(node)[0].producer
-    return count, graph.leaf_of.get(node)
+    if cut.operation in COMPARISONS and re.search("[<>=]", term):
+        return True
+    functions = [line.function for line in cut.via[:-1]]
+    inner = {cut.operation.strip("_"), *functions}
+    return not inner.isdisjoint(re.findall(r"\w+", term))
 
 
 def _numbers(
-    context: CheckContext, source: SourceLine | None, term: str
+    context: BackwardCall, source: SourceLine | None, term: str
 ) -> tuple[Cut, ...]:
     """The Python numbers made in the line of a sum, or in lines that the term which is
     added was computed in.
     """
     if source is None or not context.numbers:
         return ()
+    inline = tuple(cut for cut in context.numbers if cut.source == source)
+    if inline or not term:
+        return inline
 
-    here = tuple(cut for cut in context.numbers if cut.source == source)
-    if term and not here:
-        behind = {before.line for before in lines_behind(source, term)}
-    else:
-        behind = set()
-
-    return here or tuple(
-        cut
-        for cut in context.numbers
-        if cut.source.file == source.file and cut.source.line in behind
+    lines = {(before.file, before.line) for before in lines_behind(source, term)}
+    return tuple(
+        cut for cut in context.numbers if (cut.source.file, cut.source.line) in lines
     )
-
-
-def _sums(
-    graph: Graph,
-    root: int,
-) -> tuple[list[int], bool]:
-    """The nodes that add up a single number, from the root down, and whether one of
-    them subtracts.
-    """
-
-    def parts(node: int) -> Iterator[int]:
-        op, edges = kind(graph, node), graph.inputs(node)
-        if op in (*_SUMS, *_JOINED, *_REDUCED, *_SAME) or (
-            op in _SCALED and len(edges) == 1
-        ):
-            for edge in edges:
-                given = made(graph, edge.producer, edge.output)
-                number = given is not None and given.shape in _ONE
-                if number or (op in _REDUCED and kind(graph, edge.producer) in _JOINED):
-                    yield edge.producer
-
-    terms = [
-        node
-        for node in spread([root], parts)
-        if kind(graph, node) in (*_SUMS, *_JOINED)
-    ]
-    return terms, any("ub" in graph.nodes[node].op for node in terms)
-
-
-_ONE = (), (1,)  # shapes of a single number
-
-
-def _term(
-    live: set[int],
-    source: SourceLine | None,
-    subtracts: bool,
-) -> str:
-    """What the code adds, where the line shows it: the side of the sum without a graph.
-    `live` are those that have one.
-    """
-    statement = next(iter(parsed(source)), None)
-    value = getattr(statement, "value", None)
-    if isinstance(statement, ast.AugAssign):
-        return ast.unparse(statement.value)
-
-    def sides(part: ast.BinOp) -> list[ast.BinOp]:
-        inner = (part.left, part.right) if isinstance(part.op, _ADDS) else ()
-        return [side for side in inner if isinstance(side, ast.BinOp)]
-
-    every = spread(
-        [value] if isinstance(value, ast.BinOp) else [],
-        sides,
-    )
-    sums = [part for part in every if isinstance(part.op, _ADDS[subtracts])]
-    if len(sums) != 1 or len(live) != 1:
-        return ""
-    return ast.unparse(sums[0].right if 0 in live else sums[0].left)
 
 
 _ADDS = ast.Add, ast.Sub
+
+
+def _term(graph: Graph, node: int, source: SourceLine | None) -> str:
+    """What the code adds, where the line shows it: the side of the sum without a graph."""
+    live = {edge.position for edge in graph.inputs(node)}
+    operator = ast.Sub if "ub" in graph.ops[node] else ast.Add
+    for statement in parsed(source):
+        value = getattr(statement, "value", None)
+        if isinstance(statement, ast.AugAssign):
+            return ast.unparse(statement.value)
+
+        sums = list[ast.BinOp]()
+        while isinstance(value, ast.BinOp) and isinstance(value.op, _ADDS):
+            sums += [value] if isinstance(value.op, operator) else []
+            value = value.left
+        if len(sums) == len(live) == 1:
+            return ast.unparse(sums[0].right if 0 in live else sums[0].left)
+    return ""
+
+
+_ROUNDED = Row(
+    "the gradient of {count} is always zero: {which} reach the loss only through {ops}",
+    "{node} is flat: its derivative is zero wherever it exists, and every way from them to the loss leads through it ({code})",
+    "Let the gradient pass around it: x + (x.round() - x).detach() has the rounded value and the gradient of x. Or use a smooth "
+    "function there.",
+)
 
 
 @check(
@@ -278,7 +228,7 @@ _ADDS = ast.Add, ast.Sub
     "warning",
     "parameters reach the loss only through operations whose derivative is zero",
 )
-def zero_derivative(context: CheckContext) -> Diagnoses:
+def zero_derivative(context: BackwardCall) -> Diagnoses:
     """Every way from a parameter to the loss leads through rounding or the like: its
     gradient is zero, always.
 
@@ -301,30 +251,22 @@ def zero_derivative(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    flat = {node for node in range(len(graph.nodes)) if kind(graph, node) in _FLAT}
-    if not flat or context.guessed:
-        return
-
-    alive = from_outputs(graph, flat)
+    nodes = range(len(graph.nodes))
+    flat = {node for node in nodes if kind(graph, node) in _FLAT}
+    alive = from_outputs(graph, flat) if flat and not context.guessed else ()
     stops = [node for node in alive if node in flat]
     lost = [
         leaf
         for leaf in graph.leaves
         if leaf.node not in alive and leaf.kind == "parameter"
     ]
-    if not lost:
-        return
-
-    names = first_names(lost)
-    source = made_at(graph, stops[0])
-    yield Diagnosis(
-        f"the gradient of {plural(len(lost), 'parameter')} is always zero: {listed(names, 3) or 'the leaves'} "
-        f"{verb(lost, 'reaches', 'reach')} the loss only through {listed(dict.fromkeys(graph.nodes[i].op for i in stops), 2)}",
-        names,
-        f"{title(graph, stops[0])} is flat: its derivative is zero wherever it exists, and every way from "
-        f"{verb(lost, 'this parameter', 'these parameters')} to the loss leads through it ({code(source)})",
-        "Let the gradient pass around it: x + (x.round() - x).detach() has the rounded value and the gradient of x. Or "
-        "use a smooth function there.",
-        tuple(stops),
-        source=source,
-    )
+    if stops and lost:
+        names, ops = first_names(lost), [graph.ops[node] for node in stops]
+        yield _ROUNDED.filled(
+            names,
+            made_at(graph, stops[0]),
+            count=plural(len(lost), "parameter"),
+            which=listed(names) or "the leaves",
+            ops=listed(dict.fromkeys(ops), 2),
+            node=title(graph, stops[0]),
+        )._replace(nodes=tuple(stops))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnosis
 from gradviz.checks.words import (
     first_names,
@@ -38,7 +38,7 @@ it.
 """
 
 
-def diverged(context: CheckContext) -> bool:
+def diverged(context: BackwardCall) -> bool:
     """Whether the losses before this call grew from step to step."""
     losses = [abs(value) for _, value in context.losses if math.isfinite(value)]
     return (
@@ -48,7 +48,7 @@ def diverged(context: CheckContext) -> bool:
     )
 
 
-def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
+def from_the_update(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
     """Updates have made parameters NaN or infinite, or so large that the loss is."""
     names, graph = tuple(dict.fromkeys(first_names(bad))), context.graph
     summary, why = "the loss diverges", "the loss is not finite after an update"
@@ -65,8 +65,12 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
 
     # the line with the rate
-    made = (one.source for one in context.optimizers if one.source is not None)
-    fix, source = _RATE, next(made, context.backward)
+    lines = (
+        optimizer.source
+        for optimizer in context.optimizers
+        if optimizer.source is not None
+    )
+    fix, source = _RATE, next(lines, context.backward)
     values = context.values
 
     if (

@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from gradviz.checks.context import CheckContext
-from gradviz.checks.record import LeafRow, OptimizerRow
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import first_names, verb
+from gradviz.checks.call import BackwardCall
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.words import first_names
 from gradviz.wording import plural
 
-SAMPLED = 3
-"""Sampled steps from which on a parameter that does not move is told of."""
+SAMPLED = 2
+"""Steps from which on a parameter that does not move is told of."""
 STILL = 0.75
 """Of the elements with a gradient: from this part on an update counts as rounded away
 in half precision.
 """
+
 # which leaves parameters as they are from where its first step has ended
 _CONVERGES = "LBFGS"
-_HALF = {"bfloat16": "1/256", "float16": "1/2048"}  # the least relative change
+_HALF = ("bfloat16", "float16")
+_WHY = (
+    "at {steps} of {optimizer}, {part:.0%} of their elements with a gradient were the same bit for bit afterwards; the learning "
+    "rate was at most {rate:.3g}"
+)
+_ROUNDED = Row(
+    "{count} of {optimizer} hardly moves: updates are rounded away",
+    _WHY
+    + ", and an update below 1/256 of a bfloat16 number, 1/2048 of a float16 one, is lost.",
+    "Leave the parameters and inputs in float32, and compute each forward pass inside `with torch.autocast('cpu', "
+    "torch.{dtype}):` (or 'cuda').",
+)
+_STUCK = Row(
+    "{count} of {optimizer} never moves: updates are rounded away",
+    _WHY,
+    "Raise the learning rate: {rate:.3g} changes no {dtype} number of this size.",
+)
 
 
 @check(
     "swallowed-update",
     "warning",
     "updates are so small that rounding takes them away: parameters never move",
+    whole_run=True,
 )
-def swallowed_update(context: CheckContext) -> Diagnoses:
+def swallowed_update(context: BackwardCall) -> Diagnoses:
     """Parameters get a gradient and are stepped, and their numbers stay the same bit
     for bit.
 
     A bfloat16 number has 8 bits: an update below 1/256 of it is rounded away (1/2048 in
     float16). In float32 it takes a learning rate that is nearly zero.
 
-    How it is found: at a few steps of each optimizer, up to 4,096 elements of each
-    parameter are compared before and after. Reported when three quarters of those with
+    How it is found: up to 4,096 elements of each parameter are compared between the
+    backward calls that are read. Reported when three quarters of those with
     a gradient stay as they were in half precision; or all of what an optimizer holds.
 
     What to do: keep parameters in float32 and compute under `torch.autocast`; or raise
@@ -55,56 +70,26 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
-    for optimizer in record.optimizers:
-        pushed = [
-            row
-            for key, row in record.leaves.items()
-            if key in optimizer.held and row.pushed >= SAMPLED
-        ]
-        half = [
-            row
-            for row in pushed
-            if row.tensor.dtype in _HALF and row.still > STILL * row.pushed
-        ]
-        if pushed and all(row.still == row.pushed > SAMPLED for row in pushed):
-            stuck = pushed
-        else:
-            stuck = half
+    for optimizer in context.run.optimizers:
+        if optimizer.type == _CONVERGES:
+            continue
 
-        if stuck and optimizer.type != _CONVERGES:
-            yield _stuck(optimizer, stuck, bool(half))
-
-
-def _stuck(
-    optimizer: OptimizerRow,
-    rows: Sequence[LeafRow],
-    half: bool,
-) -> Diagnosis:
-    dtype, names = rows[0].tensor.dtype, first_names(rows)
-    part = sum(row.still for row in rows) / sum(row.pushed for row in rows)
-    rate = f"{optimizer.rate:.3g}"
-    source, fix = (
-        optimizer.source,
-        f"Raise the learning rate: {rate} changes no {dtype} number of this size.",
-    )
-    why = f"at {plural(rows[0].pushed, 'sampled step')} of {optimizer.title}, {part:.0%} of their elements with a gradient were "
-    why += f"the same bit for bit afterwards; the learning rate was at most {rate}"
-
-    if half:
-        why += (
-            f", and an update below {_HALF[dtype]} of a {dtype} number is rounded away"
-        )
-        fix = (
-            f"Leave the parameters and inputs in float32, and compute each forward pass inside `with torch.autocast('cpu', "
-            f"torch.{dtype}):` (or 'cuda')."
-        )
-
-    moves = f"{'hardly' if half else 'never'} {verb(rows, 'moves', 'move')}"
-    return Diagnosis(
-        f"{plural(len(rows), 'parameter')} of {optimizer.title} {moves}: updates are rounded away",
-        names,
-        why + ".",
-        fix,
-        source=source,
-    )
+        leaves = context.run.leaves.items()
+        pushed = [leaf for key, leaf in leaves if key in optimizer.held]
+        pushed = [leaf for leaf in pushed if leaf.pushed >= SAMPLED]
+        half = [leaf for leaf in pushed if leaf.tensor.dtype in _HALF]
+        half = [leaf for leaf in half if leaf.still > STILL * leaf.pushed]
+        never = all(leaf.still == leaf.pushed > SAMPLED for leaf in pushed)
+        stuck = pushed if never else half
+        if stuck:
+            steps = sum(leaf.pushed for leaf in stuck)
+            yield (_ROUNDED if half else _STUCK).filled(
+                first_names(stuck),
+                optimizer.source,
+                count=plural(len(stuck), "parameter"),
+                optimizer=optimizer.title,
+                steps=plural(stuck[0].pushed, "step"),
+                part=sum(leaf.still for leaf in stuck) / steps,
+                rate=optimizer.rate,
+                dtype=stuck[0].tensor.dtype,
+            )

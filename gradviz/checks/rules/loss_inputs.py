@@ -8,7 +8,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import (
     PRODUCTS,
     RESHAPES,
@@ -123,7 +123,7 @@ _PAIRS = (
 
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
-def loss_input(context: CheckContext) -> Diagnoses:
+def loss_input(context: BackwardCall) -> Diagnoses:
     """A loss gets probabilities where it takes scores, or scores where it takes
     logarithms.
 
@@ -152,26 +152,26 @@ def loss_input(context: CheckContext) -> Diagnoses:
     for node in range(len(graph.nodes)):
         op = kind(graph, node)
         for pair in _PAIRS:
-            made = _made(graph, node, pair) if op == pair.user else None
-            if made is not None:
-                yield _wrong(graph, node, made, pair)
+            producer = _made(graph, node, pair) if op == pair.user else None
+            if producer is not None:
+                yield _wrong(graph, node, producer, pair)
                 return
 
 
 def _wrong(
     graph: Graph,
     loss: int,
-    made: int,
+    producer: int,
     pair: _Pair,
 ) -> Diagnosis:
-    by, at = kind(graph, made).lower(), loss if pair.at_user else made
+    by, member = kind(graph, producer).lower(), loss if pair.at_user else producer
     return Diagnosis(
         pair.summary,
         (),
-        f"{title_and_code(graph, loss)} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
+        f"{title_and_code(graph, loss)} gets what {title_and_code(graph, producer)} made; {pair.why.format(by=by)}",
         pair.fix.format(by=by),
-        (at, loss + made - at),
-        where=place(graph, at),
+        (member, loss + producer - member),
+        where=place(graph, member),
     )
 
 
@@ -182,10 +182,14 @@ def _made(
 ) -> int | None:
     """What made the first input of a loss, when it is one of those of a pair."""
     if pair.user == "NllLoss":
-        given = makers(graph, node)
-        return _origin(graph, given[0], pair.made_by) if given else None
-    made = maker(graph, node)
-    return made if made is not None and kind(graph, made) in pair.made_by else None
+        inputs = makers(graph, node)
+        return _origin(graph, inputs[0], pair.made_by) if inputs else None
+    producer = maker(graph, node)
+    return (
+        producer
+        if producer is not None and kind(graph, producer) in pair.made_by
+        else None
+    )
 
 
 _MOST = 100  # operations between a loss and what made its input
@@ -203,17 +207,19 @@ def _origin(
     with given numbers makes other logarithms.
     """
 
-    def is_end(at: int) -> bool:
-        op = kind(graph, at)
-        return op in kinds and (op not in PRODUCTS or weight(graph, at) is not None)
+    def is_end(member: int) -> bool:
+        op = kind(graph, member)
+        return op in kinds and (op not in PRODUCTS or weight(graph, member) is not None)
 
-    def onward(at: int) -> list[int]:
-        if is_end(at):
+    def onward(member: int) -> list[int]:
+        if is_end(member):
             return []
-        return [maker for maker in makers(graph, at) if maker not in graph.leaf_of]
+        return [maker for maker in makers(graph, member) if maker not in graph.leaf_of]
 
     ways = list(islice(spread([node], onward), _MOST))
-    ends = [at for at in ways if is_end(at)]
-    if ends and all(kind(graph, at) in _PASSED for at in ways if at not in ends):
+    ends = [member for member in ways if is_end(member)]
+    if ends and all(
+        kind(graph, member) in _PASSED for member in ways if member not in ends
+    ):
         return ends[0]
     return None

@@ -4,19 +4,20 @@ themselves alive.
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.run import Kind
 from gradviz.checks.words import code, line
-from gradviz.graph.amounts import COUNTED
-from gradviz.wording import bytes_text, one_line, plural
+from gradviz.wording import one_line, plural
 
 
 @check(
     "unused-graph",
     "warning",
     "passes in eval() mode record a graph that no backward() uses",
+    whole_run=True,
 )
-def unused_graph(context: CheckContext) -> Diagnoses:
+def unused_graph(context: BackwardCall) -> Diagnoses:
     """A model in `eval()` mode runs over data with recording on, and no backward call
     reaches what it records.
 
@@ -48,23 +49,22 @@ def unused_graph(context: CheckContext) -> Diagnoses:
         total += model(torch.ones(2, 3)).mean()
     ```
     """
-    for evaluation in context.record.evaluations:
-        calls = plural(evaluation.calls, "call")
-        why = f"{calls} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, and no backward call "
-        why += "reached any of them: eval() does not switch recording off"
+    for passes in context.run.events(Kind.UNUSED):
+        source, type_name = passes.source, one_line(passes.about[0])
+        calls = plural(passes.times, "call")
         yield Diagnosis(
-            f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
-            "nothing uses",
+            f"{plural(passes.times, 'pass', 'passes')} of {type_name} in eval() mode record a graph that nothing uses",
             (),
-            why,
-            f"Run the evaluation that leads to {line(evaluation.source)} under torch.no_grad(): `with torch.no_grad():` around its "
-            "loop, or @torch.no_grad() above its function.",
-            source=evaluation.source,
+            f"{calls} in a row from {code(source)} made a graph, and no backward call reached any of it: eval() does not switch "
+            "recording off",
+            f"Run the evaluation that leads to {line(source)} under torch.no_grad(): `with torch.no_grad():` around its loop, or "
+            "@torch.no_grad() above its function.",
+            source=source,
         )
 
 
 @check("reference-cycle", "warning", "a graph keeps itself alive, through ctx")
-def reference_cycle(context: CheckContext) -> Diagnoses:
+def reference_cycle(context: BackwardCall) -> Diagnoses:
     """A custom Function keeps its own output as an attribute of `ctx`.
 
     An output leads to the node that made it, and that node is `ctx`. So the step's
@@ -114,9 +114,12 @@ def reference_cycle(context: CheckContext) -> Diagnoses:
 
 
 @check(
-    "retained-graph", "note", "retain_graph=True keeps a graph that nothing uses again"
+    "retained-graph",
+    "note",
+    "retain_graph=True keeps a graph that nothing uses again",
+    whole_run=True,
 )
-def retained_graph(context: CheckContext) -> Diagnoses:
+def retained_graph(context: BackwardCall) -> Diagnoses:
     """A line calls `backward(retain_graph=True)`, and no later call of backward meets
     any part of its graph.
 
@@ -142,27 +145,14 @@ def retained_graph(context: CheckContext) -> Diagnoses:
         model.zero_grad()
     ```
     """
-    for misuse in context.record.misuses:
-        if misuse.kind == "retains in vain":
-            if context.backward == misuse.source:
-                storages = context.graph.storages
-            else:
-                storages = ()
-
-            kept = sum(
-                storage.nbytes or 0 for storage in storages if storage.kind in COUNTED
-            )
-            yield Diagnosis(
-                "retain_graph=True is not needed: nothing runs through this graph again",
-                (),
-                f"{code(misuse.source)} retained the graphs of {misuse.words[0]} calls, and no later call met any of them"
-                + (
-                    f"; each keeps {bytes_text(kept)} until the next one is there"
-                    if kept
-                    else ""
-                ),
-                "Leave out retain_graph=True.",
-                source=misuse.source,
-                part="retain_graph=True",
-                follows=("growing-graph", "freed-graph"),
-            )
+    for retained in context.run.events(Kind.RETAINED):
+        source = retained.source
+        yield Diagnosis(
+            "retain_graph=True is not needed: nothing runs through this graph again",
+            (),
+            f"{code(source)} retained the graphs of {retained.times} calls, and no later call met any of them",
+            "Leave out retain_graph=True.",
+            source=source,
+            part="retain_graph=True",
+            follows=("growing-graph", "freed-graph"),
+        )

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gradviz.checks.edit import Edit, instead
 from gradviz.checks.excerpt import around
+from gradviz.checks.registry import Row
 from gradviz.checks.words import COMPARISONS, code, line, listed
 from gradviz.cuts.words import CUT
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import in_place, passing
-from gradviz.source.cut import Cut, DetachKind
+from gradviz.source.cut import Cut
 from gradviz.source.search import changes_gradients
 from gradviz.source.statements import body_around
 from gradviz.wording import one_line
 
-MEND: dict[DetachKind, str] = {
+MEND: dict[str, str] = {
     "detach": "remove .detach()",
     "data": "use the tensor itself instead of .data",
     "number": "compute the loss from the tensors themselves, and call .item() only on what is printed",
@@ -34,10 +36,11 @@ MEND: dict[DetachKind, str] = {
     "parameters are dict(model.named_parameters()), less a step along torch.autograd.grad(loss, parameters.values(), "
     "create_graph=True). Or, for a gradient of first order, add that of the copy's parameters to .grad of the model's",
     "grad": "pass create_graph=True to torch.autograd.grad",
-}
-
-
-_INTEGERS = {
+    "second grad": "leave create_graph=True as it is; in backward() of the custom Function on the way, compute from "
+    "ctx.saved_tensors, of inputs that forward() gives to ctx.save_for_backward()",
+    "copies": "compute the loss from the tensors themselves, and call .item() only on what is printed; to join several, "
+    "torch.stack keeps their graphs",
+    "set_grad_enabled": "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`",
     **dict.fromkeys(
         (
             "argmax",
@@ -64,50 +67,60 @@ _INTEGERS = {
         "remove the cast to integers",
     ),
 }
-"""What to do about an operation that makes integers or booleans."""
+"""What to do, by the kind of cut; for some kinds by the operation, too."""
 
 
 _COPIES = re.compile(r"\b(?:tensor|as_tensor|array|FloatTensor)\(.*\.(?:item|tolist)\(")
-
-
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
+_SPELLED = {"detach": ".detach()", "data": ".data", "number": ".item()"}
 
 
 def and_reset(source: SourceLine | None, name: str) -> str:
     """What resets the gradient of a leaf that an update changes in place, where making
     a new one did: the next statement.
     """
-    unset = (
-        source is not None
-        and f"{name}.grad" in source.text
-        and not changes_gradients(source)
-    )
-    return f"; {name}.grad = None" if unset else ""
+    if source is None or f"{name}.grad" not in source.text or changes_gradients(source):
+        return ""
+    return f"; {name}.grad = None"
+
+
+def _manner(cut: Cut) -> str:
+    """The row of MEND that a cut is of, as its line spells it."""
+    text = cut.source.text
+    handed = _HANDED_ON.search(text) if cut.kind == "detach" else None
+    # the detach() is there for what follows, which cannot do without
+    if handed is not None:
+        return "numpy" if handed[1] == "numpy" else "number"
+    if asks_for_a_graph(cut):
+        return "second grad"
+    if cut.kind == "number" and _COPIES.search(text):
+        return "copies"
+
+    by_operation = cut.kind == "integer" or cut.operation == "set_grad_enabled"
+    return cut.operation if by_operation and cut.operation in MEND else cut.kind
 
 
 def mend(cut: Cut) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
     name, changed = in_place(cut.source) if cut.kind == "no_grad" else ("", "")
     if changed:
-        return f"change {name} so that it stays a leaf that requires grad: {changed}{and_reset(cut.source, name)}"
-    if cut.operation == "set_grad_enabled":
-        return "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
+        changed += and_reset(cut.source, name)
+        return f"change {name} so that it stays a leaf that requires grad: {changed}"
+    if cut.off is None:
+        return MEND[_manner(cut)]
 
-    if cut.off is not None and cut.off.text.startswith("@"):
+    inner = line(cut.source)
+    if cut.off.text.startswith("@"):
         return (
-            f"remove {one_line(cut.off.text)}: {line(cut.source)} has to be recorded; where no gradient is needed, as in an "
-            "evaluation, make the call inside `with torch.no_grad():`"
+            f"remove {one_line(cut.off.text)}: {inner} has to be recorded; where no gradient is needed, as in an evaluation, make "
+            "the call inside `with torch.no_grad():`"
         )
-
-    if cut.off is not None and to_change(cut) == cut.off:
-        return f"make the call that leads to {line(cut.source)} outside of this block"
-
-    if cut.off is not None and cut.off.line != cut.source.line:
-        block = f" (the block of {line(cut.off)})"
-    else:
-        block = ""
-
-    return _advice(cut) + block
+    if to_change(cut) == cut.off:
+        return f"make the call that leads to {inner} outside of this block"
+    block = (
+        f" (the block of {line(cut.off)})" if cut.off.line != cut.source.line else ""
+    )
+    return MEND[_manner(cut)] + block
 
 
 def to_change(cut: Cut) -> SourceLine:
@@ -121,91 +134,48 @@ def to_change(cut: Cut) -> SourceLine:
     return off if elsewhere or off.text.startswith("@") else inner
 
 
-def _advice(cut: Cut) -> str:
-    """What to do about a cut of its kind, as its line spells it."""
-    if cut.kind == "grad" and asks_for_a_graph(cut):
-        return (
-            "leave create_graph=True as it is; in backward() of the custom Function on the way, compute from ctx.saved_tensors, of "
-            "inputs that forward() gives to ctx.save_for_backward()"
-        )
-
-    handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
-    # the detach() is there for what follows, which cannot do without
-    if handed is not None:
-        return MEND["numpy" if handed[1] == "numpy" else "number"]
-    if cut.kind == "number" and _COPIES.search(cut.source.text):
-        return f"{MEND['number']}; to join several, torch.stack keeps their graphs"
-
-    return _INTEGERS.get(
-        cut.operation if cut.kind == "integer" else "",
-        MEND[cut.kind],
-    )
-
-
 def asks_for_a_graph(cut: Cut) -> bool:
     """Whether a line passes create_graph=True, so that a backward function on the way
     computed without a graph.
     """
-    return "create_graph=True" in cut.source.text.replace(" ", "")
+    text = cut.source.text.replace(" ", "")
+    return cut.kind == "grad" and "create_graph=True" in text
 
 
 def uncut(cuts: Sequence[Cut]) -> Edit | None:
-    """The line of a cut without its `.detach()` or `.data`, where that is all and it is
-    there once.
+    """The line of the first cut without its `.detach()` or `.data`, where that is all
+    and it is there once.
     """
-    cut = cuts[0] if cuts else None
-    if cut is not None and cut.kind == "grad" and not asks_for_a_graph(cut):
-        return instead(
-            cut.source, passing(cut.source, ["grad"], "create_graph", "True")
-        )
-
-    if cut is not None and cut.kind in ("detach", "data"):
-        word = _SPELLED.get(cut.kind, "")
-    else:
-        word = ""
-
-    plain = (
-        cut is not None
-        and word
-        and cut.source.text.count(word) == 1
-        and not _HANDED_ON.search(cut.source.text)
-    )
-    if cut is not None and plain:
-        return instead(
-            cut.source,
-            cut.source.text.replace(word, ""),
-        )
-
+    manner = _manner(cuts[0]) if cuts else ""
+    if manner == "grad":
+        source = cuts[0].source
+        return instead(source, passing(source, ["grad"], "create_graph", "True"))
+    if manner in ("detach", "data"):
+        source, word = cuts[0].source, _SPELLED[manner]
+        if source.text.count(word) == 1:
+            return instead(source, source.text.replace(word, ""))
     return None
 
 
-_SPELLED: dict[DetachKind, str] = {
-    "detach": ".detach()",
-    "data": ".data",
-    "number": ".item()",
-}
+def of_cuts(cuts: Sequence[Cut]) -> dict[str, Any]:
+    """What to do about cuts and where, as fields of a diagnosis."""
+    return {
+        "fix": mend_all(cuts),
+        "source": to_change(cuts[0]),
+        "part": expression(cuts[0]),
+        "edit": uncut(cuts),
+    }
 
 
-BARE = (
-    "{line} runs {what} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a "
-    "checkpoint records nothing then, whatever the parameters inside require, and backward() never gets to compute it again"
+BARE = Row(
+    "",
+    "{code} runs {module} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a checkpoint "
+    "records nothing then, whatever the parameters inside require, and backward() never gets to compute it again",
+    "Pass use_reentrant=False to the checkpoint in {line} (with transformers: "
+    'model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{"use_reentrant": False}})). Else let its input require '
+    "grad: model.enable_input_require_grads(), or requires_grad_() on what the frozen embedding returns.",
 )
-
-
-def bare_fix(source: SourceLine) -> str:
-    """What to do about a reentrant checkpoint at a line of which no input requires
-    grad.
-    """
-    if source.package:
-        return (
-            f"Switch the checkpoints of {source.package} on with use_reentrant=False "
-            '(model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})), or call '
-            "model.enable_input_require_grads() before training."
-        )
-    return (
-        f"Pass use_reentrant=False to the checkpoint in {line(source)}. Else let its input require grad: "
-        "model.enable_input_require_grads() with transformers, or requires_grad_() on what the frozen embedding returns."
-    )
+"""What is said of a reentrant checkpoint of which no input requires grad."""
 
 
 def expression(cut: Cut) -> str:
@@ -214,18 +184,21 @@ def expression(cut: Cut) -> str:
     """
     if cut.kind in _SPELLED:
         return f"{cut.of}{_SPELLED[cut.kind]}"
-    if cut.kind in ("no_grad", "inference"):
-        return cut.of
-    return around(cut.source, cut.of)
+    return cut.of if cut.kind in _OFF else around(cut.source, cut.of)
+
+
+_OFF = ("no_grad", "inference")
 
 
 def cut_words(cut: Cut) -> str:
     """One place, and how sure it is that the graph ends there."""
-    words = CUT[cut.kind].format(of=one_line(cut.of) or "a tensor")
+    of = one_line(cut.of) or "a tensor"
+    words = CUT[cut.kind].format(of=of)
     if cut.operation == "set_grad_enabled":
         words = "switches gradients off, and nothing switches them on again"
-    if cut.kind == "grad" and asks_for_a_graph(cut):
-        words = f"computes a gradient of {one_line(cut.of) or 'a tensor'} through a backward() that uses what has no graph"
+    if asks_for_a_graph(cut):
+        words = f"computes a gradient of {of} through a backward() that uses what has no graph"
+
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
     text = f"{code(cut.source)}{inside} {words}"
     if cut.operation:
@@ -233,9 +206,10 @@ def cut_words(cut: Cut) -> str:
     return f"{text}; its input still has a graph" if cut.alive else text
 
 
-def all_cut_words(cuts: Iterable[Cut]) -> list[str]:
+def all_cut_words(cuts: Iterable[Cut]) -> str:
     """The same for several, each once."""
-    return list({(cut.source, cut.kind): cut_words(cut) for cut in cuts}.values())
+    words = {(cut.source, cut.kind): cut_words(cut) for cut in cuts}
+    return "; ".join(words.values())
 
 
 def mend_all(cuts: Sequence[Cut]) -> str:
@@ -243,6 +217,5 @@ def mend_all(cuts: Sequence[Cut]) -> str:
     lines: dict[str, dict[str, None]] = {}
     for cut in cuts:
         lines.setdefault(mend(cut), {})[line(to_change(cut))] = None
-    return " ".join(
-        f"In {listed(places)}, {advice}." for advice, places in lines.items()
-    )
+    sentences = (f"In {listed(places)}, {advice}." for advice, places in lines.items())
+    return " ".join(sentences)

@@ -4,72 +4,71 @@ each is a row of what is said of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import instead
-from gradviz.checks.record import Asleep
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.words import line, listed, verb
+from gradviz.checks.run import Event, Kind
+from gradviz.checks.words import line, listed
 from gradviz.source.code_line import passing
 from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
 
+_TRAINS = "{code} runs {0} under no_grad() while it is in training mode: "
+_EVALUATED = Row(
+    "{0} is evaluated in training mode",
+    _TRAINS,
+    "Call .eval() on the model before {text}, and .train() again before the next training step.",
+)
 _MODES = {
-    "dropout in eval": Row(
+    Kind.FREE_DROPOUT: Row(
         "dropout runs in eval mode: it is not told of the mode",
         "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",
         "Use torch.nn.Dropout, a module; or pass the mode: training=self.training.",
     ),
-    "dropout apart": Row(
+    Kind.LOST_DROPOUT: Row(
         "eval() does not reach the dropout of {0}: it is no submodule",
         "{code} drops out although {0} is in eval mode, {times} seen: a module that forward() creates, or that a plain list "
         "holds, stays in training mode",
         "Create it in __init__() as an attribute of self, or in an nn.ModuleList, and call that.",
     ),
-    "train in evaluation": Row(
-        "{0} is evaluated in training mode",
-        "{code} runs {0} under no_grad() while it is in training mode: {1}",
-        "Call .eval() on the model before {text}, and .train() again before the next training step.",
-    ),
+    Kind.EVALUATED_DROPOUT: _EVALUATED._replace(why=f"{_TRAINS}dropout leaves out elements at random"),
+    Kind.EVALUATED_NORM: _EVALUATED._replace(why=f"{_TRAINS}batch normalization takes its statistics from this data"),
 }  # fmt: skip
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
 
-def told(context: CheckContext, rows: Mapping[str, Row]) -> Diagnoses:
-    """What is said of these kinds."""
-    held, models = context.record.holding, context.record.models
-    named = {
-        model.type: model.name
-        for model in models
-        if [one.type for one in models].count(model.type) == 1
+def _modes(context: BackwardCall) -> Diagnoses:
+    """What is said of models in the wrong mode."""
+    run = context.run
+    types = [model.type for model in run.models]
+    names = {
+        model.type: model.name for model in run.models if types.count(model.type) == 1
     }
+    for event in run.events(*_MODES):
+        type_name = event.about[0]
+        # one that no optimizer trains, as a teacher is not; or a part of a training step
+        tensors, lines = event.tensors, event.lines
+        if tensors is not None and tensors.isdisjoint(run.holding):
+            continue
+        if not lines.isdisjoint(run.trained_with):
+            continue
 
-    for misuse in context.record.misuses:
-        row = rows.get(misuse.kind)
-        # a model that runs in training mode without a graph may be one that no
-        # optimizer trains, as a teacher is not
-        if row is not None and not (
-            misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(held)
-        ):
-            words = [one_line(named.get(word, word)) for word in misuse.words]
-            diagnosis = row.told(
-                misuse.names,
-                misuse.source,
-                *words,
-                times=plural(misuse.times, "time"),
-            )
-            if misuse.kind == "dropout in eval":
-                new = passing(misuse.source, _DROPOUTS, "training", "self.training")
-                edit = instead(misuse.source, new)
-                if edit is not None:
-                    fix = f"{diagnosis.fix.removesuffix('.')}: {new.rstrip(',')}."
-                    diagnosis = diagnosis._replace(edit=edit, fix=fix)
-            yield diagnosis
+        name, times = one_line(names.get(type_name, type_name)), event.times
+        row = _MODES[event.kind]
+        diagnosis = row.filled((), event.source, name, times=plural(times, "time"))
+        if event.kind is Kind.FREE_DROPOUT:
+            new = passing(event.source, _DROPOUTS, "training", "self.training")
+            diagnosis = diagnosis._replace(edit=instead(event.source, new))
+        yield diagnosis
 
 
-@check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")
-def wrong_mode(context: CheckContext) -> Diagnoses:
+@check(
+    "wrong-mode",
+    "warning",
+    "dropout or batch normalization runs in the wrong mode",
+    whole_run=True,
+)
+def wrong_mode(context: BackwardCall) -> Diagnoses:
     """A model is trained in `eval()` mode, evaluated in training mode, or a functional
     dropout goes on in `eval()` mode.
 
@@ -121,49 +120,40 @@ def wrong_mode(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    yield from (_asleep(context, asleep) for asleep in context.record.asleep)
-    yield from told(context, _MODES)
+    for event in context.run.events(Kind.ASLEEP):
+        yield _asleep(context, event)
+    yield from _modes(context)
 
 
-def _asleep(context: CheckContext, asleep: Asleep) -> Diagnosis:
+def _asleep(context: BackwardCall, asleep: Event) -> Diagnosis:
     """A model that is trained in eval() mode."""
-    name, parts, begins = (
-        one_line(asleep.name),
-        asleep.parts,
-        step_begins(context.backward),
-    )
-    first = f", first thing in the loop of {line(begins)}" if begins is not None else ""
-
+    variable, type_name, *parts = asleep.about
+    name, begins, first = one_line(variable), step_begins(context.backward), ""
+    if begins is not None:
+        first = f", first thing in the loop of {line(begins)}"
     return Diagnosis(
-        f"{name} ({one_line(asleep.type)}) is trained in eval() mode",
-        (asleep.name,),
-        f"{listed(parts, 3)} {verb(parts, 'is', 'are')} in eval mode, where dropout drops nothing and batch normalization uses its "
-        f"running statistics, and an optimizer updates the parameters of {name}",
+        f"{name} ({one_line(type_name)}) is trained in eval() mode",
+        (variable,),
+        f"in eval mode are {listed(parts)}, where dropout drops nothing and batch normalization uses its running "
+        f"statistics, and an optimizer updates the parameters of {name}",
         f"Call {name}.train() before the training steps{first}, and again after every evaluation that calls {name}.eval().",
         source=asleep.source or context.backward,
-        edit=instead(
-            begins, f"{begins.text}\n    {name}.train()" if begins is not None else ""
-        ),
+        edit=instead(begins, f"{begins.text}\n    {name}.train()" if begins else ""),
     )
 
 
 _ROWS = {
-    "other slope": Row(
+    Kind.OTHER_SLOPE: Row(
         "backward() of {0} is not the derivative of its forward()",
         "for input {1}, what {code} returns is not the slope of forward(), measured in float64 along two random directions",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
     ),
-    "gives none": Row(
+    Kind.NO_GRADIENT: Row(
         "backward() of {0} returns no gradient for input {1}, on which its forward() depends",
         "{code} returns None for input {1}, which requires grad: it is never trained through {0}",
         "In {line}, return its gradient in place of None; or detach that input, if it is not to be trained.",
     ),
-    "ignores gradient": Row(
-        "backward() of {0} does not use the gradient that it is given",
-        "{code} returns the same numbers when grad_output is doubled: what the layers behind and the loss ask for is lost",
-        "In {line}, return grad_output times the derivative: what it returns now, multiplied by grad_output.",
-    ),
-    "second slope": Row(
+    Kind.SECOND_SLOPE: Row(
         "a gradient that goes through {0} is differentiated again, and wrong: its backward() uses what has no graph",
         "{code}: what forward() computes and keeps on ctx has no graph, so create_graph=True does not see that it depends on the "
         "input; the derivative of backward(), measured in float64, is another one",
@@ -177,8 +167,9 @@ _ROWS = {
     "warning",
     "backward() of a custom Function is not the derivative of its forward()",
     reads_saved=True,
+    whole_run=True,
 )
-def wrong_backward(context: CheckContext) -> Diagnoses:
+def wrong_backward(context: BackwardCall) -> Diagnoses:
     """A custom `torch.autograd.Function` returns gradients that do not belong to what
     its `forward()` computes.
 
@@ -218,4 +209,6 @@ def wrong_backward(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from told(context, _ROWS)
+    for event in context.run.events(*_ROWS):
+        names, words = event.about[:1], map(one_line, event.about)
+        yield _ROWS[event.kind].filled(names, event.source, *words)

@@ -6,9 +6,9 @@ It judges the numbers of calls that were read because of them, or with `--values
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext, Gradients
+from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.flow import (
     POLES,
     born,
@@ -43,7 +43,7 @@ from gradviz.source.search import lines_behind
     "NaN or Inf in the forward values or in the gradients",
     needs_values=True,
 )
-def nonfinite(context: CheckContext) -> Diagnoses:
+def nonfinite(context: BackwardCall) -> Diagnoses:
     """NaN or Inf: where it appears first, in the forward pass or in backward.
 
     In the forward pass it is the earliest node whose result has NaN or Inf, as far as
@@ -90,27 +90,32 @@ def nonfinite(context: CheckContext) -> Diagnoses:
             return  # gradients through such values tell nothing more
 
     if gradients is not None and (
-        gradients.nonfinite or (_broken_leaves(context) and not context.scaled)
+        gradients.nonfinite or (_broken_leaves(context) and not context.run.scaled)
     ):
         yield _backward(context, gradients)._replace(follows=("wrong-backward",))
 
 
-def _follows(context: CheckContext) -> bool:
+def _follows(context: BackwardCall) -> bool:
     """Whether NaN and Inf here follow from those of an earlier call, which have come
     into the parameters.
     """
-    if context.loss_before is not None and not math.isfinite(context.loss_before):
+    previous = context.previous
+    if previous is None:
+        return False
+    if previous.loss is not None and not math.isfinite(previous.loss):
         return True
-    return context.broken_before and any(
+    calls = context.run.read
+    broken_before = any(call.is_broken for call in calls[: calls.index(context)])
+    return broken_before and any(
         value.made_by in context.graph.leaf_of for value in _every(context)
     )
 
 
-def _every(context: CheckContext) -> Sequence[Value]:
+def _every(context: BackwardCall) -> Sequence[Value]:
     return context.values.bad if context.values is not None else ()
 
 
-def _bad(context: CheckContext) -> Sequence[Value]:
+def _bad(context: BackwardCall) -> Sequence[Value]:
     """The values that are wrong. Of those with minus infinity only, what began at a
     pole, and all when nothing else is wrong.
     """
@@ -126,7 +131,7 @@ def _bad(context: CheckContext) -> Sequence[Value]:
     return [value for value in every if value in worse or value in poles]
 
 
-def _reached(context: CheckContext) -> bool:
+def _reached(context: BackwardCall) -> bool:
     outputs = {root.name for root in context.graph.roots}
     return any(
         value.node is None and outputs.intersection(value.names)
@@ -137,7 +142,7 @@ def _reached(context: CheckContext) -> bool:
 # -- in backward -----------------------------------------------------------------------
 
 
-def _broken_leaves(context: CheckContext) -> list[Leaf]:
+def _broken_leaves(context: BackwardCall) -> list[Leaf]:
     """The leaves whose gradient has NaN or Inf."""
     leaf_of = context.graph.leaf_of
     return [
@@ -147,7 +152,7 @@ def _broken_leaves(context: CheckContext) -> list[Leaf]:
     ]
 
 
-def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
+def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
     names, certain = first_names(leaves), bool(gradients.nonfinite)
@@ -166,15 +171,11 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
         )
 
     why = reason(graph, first)
-    if certain:
-        receives, returns = ("receives", "returns")
-    else:
-        receives, returns = ("can receive", "return")
 
     return Diagnosis(
         f"{summary} in {forward_name(graph.nodes[first])}{'' if certain else ', most likely'}",
         names,
-        f"{title_and_code(graph, first)} {receives} a finite gradient and {returns} one that is not"
+        f"{title_and_code(graph, first)} gets a finite gradient and gives one that is not"
         f"{f': {why}' if why else ''}; the outputs are finite",
         f"{remedy_of(context, first)}.",
         (first, *nodes_of(leaves)),
@@ -182,72 +183,65 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
     )
 
 
-def _cause(context: CheckContext, node: int) -> int:
+def _cause(context: BackwardCall, node: int) -> int:
     """What backward stumbles over at a node: an operation before it, whose result it
     has saved and is not finite; or itself.
     """
-    wrong = [
-        value
-        for value in _every(context)
-        if value.nonfinite > value.log_of_zero and value.made_by is not None
-    ]
-    if not any(value.node == node for value in wrong):
+    nodes, every = context.graph.nodes, _every(context)
+    wrong = [value for value in every if value.nonfinite > value.log_of_zero]
+    producers = [value.made_by for value in wrong if value.made_by is not None]
+    if all(value.node != node for value in wrong):
         return node
-    return min(
-        (value.made_by for value in wrong if value.made_by is not None),
-        key=_place_in_order(context.graph),
-    )
+    return min(producers, key=lambda node: nodes[node].sequence or 0, default=node)
 
 
 # -- in the forward pass ---------------------------------------------------------------
 
 
-def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
+def _forward(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
     """Values are not finite: what made the first of them so."""
-    rank = _place_in_order(context.graph)
+    order = [*context.graph.leaf_of, *forward_order(context.graph)]
+    rank = {node: i for i, node in enumerate(dict.fromkeys(order))}
     # given, then made
-    first = min(
-        bad, key=lambda value: (rank(_holder(value) or 0), value.made_by is not None)
-    )
+    ordered = sorted(bad, key=lambda value: value.made_by is not None)
+    first = min(ordered, key=lambda value: rank.get(_holder(value) or 0, 0))
     names, leaf_of, holder = all_names(bad), context.graph.leaf_of, _holder(first)
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
-    if holder is None:
-        fix = "Look at the data that it is made from."
-        return Diagnosis(
-            f"{listed(names) or 'an output'} has NaN or Inf", names, amount, fix
-        )
-
-    if holder in leaf_of:
-        leaf = leaf_of[holder]
-        if leaf.kind == "parameter" and context.before is not None:
-            return from_the_update(
-                context, [value for value in bad if value.made_by in leaf_of]
-            )
-        fix = "Look at the data: NaN or Inf comes in with it."
-        if leaf.kind == "parameter":
-            fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
-        summary = (
-            f"the {leaf.kind} {listed(leaf.names) or 'an unnamed one'} has NaN or Inf"
-        )
-        return Diagnosis(
-            summary,
-            leaf.names,
-            amount,
-            fix,
-            (leaf.node,),
-        )
+    if holder is None or holder in leaf_of:
+        leaf = leaf_of[holder] if holder is not None else None
+        if (
+            leaf is not None
+            and leaf.kind == "parameter"
+            and context.previous is not None
+        ):
+            leaves = [value for value in bad if value.made_by in leaf_of]
+            return from_the_update(context, leaves)
+        return _in_data(leaf, names, amount)
 
     finite = context.values.finite if context.values is not None else frozenset[int]()
-    at = born(context.graph, holder, finite, context.poles)
+    culprit = born(context.graph, holder, finite, context.poles)
     unexplained = (
-        not reason(context.graph, at) and context.losses and first.made_by is not None
+        not reason(context.graph, culprit)
+        and context.losses
+        and first.made_by is not None
     )
     if diverged(context) or unexplained:
         return from_the_update(context, ())
-    given = _without_graph(context, holder, at)
-    if given:
-        return _given(context.graph, holder, given, amount, names)
-    return _from_an_operation(context, first, (holder, at), amount, names)
+    lines = _without_graph(context, holder, culprit)
+    if lines:
+        return _given(context.graph, holder, lines, amount, names)
+    return _from_an_operation(context, first, (holder, culprit), amount, names)
+
+
+def _in_data(leaf: Leaf | None, names: Names, amount: str) -> Diagnosis:
+    """NaN or Inf is in a leaf, or in an output that nothing computed."""
+    fix, whose = "Look at the data: NaN or Inf comes in with it.", listed(names)
+    if leaf is not None:
+        names, whose = leaf.names, f"the {leaf.kind} {listed(leaf.names)}"
+        if leaf.kind == "parameter":
+            fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
+    nodes = (leaf.node,) if leaf is not None else ()
+    return Diagnosis(f"{whose} has NaN or Inf", names, amount, fix, nodes)
 
 
 def _holder(value: Value) -> int | None:
@@ -255,29 +249,22 @@ def _holder(value: Value) -> int | None:
     return value.made_by if value.made_by is not None else value.node
 
 
-def _place_in_order(graph: Graph) -> Callable[[int], int]:
-    """Tells which node comes first: leaves, then everything else in the order it ran."""
-    inputs_first = dict.fromkeys([*graph.leaf_of, *forward_order(graph)])
-    rank = {node: i for i, node in enumerate(inputs_first)}
-    return lambda node: rank.get(node, len(rank))
-
-
 def _without_graph(
-    context: CheckContext,
+    context: BackwardCall,
     holder: int,
-    at: int,
+    culprit: int,
 ) -> list[SourceLine]:
     """The lines that compute, without a graph, what a node takes in that nothing in the
     graph explains.
     """
     graph = context.graph
-    measured = at in context.poles
-    explained = at != holder or reason(graph, at)
+    measured = culprit in context.poles
+    explained = culprit != holder or reason(graph, culprit)
 
     if (
         measured
         or not graph.nodes[holder].none_inputs
-        or (explained and not graph.nodes[at].op.startswith("Div"))
+        or (explained and not graph.nodes[culprit].op.startswith("Div"))
     ):
         return []
 
@@ -314,32 +301,32 @@ _OF_ONE = " For a single element, pass correction=0 to std(), which is NaN other
 
 
 def _from_an_operation(
-    context: CheckContext,
+    context: BackwardCall,
     first: Value,
     nodes: tuple[int, int],
     amount: str,
     names: Names,
 ) -> Diagnosis:
     """`nodes`: the one that holds the value, and the one before it that is to blame."""
-    graph, (holder, at) = context.graph, nodes
-    made, below = first.made_by is not None, context.poles.get(at, False)
-    why = f"{title_and_code(graph, holder)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
+    graph, (holder, culprit) = context.graph, nodes
+    computed, below = first.made_by is not None, context.poles.get(culprit, False)
+    why = f"{title_and_code(graph, holder)} {'made' if computed else 'was given'} a tensor in which {amount}; no earlier value "
     why += "still held has any"
-    if at != holder:
-        why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers"
+    if culprit != holder:
+        why += f". Behind it, {title_and_code(graph, culprit)} is what can make that of finite numbers"
 
-    cause, fix = reason(graph, at, below), remedy_of(context, at)
+    cause, fix = reason(graph, culprit, below), remedy_of(context, culprit)
     if below:
         fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
         fix += "alone"
 
     return Diagnosis(
-        f"{graph.nodes[at].op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
-        graph.nodes[at].names or names,
+        f"{graph.nodes[culprit].op} {'makes' if computed else 'is given'} NaN or Inf in the forward pass",
+        graph.nodes[culprit].names or names,
         why + (f". {cause[:1].upper()}{cause[1:]}" if cause else ""),
         f"{fix}.",
-        (at,),
-        where=place(graph, at),
+        (culprit,),
+        where=place(graph, culprit),
     )
 
 

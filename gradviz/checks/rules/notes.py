@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import all_names, listed, nodes_of, title, verb
+from gradviz.checks.words import all_names, listed, nodes_of, title
 from gradviz.graph.amounts import depth
 from gradviz.wording import one_line, plural, tensor_line
 
@@ -17,7 +17,7 @@ _TWICE = re.compile(r"Backward\d*(Backward)\d*$")
 
 
 @check("tied-parameter", "note", "one parameter is used under several names")
-def tied_parameter(context: CheckContext) -> Diagnoses:
+def tied_parameter(context: BackwardCall) -> Diagnoses:
     """One parameter has several names in the model: its gradient is the sum over all
     its uses.
 
@@ -40,22 +40,14 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    tied = [
-        leaf
-        for leaf in context.graph.leaves
-        if leaf.kind == "parameter" and len(leaf.names) > 1
-    ]
+    tied = [leaf for leaf in context.graph.leaves if len(leaf.names) > 1]
+    tied = [leaf for leaf in tied if leaf.kind == "parameter"]
     if tied:
-        first, *others = tied
-        if others:
-            too = f"; {plural(len(others), 'other')} {verb(others, 'has', 'have')} several names, too"
-        else:
-            too = ""
-
+        others = f"; {plural(len(tied) - 1, 'other')} with several names, too"
         yield Diagnosis(
-            f"{listed(first.names)} are one parameter{too}",
+            f"{listed(tied[0].names)} are one parameter{others * bool(tied[1:])}",
             all_names(tied),
-            f"these names lead to one tensor {tensor_line(first.tensor)}, and its gradient is the sum over all uses",
+            f"these names lead to one tensor {tensor_line(tied[0].tensor)}, and its gradient is the sum over all uses",
             "No change needed if they are tied on purpose.",
             nodes_of(tied),
         )
@@ -66,7 +58,7 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
     "note",
     "the graph contains a backward pass: gradients of gradients",
 )
-def double_backward(context: CheckContext) -> Diagnoses:
+def double_backward(context: BackwardCall) -> Diagnoses:
     """The graph was made by `create_graph=True`: a part of it is a backward pass
     itself.
 
@@ -92,19 +84,19 @@ def double_backward(context: CheckContext) -> Diagnoses:
     ```
     """
     graph = context.graph
-    made = [graph.nodes[i] for i, op in enumerate(graph.ops) if _TWICE.search(op)]
-    if made:
+    second = [graph.nodes[i] for i, op in enumerate(graph.ops) if _TWICE.search(op)]
+    if second:
         yield Diagnosis(
-            f"the graph contains a backward pass ({plural(len(made), 'node')} of second order)",
-            tuple(name for node in made for name in node.names),
-            f"such as {title(graph, made[0].id)}, the derivative of a backward function",
+            f"the graph contains a backward pass ({plural(len(second), 'node')} of second order)",
+            tuple(name for node in second for name in node.names),
+            f"such as {title(graph, second[0].id)}, the derivative of a backward function",
             "No change needed if you differentiate the gradients. Otherwise remove create_graph=True.",
-            tuple(node.id for node in made),
+            tuple(node.id for node in second),
         )
 
 
 @check("deep-graph", "note", "the graph is very deep")
-def deep_graph(context: CheckContext) -> Diagnoses:
+def deep_graph(context: BackwardCall) -> Diagnoses:
     """More than 10,000 backward functions in a row: as deep as a very long recurrence.
 
     Backward handles that. Gradients over so many steps mostly vanish or explode, every

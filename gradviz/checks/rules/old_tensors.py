@@ -8,27 +8,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
-from gradviz.checks.words import (
-    Names,
-    as_code,
-    first_names,
-    line,
-    listed,
-)
+from gradviz.checks.call import BackwardCall
+from gradviz.checks.words import Names, as_code, line, listed
 from gradviz.graph import Edge, SourceLine
 from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
 from gradviz.source.statements import loops_around
-
-
-def detached(context: CheckContext, old: OldTensors) -> str:
-    """The advice to detach a state between two steps."""
-    if context.backward is not None:
-        there = f"after {line(context.backward)}"
-    else:
-        there = "between the steps"
-    return f"Detach {listed(old.names) or 'the state'} {there}: {old.cut or 'state = state.detach()'}."
 
 
 class OldTensors(NamedTuple):
@@ -36,95 +21,73 @@ class OldTensors(NamedTuple):
     for them, or for what comes after them.
 
     `again`: whether each step makes them anew, as it does a state; None when that is
-    unknown. `cut` is the code that detaches them.
+    unknown. `cut` is the code
+    that detaches them, `kept` a container that holds them.
     """
 
     names: Names = ()
     again: bool | None = None
     cut: str = ""
-    kept: bool = False  # a container still holds them
+    kept: str = ""
 
 
-def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> OldTensors:
+def detached(context: BackwardCall, old: OldTensors) -> str:
+    """The advice to detach a state between two steps."""
+    place = "between the steps"
+    if context.backward is not None:
+        place = f"after {line(context.backward)}"
+    cut = old.cut or "state = state.detach()"
+    return f"Detach {listed(old.names) or 'the state'} {place}: {cut}."
+
+
+def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old
     one.
     """
-    nodes = context.graph.nodes
-    names = tuple(
-        dict.fromkeys(name for edge in joints for name in _names(context, edge))
-    )
-    made = [
-        source for edge in joints if (source := nodes[edge.producer].source) is not None
-    ]
-    again = _is_made_again(context, joints, made) if made else None
-
+    nodes, kept, again = context.graph.nodes, "", False
+    names, backward = dict[str, None](), context.backward
+    function, elsewhere = backward.function if backward is not None else "", False
+    new = {node.source for node in nodes if (node.sequence or 0) >= context.since}
+    for edge in joints:
+        producer = nodes[edge.producer]
+        names |= dict.fromkeys(producer.names[:1] or _names(context, edge))
+        for name in producer.names[:1]:
+            kept = _variable(name) if name != _variable(name) else kept
+        source = producer.source
+        if source is not None:
+            again |= source in new or in_one_loop(source, backward)
+            elsewhere |= source.function != function
+    variables = dict.fromkeys(map(_variable, names))
     # a method keeps it as an attribute
-    at = context.backward.function if context.backward is not None else ""
-    kept_on = any("." in name for name in names)
-    if again is False and kept_on and any(source.function != at for source in made):
-        again = None
-    first = [name for edge in joints for name in nodes[edge.producer].names[:1]]
-    kept = any(name != _variable(name) for name in first)
-    variables = tuple(dict.fromkeys(map(_variable, names)))
-    return OldTensors(variables, again, _cut(names), kept)
+    unknown = elsewhere and any("." in name for name in names)
+    again_or_unknown = again or (None if unknown else False)
+    return OldTensors(tuple(variables), again_or_unknown, _cut(list(names)), kept)
 
 
-def _is_made_again(
-    context: CheckContext, joints: Sequence[Edge], made: Sequence[SourceLine]
-) -> bool:
-    """Whether one of these lines runs in each step."""
-    nodes = context.graph.nodes
-    oldest_new = context.since or min(
-        (nodes[edge.consumer].sequence or 0 for edge in joints), default=0
-    )
-    newer = {node.source for node in nodes if (node.sequence or -1) >= oldest_new}
-    return any(
-        source in newer or in_one_loop(source, context.backward) for source in made
-    )
-
-
-def in_one_loop(made: SourceLine, backward: SourceLine | None) -> bool:
+def in_one_loop(source: SourceLine, backward: SourceLine | None) -> bool:
     """Whether a line runs again for each call."""
-    if backward is None or (made.file, made.function) != (
-        backward.file,
-        backward.function,
-    ):
+    if backward is None or source.file != backward.file:
         return False
-    return bool(
-        {*loops_around(made.file, made.line)}
-        & {*loops_around(backward.file, backward.line)}
-    )
+    loops = {*loops_around(source.file, source.line)}
+    same = source.function == backward.function
+    return same and not loops.isdisjoint(loops_around(backward.file, backward.line))
 
 
-def _names(context: CheckContext, edge: Edge) -> Names:
-    """What variables call the tensor of an edge now; else what they call that which the
-    same line has made in this step.
-    """
-    nodes, made = context.graph.nodes, context.graph.nodes[edge.producer]
-    if made.names:
-        return made.names[:1]
-
-    taken = {_last(name) for name in read(nodes[edge.consumer].source)}
-    wanted = taken.intersection(map(_last, assigned(made.source))) or taken
-    with_graph = [
-        tensor
+def _names(context: BackwardCall, edge: Edge) -> Names:
+    """What variables call that which the line of an old tensor has made in this step."""
+    nodes = context.graph.nodes
+    taken = set(map(_last, read(nodes[edge.consumer].source)))
+    results = set(map(_last, assigned(nodes[edge.producer].source)))
+    taken = taken & results or taken
+    carried = taken_over(context.backward) if context.backward is not None else {}
+    held = [
+        name
         for tensor in context.named_tensors
         if tensor.requires_grad and not tensor.leaf
+        for name in (*tensor.names, *tensor.aliases)
     ]
-    held = [name for tensor in with_graph for name in (*tensor.names, *tensor.aliases)]
-    of_the_line = [name for name in held if _last(name) in wanted]
-    carried = taken_over(context.backward) if context.backward is not None else {}
-    alike = (
-        one
-        for one in with_graph
-        if one.node is not None and nodes[one.node].source == made.source
-    )
-
-    return tuple(
-        of_the_line
-        or [name for name in held if _variable(name) in carried]
-        or first_names(alike)
-    )
+    of_the_line = tuple(name for name in held if _last(name) in taken)
+    return of_the_line or tuple(name for name in held if _variable(name) in carried)
 
 
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
@@ -152,15 +115,14 @@ def _cut(names: Sequence[str]) -> str:
     """
     cuts: dict[str, str] = {}
     for name in map(as_code, names):
-        variable, index = _variable(name), name[len(_variable(name)) :]
-        if index.count("[") > 1:
+        variable = _variable(name)
+        depth = name.count("[") - variable.count("[")
+        if depth > 1:
             return ""
-        if index:
+        cut = f"{variable}.detach()"
+        if depth:
             cut = f"tuple(one.detach() for one in {variable})"
-        else:
-            cut = f"{variable}.detach()"
-        if index[1:2] in ("'", '"'):
+        if name.endswith(("']", '"]')):
             cut = f"{{key: one.detach() for key, one in {variable}.items()}}"
         cuts.setdefault(variable, f"{variable} = {cut}")
-
     return "; ".join(cuts.values())

@@ -4,22 +4,17 @@ frozen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import instead
-from gradviz.checks.record import (
-    Mistyped,
-    OptimizerRow,
-    RunRecord,
-    calls_in,
-    letters,
-    parts,
-)
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
-from gradviz.checks.words import Names, as_code, code, verb
+from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
+from gradviz.checks.words import Names, as_code
+from gradviz.graph import SourceLine
+from gradviz.source.cut import Cut
 from gradviz.source.search import sets_item
 from gradviz.wording import one_line, plural
 
@@ -32,22 +27,17 @@ class Idle(NamedTuple):
     the code calls it, {cuts} and {mend} tell of cuts behind what it holds.
     """
 
-    holds: Callable[[RunRecord, OptimizerRow], object]
-    summary: str
-    why: str
-    fix: str
-    line: str = "made"
+    holds: Callable[[TrainingRun, OptimizerRow], object]
+    row: Row
     follows: Names = ()
 
 
-def _never_steps(record: RunRecord, optimizer: OptimizerRow) -> bool:
-    log = record.about(optimizer)
-    resets = len(list(parts(log, "b[^b]*z")))
-    reset = resets >= ENOUGH and "s" not in letters(log)
+def _never_steps(record: TrainingRun, optimizer: OptimizerRow) -> bool:
+    word = letters(record.about(optimizer))
+    reset = word.count("z") > ENOUGH and "s" not in word
     signs = reset, not record.stepped, record.ended and record.calls >= ENOUGH
-    by_hand = any(
-        record.leaves[key].moved for key in record.leaves.keys() & optimizer.held
-    )
+    leaves = (record.leaves.get(key) for key in optimizer.held)
+    by_hand = any(leaf is not None and leaf.moved for leaf in leaves)
     idle = not (optimizer.steps or record.scaler or by_hand)
     return idle and bool(optimizer.reached) and sum(signs) >= 2
 
@@ -55,42 +45,47 @@ def _never_steps(record: RunRecord, optimizer: OptimizerRow) -> bool:
 _IDLE = (
     Idle(
         _never_steps,
-        "took no step in {calls}",
-        "backward() ran in {calls}, and step() was not called",
-        "Call {name}.step() after backward().",
-        "reset",
+        Row(
+            "{title} took no step in {calls}",
+            "backward() ran in {calls}, and step() was not called",
+            "Call {name}.step() after backward().",
+        ),
     ),
     Idle(
         lambda record, optimizer: optimizer.steps >= ENOUGH and not optimizer.held,
-        "holds no tensor: its steps change nothing",
-        "it took {steps} with nothing to update: an iterator such as model.parameters() can be gone through once only",
-        "Call model.parameters() anew for the optimizer, or keep list(model.parameters()).",
+        Row(
+            "{title} holds no tensor: its steps change nothing",
+            "it took {steps} with nothing to update: an iterator such as model.parameters() can be gone through once only",
+            "Call model.parameters() anew for the optimizer, or keep list(model.parameters()).",
+        ),
     ),
     Idle(
         lambda record, optimizer: ENOUGH <= optimizer.steps == optimizer.idle_rates,
-        "has a learning rate of 0: its steps change nothing",
-        "in all of its {steps} the learning rate of every group was 0",
-        "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0.",
-        "rate",
+        Row(
+            "{title} has a learning rate of 0: its steps change nothing",
+            "in all of its {steps} the learning rate of every group was 0",
+            "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0.",
+        ),
     ),
     Idle(
         lambda record, optimizer: (
             optimizer.steps >= ENOUGH
             and not (optimizer.fed or optimizer.reached or record.scaler)
         ),
-        "updates nothing: what it holds never gets a gradient",
-        "it took {steps}, and none of what it holds had a gradient in any of them, nor was in a graph that backward() ran "
-        "through{cuts}",
-        "{mend}",
-        "cut",
+        Row(
+            "{title} updates nothing: what it holds never gets a gradient",
+            "it took {steps}, and none of what it holds had a gradient in any of them, nor was in a graph that backward() ran "
+            "through{cuts}",
+            "{mend}",
+        ),
         ("nonleaf-parameter", "no-graph"),
     ),
 )
 _GIVE = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
 
 
-@check("idle-optimizer", "warning", "an optimizer changes nothing")
-def idle_optimizer(context: CheckContext) -> Diagnoses:
+@check("idle-optimizer", "warning", "an optimizer changes nothing", whole_run=True)
+def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors
     never get a gradient.
 
@@ -118,46 +113,61 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     for optimizer in record.optimizers:
-        row = next((row for row in _IDLE if row.holds(record, optimizer)), None)
-        if row is not None:
-            yield _idle(context, optimizer, row)
+        idle = next((idle for idle in _IDLE if idle.holds(record, optimizer)), None)
+        if idle is None:
+            continue
+
+        names = {*record.named(optimizer.held)}
+        cuts = list(record.cuts)
+        cuts = [cut for cut in cuts if names & cut.behind.union(cut.leaf)] or cuts
+        yield idle.row.filled(
+            optimizer.subject,
+            _source(context, optimizer, idle, cuts),
+            title=optimizer.title,
+            steps=plural(optimizer.steps, "step"),
+            calls=plural(record.calls, "backward call"),
+            name=optimizer.name or "optimizer",
+            mend=mend_all(cuts) or _GIVE,
+            cuts=f"; {all_cut_words(cuts)}" if cuts else "",
+        )._replace(follows=idle.follows)
 
 
-def _idle(context: CheckContext, optimizer: OptimizerRow, row: Idle) -> Diagnosis:
-    record, made = context.record, optimizer.source
-    names = {*record.named(optimizer.held)}
-    cuts = [cut for cut in record.cuts if names & {*cut.leaf, *cut.behind}]
-    cuts = cuts or list(record.cuts)
-    resets = [call for call in calls_in(record.log, "z") if record.stepped]
-    mine = (one.source for one in resets if one.tensors == frozenset(optimizer.held))
-    lines = {
-        "made": made,
-        "reset": next(mine, None) if record.stepped else context.backward,
-        "rate": sets_item(made.file, "lr") if made is not None else None,
-        "cut": cuts[0].source if cuts else None,
-    }
-    words = {
-        "steps": plural(optimizer.steps, "step"),
-        "calls": plural(record.calls, "backward call"),
-        "name": optimizer.name or "optimizer",
-        "mend": mend_all(cuts) or _GIVE,
-        "cuts": "".join(f"; {told}" for told in all_cut_words(cuts)),
-    }
-    was = f"; it was made in {code(made)}" if made is not None else ""
-    return Diagnosis(
-        f"{optimizer.title} {row.summary.format(**words)}",
-        optimizer.subject,
-        row.why.format(**words) + was,
-        row.fix.format(**words),
-        source=lines[row.line] or made,
-        follows=row.follows,
-    )
+def _source(
+    context: BackwardCall, optimizer: OptimizerRow, idle: Idle, cuts: Sequence[Cut]
+) -> SourceLine | None:
+    """The line to change: where it was made, if nothing says more."""
+    source = optimizer.source
+    if idle is _IDLE[0] and not context.run.stepped:
+        return context.backward
+    if idle is _IDLE[2] and source is not None:
+        return sets_item(source.file, "lr") or source
+    return cuts[0].source if idle.follows and cuts else source
 
 
-@check("not-frozen", "warning", "what was meant to be frozen is trained")
-def not_frozen(context: CheckContext) -> Diagnoses:
+_FROZEN = Row(
+    "{count} {is_} still updated by {optimizer}",
+    "requires_grad is False, but a gradient from before is still in .grad, and {optimizer} takes it for its step each time (with "
+    "momentum and weight decay)",
+    "Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {optimizer} only what is trained.",
+)
+_OF_TENSOR = Row(
+    ".{attribute} = False freezes nothing: {names} still requires grad",
+    "{code}: a tensor's switch is requires_grad: this only gives it an attribute named {attribute} that nobody reads",
+    "Write parameter.requires_grad = False.",
+)
+_OF_MODULE = Row(
+    "{names}.requires_grad = False freezes nothing: its parameters still require grad",
+    "{code}: a module has no such switch: this only gives it an attribute that nobody reads",
+    "Write {new}: the method, with an underscore, goes through all its parameters.",
+)
+
+
+@check(
+    "not-frozen", "warning", "what was meant to be frozen is trained", whole_run=True
+)
+def not_frozen(context: BackwardCall) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
     How it is found: an attribute that freezes nothing
@@ -184,44 +194,24 @@ def not_frozen(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
-    yield from map(_mistyped, record.mistyped)
+    record = context.run
+    for mistyped in record.events(Kind.MISTYPED, Kind.MISTYPED_MODULE):
+        source, (attribute, *names) = mistyped.source, mistyped.about
+        of_module = mistyped.kind is Kind.MISTYPED_MODULE
+        new = source.text.replace(attribute, "requires_grad") if source else ""
+        if of_module:
+            owner = new.partition(".requires_grad ")[0] or as_code(names[0])
+            new = f"{owner}.requires_grad_(False)"
+        row = _OF_MODULE if of_module else _OF_TENSOR
+        diagnosis = row.filled(tuple(names), source, attribute=attribute, new=new)
+        yield diagnosis._replace(edit=instead(source, new))
 
     for optimizer in record.optimizers:
-        frozen, name = record.named(optimizer.frozen), one_line(optimizer.title)
+        frozen = record.named(optimizer.frozen)
         if frozen:
-            yield Diagnosis(
-                f"{plural(len(frozen), 'frozen parameter')} {verb(frozen, 'is', 'are')} still updated by {name}",
+            yield _FROZEN.filled(
                 frozen,
-                f"{verb(frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and "
-                f"{name} takes it for its step each time (with momentum and weight decay)",
-                f"Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {name} only what is "
-                "trained.",
-                source=optimizer.source,
+                optimizer.source,
+                count=plural(len(frozen), "frozen parameter"),
+                optimizer=one_line(optimizer.title),
             )
-
-
-def _mistyped(mistyped: Mistyped) -> Diagnosis:
-    names, source = tuple(map(one_line, mistyped.names)), mistyped.source
-    summary, fix = (
-        f".{mistyped.attribute} = False",
-        "Write parameter.requires_grad = False.",
-    )
-    new = source.text.replace(mistyped.attribute, "requires_grad") if source else ""
-    why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
-
-    if mistyped.module:
-        owner = new.partition(".requires_grad ")[0] or as_code(names[0])
-        summary = f"{names[0] if len(names) == 1 else ''}{summary}{'' if len(names) == 1 else ' on modules'}"
-        why = "a module has no such switch: this only gives it an attribute that nobody reads"
-        new = f"{owner}.requires_grad_(False)"
-        fix = f"Write {new}: the method, with an underscore, goes through all its parameters."
-
-    return Diagnosis(
-        f"{summary} freezes nothing: {verb(names, 'it still requires', 'they still require')} grad",
-        names,
-        f"{code(source)}: {why}" if source is not None else why,
-        fix,
-        source=source,
-        edit=instead(source, new),
-    )

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import Edit, before, behind, swapped
-from gradviz.checks.record import Log, OptimizerRow, calls_in, letters
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, code
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.run import OptimizerRow, calls_in, letters
+from gradviz.checks.words import code
 from gradviz.graph import SourceLine
 from gradviz.wording import plural
 
@@ -25,148 +25,100 @@ TIMES = 2
 
 class CallOrder(NamedTuple):
     """A wrong order. The group `call` of the pattern is the call to move, `other` where
-    to; in the texts {call} and {other} are their lines with the code, {text} and
-    {there} their code alone, {times} and {count} how often it was seen, and backward in
-    it.
+    to; in the texts {code} and {other} are their lines with the code, {text} and
+    {there} their code alone, {times} how often it was seen.
 
-    `of_each`: asked of the calls about each optimizer. `holds`: what else has to be.
-    `unless`: a letter that must be nowhere.
+    `edit` takes both lines and {scaler}.method(...) filled in. `unless`: a letter that
+    must be nowhere.
     """
 
     pattern: str
-    summary: str
-    why: str
-    fix: str
-    edit: Callable[
-        [
-            SourceLine | None,
-            SourceLine | None,
-            dict[str, str],
-        ],
-        Edit | None,
-    ] = lambda call, other, words: None
-    of_each: bool = False
-    holds: Callable[[CheckContext, OptimizerRow, Log], bool] = (
-        lambda context, optimizer, part: True
-    )
+    row: Row
+    edit: Callable[[SourceLine | None, SourceLine | None, str], Edit | None]
+    addition: str = ""
     unless: str = "-"
 
 
-def found(context: CheckContext, *orders: CallOrder) -> Diagnoses:
-    """What is said of these orders."""
-    record = context.record
-    for order in orders:
-        for optimizer in record.optimizers if order.of_each else [OptimizerRow("")]:
-            log = record.about(optimizer) if order.of_each else record.log
-            word, names = letters(log), optimizer.subject if order.of_each else ()
-            seen = [
-                match
-                for match in re.finditer(order.pattern, word)
-                if order.unless not in word
-            ]
-            part = log[seen[0].start() : seen[0].end()] if seen else ()
-            enough = len(seen) >= (
-                min(TIMES, word.count("s")) if order.of_each else TIMES
-            )
+def found(
+    context: BackwardCall, order: CallOrder, optimizer: OptimizerRow | None = None
+) -> Diagnoses:
+    """What is said of an order, of all calls or of those about an optimizer."""
+    record = context.run
+    log = record.about(optimizer) if optimizer is not None else record.log
+    word = letters(log)
+    seen = list(re.finditer(order.pattern, word))
+    # where each optimizer is asked, it may have taken a single step
+    enough = min(TIMES, word.count("s")) if optimizer is not None else TIMES
+    if order.unless in word or not seen or len(seen) < enough:
+        return
 
-            if seen and enough and order.holds(context, optimizer, part):
-                call, other = (
-                    log[seen[0].start(group)].source for group in ("call", "other")
-                )
-                yield _told(
-                    order,
-                    call,
-                    other,
-                    names,
-                    {
-                        "times": len(seen),
-                        "count": letters(part).count("b"),
-                    },
-                )
-
-
-def _told(
-    order: CallOrder,
-    call: SourceLine | None,
-    other: SourceLine | None,
-    names: Names,
-    counts: dict[str, int],
-) -> Diagnosis:
-    words = {
-        "call": code(call),
-        "other": code(other),
-        "text": _text(call),
-        "there": _text(other),
-    }
-    words |= {
-        "times": plural(counts["times"], "time"),
-        "count": str(counts["count"]),
-        "optimizer": "".join(names),
-    }
-    step = re.fullmatch(r"([\w.]+)\.step\((.+)\)", words["there"])
-    words |= dict(
-        zip(
-            ("scaler", "opt"),
-            step.groups() if step else ("scaler", "optimizer"),
-        )
-    )
-    summary, why, fix = (text.format(**words) for text in order[1:4])
-
-    return Diagnosis(
-        summary,
+    call = log[seen[0].start("call")].source
+    other = log[seen[0].start("other")].source
+    there = other.text if other is not None else "the call"
+    step = re.fullmatch(r"([\w.]+)\.step\((.+)\)", there)
+    scaler, stepped = step.groups() if step else ("scaler", "optimizer")
+    words = {"scaler": scaler, "opt": stepped}
+    addition = order.addition.format(**words)
+    names = optimizer.subject if optimizer is not None else ()
+    yield order.row.filled(
         names,
-        why,
-        fix,
-        source=call,
-        edit=order.edit(call, other, words),
-    )
-
-
-def _text(source: SourceLine | None) -> str:
-    return source.text if source is not None else "the call"
+        call,
+        other=code(other),
+        there=there,
+        times=plural(len(seen), "time"),
+        optimizer="".join(names),
+        **words,
+    )._replace(edit=order.edit(call, other, addition))
 
 
 _LATE = CallOrder(
     r"b[^cs]*(?P<other>s)[^bcsS]*(?P<call>c)",
-    "gradients are clipped after the step that uses them",
-    "{call} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
-    "Move {text} above {there}, behind backward().",
-    lambda call, other, words: swapped(call, other),
+    Row(
+        "gradients are clipped after the step that uses them",
+        "{code} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
+        "Move {text} above {there}, behind backward().",
+    ),
+    lambda call, other, addition: swapped(call, other),
 )
 _WITH_SCALE = CallOrder(
     r"S[^bucsx]*b[^ucsx]*(?P<call>c)[^s]*?(?P<other>x)?",
-    "gradients are clipped while the scaler's factor is in them",
-    "{call} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, so nearly "
-    "everything is clipped",
-    "Call {scaler}.unscale_({opt}) directly before {text}.",
-    lambda call, other, words: before(call, "{scaler}.unscale_({opt})".format(**words)),
+    Row(
+        "gradients are clipped while the scaler's factor is in them",
+        "{code} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, so "
+        "nearly everything is clipped",
+        "Call {scaler}.unscale_({opt}) directly before {text}.",
+    ),
+    lambda call, other, addition: before(call, addition),
+    "{scaler}.unscale_({opt})",
 )
 _PAST_SCALER = CallOrder(
     r"S[^uxs]*(?P<call>(?P<other>s))",
-    "optimizer.step() bypasses the GradScaler: gradients are still scaled",
-    "{call} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
-    "Replace {text} with scaler.step(optimizer) and then scaler.update().",
-    # such code may unscale them itself
-    holds=lambda context, optimizer, part: not context.reads_grad,
+    Row(
+        "optimizer.step() bypasses the GradScaler: gradients are still scaled",
+        "{code} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
+        "Replace {text} with scaler.step(optimizer) and then scaler.update().",
+    ),
+    lambda call, other, addition: None,
 )
 _NEVER_UPDATED = CallOrder(
     r"(?P<call>(?P<other>x))",
-    "the scaler is never updated",
-    "{call} has run {times} and scaler.update() never: the scale is not adapted, and a second step() without it raises an error",
-    "Call {scaler}.update() after {text}, once in every step.",
-    lambda call, other, words: behind(call, "{scaler}.update()".format(**words)),
-    unless="U",
+    Row(
+        "the scaler is never updated",
+        "{code} has run {times} and scaler.update() never: the scale is not adapted, and another step() without it fails",
+        "Call {scaler}.update() after {text}, once in every step.",
+    ),
+    lambda call, other, addition: behind(call, addition),
+    "{scaler}.update()",
+    "U",
 )
 _TOO_EARLY = CallOrder(
     r"b[^bzs]*(?P<call>z)[^bs]*(?P<other>s)",
-    "{optimizer} updates nothing: the gradients are reset before it takes its step",
-    "{call} runs between backward() and step(): {times} a step found no gradient any more",
-    "Call {optimizer}.step() after backward(), and {optimizer}.zero_grad() only after that, or before backward().",
-    lambda call, other, words: swapped(call, other),
-    of_each=True,
-    holds=lambda context, optimizer, part: (
-        bool(optimizer.reached) and not optimizer.fed
+    Row(
+        "{optimizer} updates nothing: the gradients are reset before it takes its step",
+        "{code} runs between backward() and step(): {times} a step found no gradient any more",
+        "Call {optimizer}.step() after backward(), and {optimizer}.zero_grad() only after that, or before backward().",
     ),
+    lambda call, other, addition: swapped(call, other),
 )
 
 
@@ -174,8 +126,9 @@ _TOO_EARLY = CallOrder(
     "clip-order",
     "warning",
     "gradients are clipped too late, or before they are unscaled",
+    whole_run=True,
 )
-def clip_order(context: CheckContext) -> Diagnoses:
+def clip_order(context: BackwardCall) -> Diagnoses:
     """Gradients are clipped after the optimizer has used them, or while a GradScaler's
     factor is still in them.
 
@@ -206,11 +159,17 @@ def clip_order(context: CheckContext) -> Diagnoses:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     ```
     """
-    yield from found(context, _LATE, _WITH_SCALE)
+    yield from found(context, _LATE)
+    yield from found(context, _WITH_SCALE)
 
 
-@check("scaler-order", "warning", "a GradScaler is used without one of its steps")
-def scaler_order(context: CheckContext) -> Diagnoses:
+@check(
+    "scaler-order",
+    "warning",
+    "a GradScaler is used without one of its steps",
+    whole_run=True,
+)
+def scaler_order(context: BackwardCall) -> Diagnoses:
     """A GradScaler scales the loss, and the step goes past it, or its scale is never
     updated.
 
@@ -240,14 +199,21 @@ def scaler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    if "S" in letters(context.record.log):
-        yield from found(context, _PAST_SCALER, _NEVER_UPDATED)
+    if "S" not in letters(context.run.log):
+        return
+    # such code may unscale gradients itself
+    if not context.reads_grad:
+        yield from found(context, _PAST_SCALER)
+    yield from found(context, _NEVER_UPDATED)
 
 
 @check(
-    "no-update", "warning", "gradients are reset before the optimizer takes its step"
+    "no-update",
+    "warning",
+    "gradients are reset before the optimizer takes its step",
+    whole_run=True,
 )
-def no_update(context: CheckContext) -> Diagnoses:
+def no_update(context: BackwardCall) -> Diagnoses:
     """An optimizer takes its steps when the gradients are gone already: it updates
     nothing.
 
@@ -275,15 +241,26 @@ def no_update(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    yield from found(context, _TOO_EARLY)
+    for optimizer in context.run.optimizers:
+        if optimizer.reached and not optimizer.fed:
+            yield from found(context, _TOO_EARLY, optimizer)
+
+
+_SCHEDULE = Row(
+    "the scheduler takes its step before the optimizer's first one",
+    "{code} runs before {other} in each round: the first learning rate of the schedule is never used, and each other one comes a "
+    "round too early",
+    "Move {text} to the end of the round, after {there}.",
+)
 
 
 @check(
     "scheduler-order",
     "warning",
     "a learning rate scheduler takes its step before the optimizer's first one",
+    whole_run=True,
 )
-def scheduler_order(context: CheckContext) -> Diagnoses:
+def scheduler_order(context: BackwardCall) -> Diagnoses:
     """A scheduler's `step()` comes at the beginning of each round, so the first value
     of the schedule is never used.
 
@@ -316,22 +293,17 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    log = context.record.log
-    for schedule in {call.source: call for call in calls_in(log, "l")[::-1]}.values():
-        mine = [
+    log = context.run.log
+    schedules = calls_in(log, "l")[::-1]
+    for schedule in {call.source: call for call in schedules}.values():
+        about = [
             call
-            for call in log
+            for call in calls_in(log, "lsx")
             if call.source == schedule.source
-            or (call.letter in "sx" and call.about(schedule))
+            or (call.letter in "sx" and call.concerns(schedule))
         ]
-        if re.match("l[sx].*l", letters(mine)):
-            there = mine[1].source
-            yield Diagnosis(
-                "the scheduler takes its step before the optimizer's first one",
-                (),
-                f"{code(schedule.source)} runs before {code(there)} in each round: the first learning rate of the schedule is "
-                "never used, and each other one comes a round too early",
-                f"Move {_text(schedule.source)} to the end of the round, after {_text(there)}.",
-                source=schedule.source,
-            )
+        if re.match("l[sx].*l", letters(about)):
+            step = about[1].source
+            words = {"other": code(step), "there": step.text if step else "the step"}
+            yield _SCHEDULE.filled((), schedule.source, **words)
             return

@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 
-from gradviz.checks.context import CheckContext, NamedTensor, Parameter
+from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.edit import behind, instead
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.mending import cut_words, expression, mend_all, to_change
-from gradviz.checks.rules.verdicts import (
-    CUT,
-    VERDICTS,
-    Case,
-    Verdict,
-    case_of,
-    facts_of,
-    words_of,
-)
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.rules.mending import cut_words, of_cuts
+from gradviz.checks.rules.verdicts import CUT, Case, Facts, case_of, told_of, verdict_of
 from gradviz.checks.words import (
+    all_names,
     as_leaf,
     code,
     first_names,
     line,
     listed,
     made_at,
+    nodes_of,
     places,
     title,
-    verb,
 )
 from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
@@ -35,12 +28,19 @@ from gradviz.wording import one_line, plural
 # -- unused-parameter ------------------------------------------------------------------
 
 
+_LOOSE = Row(
+    "{name} does not get a gradient: the graph is cut behind it",
+    "{cut}, and the output is computed from what comes after it",
+    "",
+)
+
+
 @check(
     "unused-parameter",
     "warning",
     "a parameter that no output depends on: it gets no gradient",
 )
-def unused_parameter(context: CheckContext) -> Diagnoses:
+def unused_parameter(context: BackwardCall) -> Diagnoses:
     """A parameter that no output depends on. Its `.grad` stays None and the optimizer
     leaves it as it is.
 
@@ -88,9 +88,10 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
     if all(root.node is None for root in context.graph.roots):
         return
 
-    facts = facts_of(context)
-    groups: dict[object, list[Case]] = {}
-    told: dict[object, tuple[Verdict, bool]] = {}
+    facts = Facts(context)
+    groups: dict[tuple[object, ...], list[Case]] = {}
+    tensors = chain.from_iterable(optimizer.tensors for optimizer in context.at_work)
+    held = {*all_names(tensors)}
     for parameter in context.parameters:
         # a custom Function may run a module again in its backward
         used = parameter.node is not None or parameter.filled
@@ -98,103 +99,77 @@ def unused_parameter(context: CheckContext) -> Diagnoses:
             continue
 
         case = case_of(facts, parameter)
-        verdict = next(one for one in VERDICTS if one.holds(case))
+        verdict = verdict_of(case)
         # what no optimizer holds, though there is one, is not to be trained
-        idle = bool(facts.held) and facts.held.isdisjoint(parameter.names)
-        alarming = verdict.alarming and not idle
-        model = parameter.model if alarming else None
-        place = case.lines["cut"] if verdict.line == "cut" else None
-        key: object = (model, verdict.summary, place)
-        groups.setdefault(key, []).append(case)
-        told[key] = verdict, alarming and not context.guessed
+        idle = held and held.isdisjoint(parameter.names)
+        model = parameter.model if verdict.alarming and not idle else None
+        place = verdict.source(case) if verdict.row == CUT.row else None
+        groups.setdefault((model, verdict.row, place), []).append(case)
 
-    for key, cases in groups.items():
-        yield _unused(cases, *told[key])
+    for (alarming, *_), cases in groups.items():
+        yield _unused(context, cases, alarming is not None and not context.guessed)
 
-    yield from _loose(context)
+    yield from _loose(facts)
 
 
-def _loose(context: CheckContext) -> Diagnoses:
+def _loose(facts: Facts) -> Diagnoses:
     """Tensors that an optimizer holds and no module does, of which the loss takes a
     value without a graph.
     """
+    context = facts.context
     registered = {parameter.names for parameter in context.parameters}
     for optimizer in context.at_work:
-        lost = [
-            tensor
-            for tensor in optimizer.tensors
-            if tensor.node is None and tensor.names not in registered
-        ]
-        if len(lost) == len(optimizer.tensors):
+        # where all are lost, the optimizer is idle
+        if {*nodes_of(optimizer.tensors)} == {None}:
             continue
-
-        for tensor in lost:
+        for tensor in optimizer.tensors:
             names = {*tensor.names}
-            cuts = [cut for cut in context.cuts if names & {*cut.leaf, *cut.behind}]
-            if not cuts or names & context.used_later:
-                continue
-
-            name, cut = one_line(tensor.names[0]), cuts[0]
-            yield Diagnosis(
-                f"{name} {CUT.summary.format(do='does', them='it')}",
-                tensor.names[:1],
-                f"{CUT.why.format(cut=cut_words(cut))}; {one_line(optimizer.name)} holds {name}, and never updates it",
-                mend_all([cut]),
-                where=line(to_change(cut)),
-                source=to_change(cut),
-                part=expression(cut),
-            )
+            lost = tensor.node is None and tensor.names not in registered
+            cuts = [
+                cut
+                for cut in context.cuts
+                if lost and names & cut.behind.union(cut.leaf)
+            ]
+            if cuts and names.isdisjoint(context.used_later):
+                yield _LOOSE.filled(
+                    tensor.names[:1],
+                    cut=cut_words(cuts[0]),
+                    name=one_line(tensor.names[0]),
+                )._replace(**of_cuts(cuts[:1]))
 
 
-def _unused(cases: Sequence[Case], verdict: Verdict, alarming: bool) -> Diagnosis:
-    case, members = cases[0], [case.parameter for case in cases]
-    modules = listed(_modules(case.facts.context, members))
-    source, cut = case.lines.get(verdict.line), case.cut
-    words = words_of(case) | {
-        "is_": verb(members, "is", "are"),
-        "do": verb(members, "does", "do"),
-        "them": verb(members, "it", "them"),
-    }
-    return Diagnosis(
-        f"{plural(len(members), 'parameter')} of {modules} {verdict.summary.format(**words)}",
-        first_names(members),
-        verdict.why.format(**words),
-        verdict.fix.format(**words),
-        where=places(modules, line(source)),
+def _unused(context: BackwardCall, cases: Sequence[Case], alarming: bool) -> Diagnosis:
+    members = [case.parameter for case in cases]
+    modules = _modules(context, members)
+    diagnosis = told_of(cases[0], first_names(members))
+    return diagnosis._replace(
+        summary=f"{plural(len(members), 'parameter')} of {modules} {diagnosis.summary}",
+        where=places(modules, line(diagnosis.source)),
         severity=None if alarming else "note",
-        source=source,
-        part=expression(cut) if cut is not None and cut.source == source else "",
     )
 
 
-def _modules(context: CheckContext, members: Sequence[Parameter]) -> list[str]:
-    """The outermost modules of which every parameter of the same kind is among the
-    members.
-    """
-    chosen = {one.names[0] for one in members}
-    model = members[0].model
-    rest = [
-        one.module
-        for one in context.parameters
-        if one.model == model and one.names[0] not in chosen
-    ]
-    spoiled = {"", *chain.from_iterable(map(_prefixes, rest))}
-    ran = {scope.path for scope in context.graph.scopes}
-    outermost: dict[str, str] = {}
+def _modules(context: BackwardCall, members: Sequence[Parameter]) -> str:
+    """The outermost modules of which every parameter is among the members."""
+    chosen = {*first_names(members)}
+    spoiled, outermost = {""}, dict[str, str]()
+    for parameter in context.parameters:
+        if parameter.names[0] not in chosen and parameter.model == members[0].model:
+            spoiled.update(_prefixes(parameter.module))
+    # what ran is not named as what never ran
+    if members[0].run is not None and not members[0].run.calls:
+        spoiled.update(scope.path for scope in context.graph.scopes)
 
     for parameter in members:
-        idle = parameter.run is not None and not parameter.run.calls
-        # what ran is not named as what never ran
-        apart = spoiled | ran if idle else spoiled
-        outside = (path for path in _prefixes(parameter.module) if path not in apart)
-        outer = next(outside, parameter.module)
-        outermost.setdefault(outer, parameter.type if outer == parameter.module else "")
-
-    whole = context.models[model].type if context.models else "the model"
-    return [
-        f"{name} ({kind})" if name and kind else name or whole
-        for name, kind in outermost.items()
-    ]
+        path, kind = parameter.module, f" ({parameter.type})" * bool(parameter.type)
+        outer = next(
+            (prefix for prefix in _prefixes(path) if prefix not in spoiled), path
+        )
+        outermost.setdefault(outer, kind if outer == path else "")
+    model = context.models[members[0].model].type if context.models else "the model"
+    return listed(
+        f"{name}{kind}" if name else model for name, kind in outermost.items()
+    )
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -204,6 +179,23 @@ def _prefixes(path: str) -> Iterator[str]:
 
 # -- none-grad -------------------------------------------------------------------------
 
+_NONE = Row(
+    "{count} of {modules} {has} no .grad after backward()",
+    "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since",
+    "Let the backward() of the custom Function on the way return a gradient in place of None for each input that needs one; and "
+    "look for zero_grad() after backward().",
+)
+_FROM_LEAF = Row(
+    "{name}.grad is always None: {name} is not a leaf",
+    "{code} computes {name} from a new leaf, so {name} is a result; {read} reads its .grad, and only leaves keep their gradient",
+    "Create the leaf last: {leaf}.",
+)
+_RESULT = Row(
+    "{name}.grad is always None: {name} is not a leaf",
+    "{read} reads it, but {name} is {made}, and only leaves keep their gradient",
+    "{call} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
+)
+
 
 @check(
     "none-grad",
@@ -211,7 +203,7 @@ def _prefixes(path: str) -> Iterator[str]:
     "backward() has run, and .grad is still None where one would expect a gradient",
     follows=("unused-parameter", "nonleaf-parameter"),
 )
-def none_grad(context: CheckContext) -> Diagnoses:
+def none_grad(context: BackwardCall) -> Diagnoses:
     """A `.grad` read where there never is one; or a parameter of the graph whose
     `.grad` is None after `backward()`.
 
@@ -238,84 +230,62 @@ def none_grad(context: CheckContext) -> Diagnoses:
     print(hidden.grad)
     ```
     """
-    yield from _not_retained(context)
-    filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
-    # right behind backward() nothing was reset since
-    seen = context.call is not None and bool(filled)
-    missing = [
-        parameter
-        for parameter in context.parameters
-        if parameter.node is not None
-        and parameter.compiled is None
-        and parameter.requires_grad
-        and not parameter.has_grad
-    ]
-    missing = [one for one in missing if seen or one.model in filled]
-    if context.after and missing:
-        yield _given_none(context, missing, seen)
-
-
-def _given_none(
-    context: CheckContext, missing: Sequence[Parameter], seen: bool
-) -> Diagnosis:
-    """Of parameters in the graph. `seen`: nothing can have reset their gradients."""
-    custom = {node.function for node in context.graph.nodes} - {None}
-    function = custom.pop() if len(custom) == 1 else None
-    definition = function.definition if function is not None else None
-    source = returned_by(definition) if definition is not None else None
-    there = f" ({line(definition)})" if definition is not None else ""
-    modules = listed(_modules(context, missing))
-
-    return Diagnosis(
-        f"{plural(len(missing), 'parameter')} of {modules} {verb(missing, 'has', 'have')} no .grad after backward()",
-        first_names(missing),
-        "they are in the graph, so a backward function on the way gave None for them"
-        + ("" if seen else ", or .grad was reset since"),
-        f"Let the backward() of the custom Function on the way{there} return a gradient in place of None for each input that "
-        "needs one; and look for zero_grad() after backward().",
-        tuple(one.node for one in missing if one.node is not None),
-        where=places(modules, line(source)),
-        source=source,
-        follows=("wrong-backward",),
-    )
-
-
-def _not_retained(context: CheckContext) -> Diagnoses:
     for tensor in context.named_tensors:
         kept = tensor.leaf or tensor.retains_grad
         if tensor.grad_read is not None and tensor.requires_grad and not kept:
             yield _never_filled(context, tensor)
 
-
-def _never_filled(context: CheckContext, tensor: NamedTensor) -> Diagnosis:
-    """A result whose `.grad` is read."""
-    name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
-    leaf, read = as_leaf(maker), code(tensor.grad_read)
-    told = Diagnosis(
-        f"{name}.grad is always None: {name} is not a leaf",
-        tensor.names,
-        "",
-        "",
-        () if tensor.node is None else (tensor.node,),
-    )
-    if leaf:
-        return told._replace(
-            why=f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {read} reads its .grad, and only leaves "
-            "keep their gradient",
-            fix=f"Create the leaf last: {leaf}.",
-            source=maker,
-            edit=instead(maker, leaf),
+    missing = _without_gradient(context)
+    if context.after and missing:
+        functions = {node.function for node in context.graph.nodes} - {None}
+        definitions = [
+            function.definition
+            for function in functions
+            if function and function.definition
+        ]
+        modules = _modules(context, missing)
+        source = returned_by(definitions[0]) if len(definitions) == 1 else None
+        yield _NONE.filled(
+            first_names(missing),
+            source,
+            count=plural(len(missing), "parameter"),
+            modules=modules,
+        )._replace(
+            nodes=tuple(
+                parameter.node for parameter in missing if parameter.node is not None
+            ),
+            where=places(modules, line(source)),
+            follows=("wrong-backward",),
         )
 
-    made = "the result of an operation"
-    if tensor.node is not None:
-        made = f"made by {title(context.graph, tensor.node)}"
+
+def _without_gradient(context: BackwardCall) -> list[Parameter]:
+    """The parameters of the graph that have no `.grad`, where others have one."""
+    filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
+    missing = []
+    for parameter in context.parameters:
+        in_graph = parameter.node is not None and parameter.compiled is None
+        # right behind backward() nothing was reset since
+        others = filled if context.call is not None else filled & {parameter.model}
+        if in_graph and parameter.requires_grad and not parameter.has_grad and others:
+            missing.append(parameter)
+    return missing
+
+
+def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
+    """A result whose `.grad` is read."""
+    name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
+    nodes = () if tensor.node is None else (tensor.node,)
+    words = {"name": name, "leaf": as_leaf(maker), "read": code(tensor.grad_read)}
+    if words["leaf"]:
+        diagnosis = _FROM_LEAF.filled(tensor.names, maker, **words)
+        return diagnosis._replace(nodes=nodes, edit=instead(maker, words["leaf"]))
+
+    origin = f"made by {title(context.graph, nodes[0])}" if nodes else "a result"
     maker = maker if maker != context.backward else None
     call = f"Behind {line(maker)}, call" if maker else "Call"
-    return told._replace(
-        why=f"{read} reads it, but {name} is {made}, and only leaves keep their gradient",
-        fix=f"{call} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
-        source=tensor.grad_read,
-        edit=behind(maker, f"{name}.retain_grad()"),
-        part=f"{name}.grad",
+    diagnosis = _RESULT.filled(
+        tensor.names, tensor.grad_read, made=origin, call=call, **words
     )
+    edit = behind(maker, f"{name}.retain_grad()")
+    return diagnosis._replace(nodes=nodes, edit=edit, part=f"{name}.grad")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line, listed, made_at, verb, where as place
 from gradviz.graph import Graph
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "some ranks run other functions than the others",
     ranks=True,
 )
-def ranks_differ(context: CheckContext) -> Diagnoses:
+def ranks_differ(context: BackwardCall) -> Diagnoses:
     """Some ranks run functions that the others do not: a branch that depends on the
     data, or on the rank.
 
@@ -107,19 +107,19 @@ def ranks_differ(context: CheckContext) -> Diagnoses:
         )
 
 
-def _comparable(context: CheckContext) -> RankDiff | None:
+def _comparable(context: BackwardCall) -> RankDiff | None:
     """The graphs of ranks that compute the same model, None when there are not two of
     them.
     """
     diff = context.ranks
     if diff is None or len(diff.ranks) < 2:
         return None
-    known = [
+    held = [
         set(process.parameters)
         for process in diff.processes.values()
         if process.parameters
     ]
-    return None if len(known) > 1 and not set.intersection(*known) else diff
+    return None if len(held) > 1 and not set.intersection(*held) else diff
 
 
 def _first(graph: Graph, nodes: Sequence[int]) -> int:
@@ -146,7 +146,7 @@ def _ops(graph: Graph, nodes: Sequence[int]) -> str:
     ranks=True,
     follows=("ranks-differ",),
 )
-def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
+def unused_on_some_ranks(context: BackwardCall) -> Diagnoses:
     """A parameter that some ranks use and others have, but do not use.
 
     `DistributedDataParallel` averages gradients over the ranks. Where a rank has none

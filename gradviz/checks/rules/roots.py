@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from gradviz.checks.context import CheckContext, all_frozen
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gradviz.checks.call import BackwardCall, Parameter, all_frozen
 from gradviz.checks.edit import before
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.mending import (
@@ -10,21 +13,116 @@ from gradviz.checks.rules.mending import (
     MEND,
     all_cut_words,
     asks_for_a_graph,
-    bare_fix,
-    expression,
-    mend_all,
-    uncut,
+    of_cuts,
 )
-from gradviz.checks.words import code, line, listed, verb
-from gradviz.graph import Root, SourceLine
+from gradviz.checks.words import code, line, listed
+from gradviz.graph import Root
+from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
 from gradviz.wording import one_line
+
+
+class _Case(NamedTuple):
+    """An output that has no graph, or that is a leaf, and what is known of it.
+
+    `read`: a leaf that it was computed from, and whose .grad the code reads.
+    """
+
+    context: BackwardCall
+    root: Root
+    provenance: Provenance
+    cuts: list[Cut]
+    bare: Parameter | None
+    read: str
+
+    @property
+    def frozen(self) -> bool:
+        return all_frozen(self.context.parameters)
+
+    @property
+    def real(self) -> bool:
+        return self.root.tensor.dtype.startswith(("float", "bfloat", "complex"))
+
+
+class _Reason(NamedTuple):
+    """Why an output has no graph. {plain} are tensors without grad that it was computed
+    from, {made} and {made_line} where, {by} and {frozen_line} where all were frozen.
+    """
+
+    holds: Callable[[_Case], object]
+    why: str
+    fix: str
+
+
+_COMPUTE = (
+    "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, .item(), "
+    ".numpy(), argmax or a comparison on the way."
+)
+_REASONS = (
+    _Reason(
+        lambda case: case.bare and all(cut.kind == "no_grad" for cut in case.cuts),
+        "{bare}",
+        "{bare_fix}",
+    ),
+    _Reason(lambda case: case.cuts, "{cuts}", ""),
+    _Reason(
+        lambda case: not case.context.grad_enabled,
+        "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active",
+        "Compute the output, and call backward(), outside the block that switches recording off.",
+    ),
+    _Reason(
+        lambda case: case.frozen and case.context.frozen_at,
+        "all {count:,} parameters of the model are frozen (requires_grad=False) by {by}",
+        "In {frozen_line}, do not freeze what should be trained, such as the last layers.",
+    ),
+    _Reason(
+        lambda case: case.frozen,
+        "all {count:,} parameters of the model are frozen (requires_grad=False)",
+        "Unfreeze what should be trained: parameter.requires_grad_(True).",
+    ),
+    _Reason(
+        lambda case: case.root.node is not None,
+        "no operation leads to it",
+        "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
+        "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
+    ),
+    _Reason(
+        lambda case: not case.real,
+        "it was computed in {made}",
+        f"{MEND['integer'].capitalize()}.",
+    ),
+    _Reason(
+        lambda case: case.read,
+        "it was computed in {made}; it was computed from {plain}, which do not require grad",
+        "The code reads {read}.grad: call {read}.requires_grad_() before {made_line}.",
+    ),
+    _Reason(
+        lambda case: case.provenance.plain and case.context.parameters,
+        "it was computed in {made}; it was computed from {plain}, which do not require grad",
+        "Compute it from what {models} returned, not from data and targets alone ({plain}).",
+    ),
+    _Reason(
+        lambda case: case.provenance.plain,
+        "it was computed in {made}; it was computed from {plain}, which do not require grad",
+        "Create what should be trained as a leaf: torch.nn.Parameter(...). Data and targets need no gradient ({plain}).",
+    ),
+    _Reason(
+        lambda case: case.provenance.made,
+        "it was computed in {made}",
+        f"{_COMPUTE} Look in what {{made_line}} calls.",
+    ),
+    _Reason(
+        lambda case: True,
+        "the code is not seen",
+        f"{_COMPUTE} gradviz names the line when it sees the code: gradviz check SCRIPT.",
+    ),
+)
 
 
 @check(
     "no-graph", "error", "an output has no grad_fn, so backward() cannot begin at it"
 )
-def no_graph(context: CheckContext) -> Diagnoses:
+def no_graph(context: BackwardCall) -> Diagnoses:
     """The output has no `grad_fn`: `backward()` raises "element 0 of tensors does not
     require grad".
 
@@ -61,210 +159,83 @@ def no_graph(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    yield from _leaves(context)
-    missing = [root for root in context.graph.roots if root.node is None]
-    some = len(missing) < len(context.graph.roots)
-    for root in missing:
-        # a count or an index beside the loss is nothing to wonder about
-        if not some or root.tensor.dtype.startswith(_REAL):
-            yield _without_graph(context, root)._replace(
-                severity="note" if some else None
-            )
-
-
-def _without_graph(context: CheckContext, root: Root) -> Diagnosis:
-    name, provenance = (
-        one_line(root.name),
-        context.provenances.get(root.name, Provenance()),
-    )
-    summary, bare = f"{name} has no graph", _bare_checkpoint(context)
-    if bare is not None and all(cut.kind == "no_grad" for cut in provenance.cuts):
-        module, at = bare
-        why = f"{name} has no grad_fn; {BARE.format(line=code(at), what=module)}"
-        return Diagnosis(
-            summary,
-            (root.name,),
-            why,
-            bare_fix(at),
-            source=at,
-        )
-
-    asked = _asked(context, provenance)
-    # where the chain broke for certain comes first
-    places = sorted(provenance.cuts, key=lambda cut: not cut.alive)
-    return Diagnosis(
-        summary,
-        (root.name,),
-        _why(context, root, provenance),
-        _fix(context, root, provenance),
-        source=places[0].source if places else context.frozen_at or provenance.made,
-        part=expression(places[0]) if places else "",
-        follows=("wrong-backward",)
-        if any(cut.kind == "grad" and asks_for_a_graph(cut) for cut in places)
-        else (),
-        where=listed(dict.fromkeys(line(cut.source) for cut in places[:3])),
-        edit=uncut(places)
-        or before(provenance.made, f"{asked}.requires_grad_()" if asked else ""),
-    )
-
-
-def _asked(context: CheckContext, provenance: Provenance) -> str:
-    """A leaf that an output was computed from, and whose .grad the code reads; "" where
-    there is none.
-    """
-    read = {
-        name
-        for tensor in context.named_tensors
-        if tensor.grad_read and tensor.leaf
-        for name in tensor.names
-    }
-    return next(
-        (
-            name
-            for name in provenance.plain
-            if name in read and provenance.made is not None
-        ),
-        "",
-    )
-
-
-_REAL = ("float", "bfloat", "complex")
-
-
-def _bare_checkpoint(context: CheckContext) -> tuple[str, SourceLine] | None:
-    """A module whose parameters should be trained, and the line of the checkpoint in
-    which it ran without being recorded.
-    """
-    ran = (
-        (one_line(parameter.module), parameter.run)
-        for parameter in context.parameters
-        if parameter.requires_grad
-    )
-    bare = (
-        (module, run.checkpoint)
-        for module, run in ran
-        if run is not None and run.began >= context.since
-    )
-
-    return next(
-        ((module, source) for module, source in bare if source is not None), None
-    )
-
-
-def _leaves(context: CheckContext) -> Diagnoses:
-    """Outputs that nothing was computed for, when backward begins at nothing else."""
     graph = context.graph
-    if context.call is None or not all(
-        root.node in graph.leaf_of for root in graph.roots
-    ):
-        return
+    missing = [root for root in graph.roots if root.node is None]
+    if context.call is not None and graph.leaf_of.keys() >= {
+        root.node for root in graph.roots
+    }:
+        missing = list(graph.roots)
 
-    names = tuple(root.name for root in graph.roots)
-    them, whose = (
-        verb(names, "it", "them"),
-        verb(names, "its own .grad", "their own .grad"),
+    some = len(missing) < len(graph.roots)
+    for root in missing:
+        case = _case(context, root)
+        # a count or an index beside the loss is nothing to wonder about
+        if not some or case.real:
+            yield _told(case)._replace(severity="note" if some else None)
+
+
+def _case(context: BackwardCall, root: Root) -> _Case:
+    provenance = context.provenances.get(root.name, Provenance())
+    # where the chain broke for certain comes first; that a leaf was computed from
+    # something has to be seen
+    cuts = [cut for cut in provenance.cuts if cut.operation or root.node is None]
+    cuts.sort(key=lambda cut: not cut.alive)
+
+    read = set[str]()
+    for tensor in context.named_tensors:
+        if tensor.grad_read and tensor.leaf and provenance.made is not None:
+            read.update(tensor.names)
+
+    bare = None
+    for parameter in context.parameters:
+        run = parameter.run if parameter.requires_grad else None
+        if run is not None and run.checkpoint and run.began >= context.since:
+            bare = bare or parameter
+    asked = [name for name in provenance.plain if name in read]
+    first = "".join(asked[:1])
+    return _Case(context, root, provenance, cuts, bare, first)
+
+
+def _told(case: _Case) -> Diagnosis:
+    context, root, origin = case.context, case.root, case.provenance.made
+    reason = next(reason for reason in _REASONS if reason.holds(case))
+    run = case.bare.run if case.bare is not None else None
+    bare = BARE.filled(
+        (),
+        run.checkpoint if run is not None else None,
+        module=case.bare.module if case.bare is not None else "",
     )
-    cuts = [
-        cut
-        for name in names
-        for cut in context.provenances.get(name, Provenance()).cuts
-        if cut.operation
-    ]
-    why, fix = f"no operation leads to {them}, so", mend_all(cuts)
+    words = {
+        "bare": bare.why,
+        "bare_fix": bare.fix,
+        "cuts": all_cut_words(case.cuts),
+        "count": len(context.parameters),
+        "by": code(context.frozen_at),
+        "frozen_line": line(context.frozen_at),
+        "made": code(origin),
+        "made_line": line(origin),
+        "plain": listed(case.provenance.plain),
+        "models": listed(model.name for model in context.models),
+        "read": case.read,
+    }
+    name, why = one_line(root.name), reason.why.format(**words)
+    fix = reason.fix.format(**words)
+    summary = f"{name} has no graph"
+    seen = f"{name} has no grad_fn" if case.cuts and case.real else f"{name} {root.why}"
+    if root.node is not None:
+        summary = f"{name} is a leaf: no parameter gets a gradient from it"
+        seen = f"backward() fills .grad of {name} and nothing else"
+        fix += f" Then leave out what tells {name} to require grad." * case.frozen
 
-    if cuts:
-        why = f"{'; '.join(all_cut_words(cuts))}; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and"
-    elif all_frozen(context.parameters):
-        why = f"{_frozen_words(context)}, and {them} {verb(names, 'was', 'were')} told to require grad, so"
-        fix = f"{_unfreeze(context)} Then leave out what tells {listed(names)} to require grad."
-    else:
-        fix = "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
-        fix += "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back."
-
-    yield Diagnosis(
-        f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {them}",
-        names,
-        f"{why} backward() fills {whose} and nothing else",
-        fix,
-        where=listed(dict.fromkeys(line(cut.source) for cut in cuts)),
-        source=cuts[0].source if cuts else context.frozen_at,
-        part=expression(cuts[0]) if cuts else "",
-        edit=uncut(cuts),
-    )
-
-
-def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
-    plain = root.tensor.dtype.startswith(_REAL) and "inference" not in root.why
-    parts = [
-        f"{one_line(root.name)} {'has no grad_fn' if provenance.cuts and plain else root.why}"
-    ]
-    if not context.grad_enabled:
-        parts.append(
-            "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active"
+    diagnosis = Diagnosis(summary, (root.name,), f"{seen}; {why}", fix)
+    if reason.why == "{bare}":
+        return diagnosis._replace(source=bare.source)
+    if not case.cuts:
+        asked = f"{case.read}.requires_grad_()" if case.read else ""
+        return diagnosis._replace(
+            source=context.frozen_at or origin, edit=before(origin, asked)
         )
-
-    parts += all_cut_words(provenance.cuts)
-    if not provenance.cuts and provenance.made is not None:
-        parts.append(f"it was computed in {code(provenance.made)}")
-
-    if not provenance.cuts and provenance.plain:
-        parts.append(
-            f"it was computed from {listed(provenance.plain)}, which {verb(provenance.plain, 'does', 'do')} not require grad"
-        )
-
-    if all_frozen(context.parameters):
-        parts.append(_frozen_words(context))
-
-    return "; ".join(parts)
-
-
-def _frozen_words(context: CheckContext) -> str:
-    by = f" by {code(context.frozen_at)}" if context.frozen_at is not None else ""
-    return f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False){by}"
-
-
-def _unfreeze(context: CheckContext) -> str:
-    if context.frozen_at is None:
-        return "Unfreeze what should be trained: parameter.requires_grad_(True)."
-    return f"In {line(context.frozen_at)}, do not freeze what should be trained, such as the last layers."
-
-
-def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
-    if provenance.cuts:
-        return mend_all(provenance.cuts)
-    if not context.grad_enabled:
-        return "Compute the output, and call backward(), outside the block that switches recording off."
-    if all_frozen(context.parameters):
-        return _unfreeze(context)
-    if not root.tensor.dtype.startswith(_REAL):
-        return f"{MEND['integer'].capitalize()}."
-
-    asked = _asked(context, provenance)
-    if asked:
-        return f"The code reads {asked}.grad: call {asked}.requires_grad_() before {line(provenance.made)}."
-
-    if provenance.plain and not context.parameters:
-        return (
-            f"Create what should be trained as a leaf: torch.nn.Parameter(...). Data and targets need no gradient "
-            f"({listed(provenance.plain)})."
-        )
-
-    if provenance.plain:
-        return (
-            f"Compute it from what {listed([model.name for model in context.models], 3)} returned, not from data and targets alone "
-            f"({listed(provenance.plain)})."
-        )
-
-    if provenance.made is not None:
-        seen = f"Look in what {line(provenance.made)} calls."
-    else:
-        seen = ""
-
-    return (
-        "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, "
-        ".item(), .numpy(), argmax or a comparison on the way. "
-        + (
-            seen
-            or "gradviz names the line when it sees the code: gradviz check SCRIPT."
-        )
+    second = any(map(asks_for_a_graph, case.cuts))
+    return diagnosis._replace(
+        **of_cuts(case.cuts), follows=("wrong-backward",) if second else ()
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gradviz.checks.context import CheckContext, NamedTensor
+from gradviz.checks.call import BackwardCall, NamedTensor
 from gradviz.checks.edit import Edit, before, instead, out_of_place
 from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -24,19 +24,12 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
-from gradviz.source.code_line import (
-    changed_in_place,
-    in_place_part,
-)
+from gradviz.source.code_line import changed_in_place, in_place_part
 from gradviz.source.search import Change
 from gradviz.wording import one_line, tensor_line
 
-
-class _Slot(NamedTuple):
-    """One slot whose tensor was modified, and the node that saved it."""
-
-    node: int
-    slot: SavedTensor
+_Slots = list[tuple[int, SavedTensor]]
+"""Slots whose tensor was modified, and the nodes that saved it."""
 
 
 class _Stale(NamedTuple):
@@ -44,16 +37,15 @@ class _Stale(NamedTuple):
     and the lines that may have changed it.
     """
 
-    slots: list[_Slot]
+    slots: _Slots
     names: Names
     parameter: bool
     changed: tuple[SourceLine, ...]
 
     @property
     def whose(self) -> str:
-        if self.names:
-            return one_line(self.names[0])
-        return f"a tensor {tensor_line(self.slots[0].slot.tensor)}"
+        tensor = f"a tensor {tensor_line(self.slots[0][1].tensor)}"
+        return one_line(self.names[0]) if self.names else tensor
 
 
 @check(
@@ -62,7 +54,7 @@ class _Stale(NamedTuple):
     "a tensor that was saved for backward has been modified in place: backward() will fail",
     reads_saved=True,
 )
-def stale_saved(context: CheckContext) -> Diagnoses:
+def stale_saved(context: BackwardCall) -> Diagnoses:
     """A saved tensor was modified in place, so `backward()` will raise "modified by an
     inplace operation".
 
@@ -92,244 +84,176 @@ def stale_saved(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    slots: dict[object, list[_Slot]] = {}
     graph = context.graph
-
-    for node in [
-        graph.nodes[i] for i, flags in enumerate(graph.flags) if "modified" in flags
-    ]:
-        for slot in node.saved:
+    tensors: dict[object, _Slots] = {}
+    for i, flags in enumerate(graph.flags):
+        for slot in graph.nodes[i].saved if "modified" in flags else ():
             if slot.state == "modified":
-                key = slot.storage if slot.storage is not None else (node.id, slot.slot)
-                slots.setdefault(key, []).append(_Slot(node.id, slot))
+                key = slot.storage if slot.storage is not None else (i, slot.slot)
+                tensors.setdefault(key, []).append((i, slot))
 
+    # what one line has changed is told once
     causes: dict[object, list[_Stale]] = {}
-    for i, members in enumerate(slots.values()):
-        tensor = _stale(context, members)
-        causes.setdefault(
-            (tensor.parameter, tensor.changed) if tensor.changed else i, []
-        ).append(tensor)
+    for i, slots in enumerate(tensors.values()):
+        stale = _stale(context, slots)
+        cause = (stale.parameter, stale.changed) if stale.changed else i
+        causes.setdefault(cause, []).append(stale)
 
-    for stale in causes.values():
-        yield _finding(context.graph, stale)._replace(
-            **_of_an_earlier_step(context, stale[0].slots[0].node)
-        )
+    for members in causes.values():
+        diagnosis = _told(graph, members)
+        yield diagnosis._replace(**_of_an_earlier_step(context, diagnosis.nodes[0]))
 
 
-def _of_an_earlier_step(context: CheckContext, saver: int) -> dict[str, Any]:
-    """What to do where the same line ran in this step and in an earlier one, from which
-    a state has brought its graph along.
-    """
-    graph = context.graph
-    lines = {
-        made_at(graph, node.id)
-        for node in graph.nodes
-        if (node.sequence or 0) >= context.since
-    }
-    joints = joints_behind(context, [saver]) if made_at(graph, saver) in lines else ()
-    if not joints or (graph.nodes[saver].sequence or 0) >= context.since:
-        return {}
-
-    old, made = old_tensors(context, joints), made_at(graph, joints[0].producer)
-    summary = f"{listed(old.names) or 'a state'} leads back into an earlier step, whose weights have changed since"
-    told = {
-        "summary": summary,
-        "names": old.names,
-        "where": "",
-        "source": made,
-        "part": "",
-        "follows": ("freed-graph",),
-    }
-
-    return told | freed_fix(context, joints, old, made)
-
-
-def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:
-    node, slot = members[0]
-    leaves = [
-        leaf
-        for leaf in context.graph.leaves
-        if leaf.node == slot.leaf or _shares(leaf, slot)
-    ]
-    names = all_names(
-        [
-            *leaves,
-            *(tensor for tensor in context.named_tensors if _shares(tensor, slot)),
-        ]
-    )
-    parameter = any(leaf.kind == "parameter" and leaf.names for leaf in leaves)
-    changed = _changes(context, names, node, parameter) or _recorded_changes(
-        context.graph, node
-    )
-
-    return _Stale(
-        members,
-        names,
-        parameter or slot.leaf is not None,
-        tuple(changed),
-    )
-
-
-def _shares(tensor: Leaf | NamedTensor, slot: SavedTensor) -> bool:
-    """Whether a tensor lies in the storage that a slot holds."""
-    return tensor.storage == slot.storage is not None
-
-
-def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
+def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
     """What one line of code, or several, did to these tensors."""
-    names, first = dict.fromkeys(tensor.whose for tensor in stale), stale[0]
-    saver, (fix, edit) = first.slots[0].node, _remedy(graph, first)
-    changed, source = (
-        first.changed,
-        first.changed[0] if first.changed else made_at(graph, saver),
-    )
+    first, names = members[0], dict.fromkeys(stale.whose for stale in members)
+    saver, (fix, edit) = first.slots[0][0], _remedy(graph, first)
+    source, note = made_at(graph, saver), first.slots[0][1].note
+    changes = "the code around the call does not show where it was changed"
+    if first.changed:
+        source = first.changed[0]
+        changes = f"the change is in {listed(map(code, first.changed))}"
 
+    was, it = verb(names, "was", "were"), verb(names, "it was", "they were")
     return Diagnosis(
-        f"{listed(names)} {verb(names, 'was', 'were')} modified in place after {verb(names, 'it was', 'they were')} saved "
-        "for backward",
-        all_names(stale),
-        _why(graph, stale),
+        f"{listed(names)} {was} modified in place after {it} saved for backward",
+        all_names(members),
+        f"{_savers(graph, members)}{f'; it was {note}' if note else ''}; {changes}",
         fix,
-        tuple(slot.node for tensor in stale for slot in tensor.slots),
-        where=places(
-            place(graph, saver), f"changed in {line(changed[0])}" if changed else ""
-        ),
+        tuple(node for stale in members for node, _ in stale.slots),
         source=source,
-        part=in_place_part(source) if changed else "",
+        part=in_place_part(source) if first.changed else "",
+        where=places(
+            place(graph, saver), f"changed in {line(source)}" * bool(first.changed)
+        ),
         edit=edit,
     )
 
 
-def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
-    """Who saved what, and which lines may have changed it; what one line saved several
-    times is told once.
+def _of_an_earlier_step(context: BackwardCall, saver: int) -> dict[str, Any]:
+    """What to do where the same line ran in this step and in an earlier one, from which
+    a state has brought its graph along.
     """
-    savers = {
-        f"{title_and_code(graph, saver.node)} saved {'it' if len(stale) == 1 else tensor.whose} as {one_line(saver.slot.slot)!r}"
-        for tensor in stale
-        for saver in tensor.slots
+    graph, since = context.graph, context.since
+    if (graph.nodes[saver].sequence or 0) >= since:
+        return {}
+    new = [node.id for node in graph.nodes if (node.sequence or 0) >= since]
+    again = made_at(graph, saver) in {made_at(graph, node) for node in new}
+    joints = joints_behind(context, [saver]) if again else []
+    if not joints:
+        return {}
+
+    old, origin = old_tensors(context, joints), made_at(graph, joints[0].producer)
+    who = listed(old.names) or "a state"
+    diagnosis = {
+        "summary": f"{who} leads back into an earlier step, whose weights have changed since",
+        "names": old.names,
+        "where": "",
+        "source": origin,
+        "part": "",
+        "follows": ("freed-graph",),
     }
-    parts = sorted(savers)[:3]
-    if len(savers) > 3:
-        parts.append(f"{len(savers) - 3:,} more nodes saved it")
-
-    versions = stale[0].slots[0].slot.note
-    if len(stale) == 1 and versions:
-        parts.append(f"it was {versions}")
-
-    changed = stale[0].changed
-    if changed:
-        is_in = verb(changed, "the change is", "the changes that the code shows are")
-        parts.append(f"{is_in} in {listed(code(change) for change in changed)}")
-    else:
-        parts.append("the code around the call does not show where it was changed")
-
-    return "; ".join(parts)
+    return diagnosis | freed_fix(context, joints, old, origin)
 
 
-def _remedy(
-    graph: Graph,
-    stale: _Stale,
-) -> tuple[str, Edit | None]:
+def _stale(context: BackwardCall, slots: _Slots) -> _Stale:
+    saver, slot = slots[0]
+
+    def shares(tensor: Leaf | NamedTensor) -> bool:
+        return tensor.storage == slot.storage is not None
+
+    leaves = [
+        leaf for leaf in context.graph.leaves if leaf.node == slot.leaf or shares(leaf)
+    ]
+    names = all_names([*leaves, *filter(shares, context.named_tensors)])
+    parameter = any(leaf.kind == "parameter" and leaf.names for leaf in leaves)
+    changed = _changes(context, names, saver, parameter)
+    changed = changed or _recorded_changes(context.graph, saver)
+    parameter = parameter or slot.leaf is not None
+    return _Stale(slots, names, parameter, tuple(dict.fromkeys(changed)))
+
+
+def _savers(graph: Graph, members: Sequence[_Stale]) -> str:
+    """Who saved what; what one line saved several times is told once."""
+    savers = dict[str, None]()
+    for stale in members:
+        whose = stale.whose if members[1:] else "it"
+        for node, slot in stale.slots:
+            saver = title_and_code(graph, node)
+            savers[f"{saver} saved {whose} as {one_line(slot.slot)!r}"] = None
+    more = f"; {len(savers) - 3:,} more nodes saved it" if len(savers) > 3 else ""
+    return "; ".join(sorted(savers)[:3]) + more
+
+
+def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
     """What to do, and the same as data where the text of the line shows how."""
-    change = stale.changed[0] if stale.changed else None
+    change = next(iter(stale.changed), None)
     if stale.parameter:
-        saver, there = made_at(graph, stale.slots[0].node), "it"
+        saver, there = made_at(graph, stale.slots[0][0]), "it"
         if saver is not None and change is not None:
-            end = next(
-                (made_at(graph, root.node) for root in graph.roots[:1]),
-                None,
-            )
-            there = f"{line(change)}, from {line(saver)}{f' to {line(end)}' if end not in (None, saver) else ''}"
+            there = f"{line(change)}, from {line(saver)} on"
         fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again after "
         return f"{fix}{there}.", None
 
     new = out_of_place(change)
     if new is not None and change is not None:
         fix = f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
-        return fix, instead(
-            change, change.text.replace(*new) if new[0] in change.text else ""
-        )
+        return fix, instead(change, change.text.replace(*new))
 
-    it = next(
-        iter([*stale.names[:1], *changed_in_place(change)]),
-        "x",
-    )
+    it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
     if change is not None and change.text.startswith(f"{it}["):
         copy = f"{it} = {it}.clone()"
         return f"Change a copy: {copy} before {line(change)}.", before(change, copy)
-
     fix = f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a copy, "
     return f"{fix}{it} = {it}.clone() before it.", None
 
 
 def _changes(
-    context: CheckContext, names: Names, saver: int, parameter: bool
+    context: BackwardCall, names: Names, saver: int, parameter: bool
 ) -> list[SourceLine]:
     """Lines that change one of these tensors: the later node that made its present
     value, then what the code shows.
     """
-    lines: list[SourceLine] = []
-    saved = context.graph.nodes[saver]
-
+    lines, saved = list[SourceLine | None](), context.graph.nodes[saver]
     for tensor in context.named_tensors:
-        if (
-            tensor.node is not None
-            and not tensor.leaf
-            and set(tensor.names) & set(names)
-        ):
-            made = context.graph.nodes[tensor.node]
-            if made.source not in (None, saved.source) and (made.sequence or 0) > (
-                saved.sequence or 0
-            ):
-                lines.append(made.source)
+        if not tensor.leaf and tensor.node is not None and {*tensor.names} & {*names}:
+            origin = context.graph.nodes[tensor.node]
+            if (origin.sequence or 0) > (saved.sequence or 0):
+                lines.append(origin.source)
 
     for change in context.changes:
-        concerned = change.name in names or (
-            parameter and _updates(context, change, names)
-        )
-        if concerned and change.source != saved.source and change.source not in lines:
+        stepped = parameter and _updates(context, change, names)
+        if change.name in names or stepped:
             lines.append(change.source)
-
-    return lines
+    return [source for source in lines if source is not None and source != saved.source]
 
 
 def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     """Lines of operations that were recorded later, and took the place of what the
     saver made or used, as their text says.
     """
-    lines = dict[SourceLine, None]()
+    lines, since = list[SourceLine](), graph.nodes[saver].sequence or 0
     taken = spread(
         makers(graph, saver),
         lambda node: makers(graph, node) if kind(graph, node) in RESHAPES else (),
     )
-
     for maker in sorted({saver, *taken}):
         for edge in graph.consumers(maker):
-            node = graph.nodes[edge.consumer]
-            later = (node.sequence or 0) > (graph.nodes[saver].sequence or 0)
-            if (
-                later
-                and edge.position == 0
-                and node.source is not None
-                and changed_in_place(node.source)
-            ):
-                lines[node.source] = None
-
-    return list(lines)
+            user = graph.nodes[edge.consumer]
+            later = (user.sequence or 0) > since and edge.position == 0
+            if later and user.source is not None and changed_in_place(user.source):
+                lines.append(user.source)
+    return lines
 
 
-def _updates(context: CheckContext, change: Change, names: Names) -> bool:
+def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
     """Whether a line steps an optimizer that holds one of these parameters, as far as
     it is known.
     """
     owner, _, method = change.what.partition("(")[0].rpartition(".")
-    holding = [
-        one.name
-        for one in context.optimizers
-        if not {*names}.isdisjoint(all_names(one.tensors))
-    ]
-    unknown = not any(holding) and all(
-        optimizer.name != owner for optimizer in context.optimizers
-    )
+    holding, others = set[str](), set[str]()
+    for optimizer in context.optimizers:
+        holds = not {*names}.isdisjoint(all_names(optimizer.tensors))
+        (holding if holds else others).add(optimizer.name)
+    unknown = not holding and owner not in others
     return method == "step" and (owner in holding or unknown)

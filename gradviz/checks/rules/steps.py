@@ -7,27 +7,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import before, behind, instead
-from gradviz.checks.record import Interval, RetainedHistory
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.leaves import recorded_updates
-from gradviz.checks.rules.old_tensors import OldTensors, detached, old_tensors
-from gradviz.checks.words import (
-    as_code,
-    code,
-    first_names,
-    line,
-    listed,
-    nodes_of,
-    verb,
-    where as place,
-)
-from gradviz.graph import Edge, Graph, Leaf, SourceLine
+from gradviz.checks.rules.old_tensors import detached, old_tensors
+from gradviz.checks.run import Interval, RetainedHistory
+from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of
+from gradviz.graph import Leaf, SourceLine
 from gradviz.source.code_line import adds_to, without_graph
-from gradviz.wording import bytes_text, one_line, plural
+from gradviz.wording import one_line, plural
 
 # -- growing-graph ---------------------------------------------------------------------
+
+_GROWS = Row(
+    "{name} keeps every earlier graph alive: {more} more each step",
+    "at backward call {call} {who} holds {nodes} of earlier steps; in the step before it was {last:,}{adds}",
+    "Store numbers or detached tensors there: loss.item() or loss.detach() instead of loss.",
+)
+_HELD = _GROWS._replace(
+    summary="{name} keeps the graphs of {steps} alive",
+    why="it still references {nodes} of earlier steps and their saved tensors{adds}",
+)
 
 
 @check(
@@ -36,7 +37,7 @@ from gradviz.wording import bytes_text, one_line, plural
     "the graph of earlier steps is kept, and more of it with every step",
     follows=("freed-graph", "stale-saved"),
 )
-def growing_graph(context: CheckContext) -> Diagnoses:
+def growing_graph(context: BackwardCall) -> Diagnoses:
     """What hangs on earlier steps grows from one backward call to the next: memory
     fills up slowly, and steps get slower.
 
@@ -71,115 +72,79 @@ def growing_graph(context: CheckContext) -> Diagnoses:
         total = total + loss
     ```
     """
-    yield from (_held(context, history) for history in context.record.histories)
-    if context.step < 2:
-        return
+    # each loss leads to all updates
+    follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
+    for history in context.run.histories if context.is_last else ():
+        diagnosis = _told(context, _HELD, history)
+        yield diagnosis._replace(**_stored(context, history), follows=follows)
 
-    before = {
-        history.name: history
-        for call in context.earlier
-        if call.step == context.step - 1
-        for history in sorted(call.retained, key=lambda history: history.nodes)
-    }
-    # lines whose results the graph of the outputs carries along
-    told: set[SourceLine | None] = set()
-    for history in context.retained:
-        last = before.get(history.name, RetainedHistory(history.name, 0, 0))
+    last, lines = _last_step(context), set[SourceLine | None]()
+    for history in context.retained if context.step > 1 else ():
+        old = last.get(history.name, RetainedHistory(history.name, 0, 0))
         # what holds what it held has more of that old by now
-        same = bool(history.name) and history.newest == last.newest
-        grows = history.nodes > last.nodes and (last.nodes or history.repeats)
-        if same or not grows or history.source in told:
+        same = bool(history.name) and history.newest == old.newest
+        grows = history.nodes > old.nodes and (old.nodes or history.repeats)
+        if same or not grows or history.source in lines:
             continue
-
-        yield _growing(context, history, last)
-        if not history.name:
-            nodes = context.graph.nodes
-            edges = _edges(context.graph, history)
-            told = {nodes[edge.producer].source for edge in edges} - {None}
-
-
-def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
-    """The joints of the outputs' graph; those of a variable's are in a graph of its
-    own.
-    """
-    joints = set(retained.joints)
-    return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
+        if history.name:
+            diagnosis = _told(context, _GROWS, history, old.nodes)
+            yield diagnosis._replace(**_stored(context, history))
+        else:
+            diagnosis = _carried(context, history, old.nodes)
+            # lines whose results the graph of the outputs carries along
+            lines = {context.graph.nodes[node].source for node in diagnosis.nodes} - {
+                None
+            }
+            yield diagnosis
 
 
-def _growing(
-    context: CheckContext, history: RetainedHistory, last: RetainedHistory
+def _last_step(context: BackwardCall) -> dict[str, RetainedHistory]:
+    """What was held in the step before, by name."""
+    calls = [call for call in context.earlier if call.step == context.step - 1]
+    histories = [history for call in calls for history in call.retained]
+    return {old.name: old for old in sorted(histories, key=lambda old: old.nodes)}
+
+
+def _told(
+    context: BackwardCall,
+    row: Row,
+    history: RetainedHistory,
+    last: int = 0,
+    names: Sequence[str] = (),
+    source: SourceLine | None = None,
 ) -> Diagnosis:
-    more = (history.nbytes or 0) - (last.nbytes or 0)
-    grown = plural(history.nodes - last.nodes, "node")
-    if last.nbytes is not None and more > 0:
-        grown += f" and {bytes_text(more)} of saved tensors"
-
-    grown = f"keeps every earlier graph alive: {grown} more each {_turn(context)}"
-    held = f"{plural(history.nodes, 'node')} of earlier steps; in the step before it was {last.nodes:,}"
-    source = history.added or history.source
-    if history.name:
-        name = one_line(history.name)
-        return Diagnosis(
-            f"{name} {grown}",
-            (history.name,),
-            f"at backward call {context.call} {name} holds {held}{_adds(source)}",
-            _STORED,
-            source=source,
-        )._replace(**_stored(context, history))
-
-    graph, joints = context.graph, _edges(context.graph, history)
-    old = old_tensors(context, joints)
-    source = source or next(
-        (graph.nodes[edge.producer].source for edge in joints), None
+    """What is said of a variable, or of the outputs through what they carry."""
+    source = history.added or history.source or source
+    outputs = listed(root.name for root in context.graph.roots)
+    names = (history.name,) if history.name else tuple(names)
+    return row.filled(
+        names,
+        source,
+        name=one_line(next(iter(names), "the graph")),
+        who=one_line(history.name) or f"the graph of {outputs}",
+        more=plural(history.nodes - last, "node"),
+        nodes=plural(history.nodes, "node"),
+        steps=plural(history.steps, "step"),
+        last=last,
+        call=context.call,
+        adds=f". {code(source)} adds a tensor that still has its graph"
+        if source
+        else "",
     )
-    carrier = f", through {listed(old.names)}" if old.names else ""
-    return Diagnosis(
-        f"{one_line(next(iter(old.names), 'the graph'))} {grown}",
-        old.names,
-        f"at backward call {context.call} the graph of {listed(root.name for root in graph.roots)} holds {held}{carrier}"
-        f"{_adds(source)}",
-        _STORED,
-        tuple(dict.fromkeys(edge.producer for edge in joints)),
-        history.joints,
-        where=place(graph, joints[0].producer) if joints else "",
-        source=source,
-    )._replace(**_carried(context, joints, old))
 
 
-def _turn(context: CheckContext) -> str:
-    return "evaluation" if context.in_step else "step"
-
-
-def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
-    """What began to hold graphs after the calls that are read in full."""
-    name, source = one_line(history.name), history.added or history.source
-    nodes, steps = plural(history.nodes, "node"), plural(history.steps, "step")
-    return Diagnosis(
-        f"{name} keeps the graphs of {steps} alive",
-        (history.name,),
-        f"it still references {nodes} of earlier steps and their saved tensors{_adds(source)}",
-        _STORED,
-        source=source,
-        # each loss leads to all updates
-        follows=("nonleaf-parameter",) if recorded_updates(context) else (),
-    )._replace(**_stored(context, history))
-
-
-_STORED = "Store numbers or detached tensors there: loss.item() or loss.detach() instead of loss."
-
-
-def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
+def _stored(context: BackwardCall, history: RetainedHistory) -> dict[str, Any]:
     """What to do about a variable that holds graphs, as fields of the diagnosis."""
     name, added = as_code(history.name), history.added or history.source
-    given = adds_to(history.source, history.name)
-    if given is False or (given is None and not history.depth and not history.added):
+    total = adds_to(history.source, history.name)
+    if total is False or (total is None and not history.depth and not history.added):
         detach = f"{name} = {name}.detach()"
-        edit = behind(history.source, detach) if given is False else None
+        edit = behind(history.source, detach) if total is False else None
         return {"fix": f"Detach {name} between the steps: {detach}.", "edit": edit}
 
     new = without_graph(added, history.depth)
     # a module has none
-    if new and not any(f"{one.name}.detach()" in new for one in context.models):
+    if new and not any(f"{model.name}.detach()" in new for model in context.models):
         fix = f"In {line(added)}, add a value without its graph: {new}. Use .item() for a single number."
         return {"fix": fix, "edit": instead(added, new)}
     if added is None:
@@ -188,25 +153,31 @@ def _stored(context: CheckContext, history: RetainedHistory) -> dict[str, Any]:
     return {"fix": f"In {line(added)}, {fix}"}
 
 
-def _carried(
-    context: CheckContext, joints: Sequence[Edge], old: OldTensors
-) -> dict[str, Any]:
-    """The same about what the outputs themselves carry along."""
-    made = [context.graph.nodes[edge.producer] for edge in joints]
+def _carried(context: BackwardCall, history: RetainedHistory, last: int) -> Diagnosis:
+    """What the outputs themselves carry along."""
+    graph, joints = context.graph, set(history.joints)
+    edges = [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
+    producers = [graph.nodes[edge.producer] for edge in edges]
+    old, source = (
+        old_tensors(context, edges),
+        producers[0].source if producers else None,
+    )
+    diagnosis = _told(context, _GROWS, history, last, old.names, source)
+    diagnosis = diagnosis._replace(
+        nodes=tuple(node.id for node in producers), edges=history.joints
+    )
+
     # sums with something that has no graph lead into the old part, as a recorded update
     # does
-    sums = (node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made)
-    if made and all(sums):
+    sums = (
+        node.op.startswith(("Sub", "Add")) and node.none_inputs for node in producers
+    )
+    if producers and all(sums):
         who = listed(old.names[:1]) or "parameters"
         fix = f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."
-        return {"fix": fix, "follows": ("nonleaf-parameter",)}
-    return {"fix": detached(context, old), "edit": behind(context.backward, old.cut)}
-
-
-def _adds(source: SourceLine | None) -> str:
-    if source is not None:
-        return f". {code(source)} adds a tensor that still has its graph"
-    return ""
+        return diagnosis._replace(fix=fix, follows=("nonleaf-parameter",))
+    edit = behind(context.backward, old.cut)
+    return diagnosis._replace(fix=detached(context, old), edit=edit)
 
 
 # -- gradients and updates -------------------------------------------------------------
@@ -215,6 +186,12 @@ TIMES = 2
 """Times from which something is a habit of the code. Once may be on purpose, as in
 training against each other.
 """
+_NOT_RESET = Row(
+    "{who} up from step to step",
+    "by backward call {call} each had been updated twice, and nothing had reset .grad: backward() adds to what is there, so "
+    "every update repeats the gradients of all earlier steps",
+    "{fix}",
+)
 
 
 @check(
@@ -222,7 +199,7 @@ training against each other.
     "warning",
     "each step adds its gradient to those of the steps before",
 )
-def gradient_not_reset(context: CheckContext) -> Diagnoses:
+def gradient_not_reset(context: BackwardCall) -> Diagnoses:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update
     also repeats those of all earlier steps.
 
@@ -251,34 +228,32 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    optimized = context.optimized
-    by_hand = context.reads_grad or not optimized.intersection(
-        leaf.node for leaf in context.graph.leaves
-    )
+    optimized, leaves = context.optimized, context.graph.leaves
     # what is neither optimized nor changed by hand follows another network: see
     # never-updated
-    candidates = [
-        leaf for leaf in context.graph.leaves if by_hand or leaf.node in optimized
-    ]
+    by_hand = context.reads_grad or optimized.isdisjoint(nodes_of(leaves))
     growing = [
-        leaf for leaf in candidates if _piles_up(context, leaf, leaf.node in optimized)
+        leaf
+        for leaf in leaves
+        if (by_hand or leaf.node in optimized)
+        and _piles_up(context, leaf, leaf.node in optimized)
     ]
-    if not growing:
-        return
+    if growing:
+        names = first_names(growing)
+        count = (
+            f"the gradients of {plural(len(growing), 'tensor')} ({listed(names)}) add"
+        )
+        fix, statement = _reset(context, growing)
+        yield _NOT_RESET.filled(
+            names,
+            context.backward,
+            who=count if growing[1:] else f"the gradient of {listed(names)} adds",
+            call=context.call,
+            fix=fix,
+        )._replace(nodes=nodes_of(growing), edit=before(context.backward, statement))
 
-    step, gradients = _turn(context), verb(growing, "the gradient", "the gradients")
-    yield Diagnosis(
-        f"{gradients} of {_who(growing)} {verb(growing, 'adds', 'add')} up from {step} to {step}",
-        first_names(growing),
-        f"by backward call {context.call} {verb(growing, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
-        f".grad: backward() adds to what is there, so every update repeats the gradients of all earlier {step}s",
-        "",
-        nodes_of(growing),
-        source=context.backward,
-    )._replace(**_reset(context, growing))
 
-
-def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
+def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:
     """Whether a leaf has just been updated often enough since its gradient was reset;
     later calls say nothing new.
 
@@ -291,44 +266,23 @@ def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
     return since.steps == TIMES and since.stepped
 
 
-def _who(leaves: Sequence[Leaf]) -> str:
-    names = first_names(leaves)
-    if len(leaves) == 1:
-        return listed(names) or "a leaf"
-    if names:
-        return f"{plural(len(leaves), 'tensor')} ({listed(names, 3)})"
-    return plural(len(leaves), "tensor")
-
-
-def _reset(
-    context: CheckContext,
-    leaves: Sequence[Leaf],
-) -> dict[str, Any]:
-    """What to do about gradients that add up, as fields of the diagnosis."""
-    nodes, at = set(nodes_of(leaves)), context.backward
-    holders = [
-        optimizer
+def _reset(context: BackwardCall, leaves: Sequence[Leaf]) -> tuple[str, str]:
+    """What to do about gradients that add up, and the statement that does."""
+    nodes = set(nodes_of(leaves))
+    calls = [
+        f"{as_code(optimizer.name)}.zero_grad()"
         for optimizer in context.optimizers
         if nodes.intersection(nodes_of(optimizer.tensors))
     ]
-    calls = [f"{as_code(optimizer.name)}.zero_grad()" for optimizer in holders]
-
     if nodes <= context.optimized:
+        place = ": before backward(), or after the update"
         if context.in_step:
-            there = f", before {line(at)}"
-        else:
-            there = ": before backward(), or after the update"
-        return {
-            "fix": f"Call {listed(calls)} once in every step{there}.",
-            "edit": before(at, "; ".join(calls)),
-        }
+            place = f", before {line(context.backward)}"
+        return f"Call {listed(calls)} once in every step{place}.", "; ".join(calls)
 
-    name = as_code(next(iter(first_names(leaves)), "w"))
-    others = "" if len(leaves) == 1 else ", and so on for each"
-    changed = [
-        change.source
-        for change in context.changes
-        if change.name in first_names(leaves)
-    ]
-    there = f"behind {line(changed[-1])}" if changed else "after the update"
-    return {"fix": f"Reset it in every step, {there}: {name}.grad = None{others}."}
+    names = first_names(leaves)
+    changed = [change.source for change in context.changes if change.name in names]
+    place = f"behind {line(changed[-1])}" if changed else "after the update"
+    name = as_code(next(iter(names), "w"))
+    others = ", and so on for each" if leaves[1:] else ""
+    return f"Reset it in every step, {place}: {name}.grad = None{others}.", ""

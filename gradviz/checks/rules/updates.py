@@ -5,34 +5,38 @@ and optimizers.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from functools import partial
-from itertools import combinations
+from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import CheckContext
-from gradviz.checks.edit import Edit, behind, instead
-from gradviz.checks.ops import kind, spread, users
-from gradviz.checks.record import (
-    LeafRow,
-    OptimizerRow,
-    RunRecord,
-)
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import (
-    all_names,
-    as_code,
-    first_names,
-    line,
-    listed,
-    places,
-    verb,
-)
-from gradviz.graph import Graph, SourceLine
+from gradviz.checks.call import BackwardCall
+from gradviz.checks.edit import behind, instead
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.run import LeafRow, ModelState, OptimizerRow
+from gradviz.checks.words import as_code, first_names, line, listed, places
+from gradviz.graph import SourceLine
 from gradviz.source.code_line import parsed
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
 """Calls, or steps, from which something is a habit of the code."""
+_FORGOTTEN = Row(
+    "{count} of {model} {has} a gradient, and nothing updates {them}",
+    "backward() filled .grad at {calls}, nothing changed {them} in between, and {holders} does not hold {them}",
+    "Give {them} to the optimizer, right after it is made: {added}. If not to be trained, compute the output inside `with "
+    "torch.no_grad():`, or freeze {them}: requires_grad_(False).",
+)
+_LATE = _FORGOTTEN._replace(
+    fix="Put {line} behind {born}, so that the optimizer is made when all is there; or run the model once, in front of {line}, so "
+    "that its parameters are there."
+)
+_ASTRAY = _FORGOTTEN._replace(
+    fix="In {line}, give {held} {parameters}: all that it holds now, another optimizer holds, too."
+)
+_ATTRIBUTE = Row(
+    "{names} requires grad and gets a gradient, and nothing updates it",
+    "no optimizer holds it, and it did not change between {calls}; parameters() of {type} does not list it, since it is no "
+    "nn.Parameter",
+    "Make it a parameter: {parameter}.",
+)
 
 
 @check(
@@ -40,8 +44,9 @@ ENOUGH = 2
     "warning",
     "a parameter gets a gradient at every step, and nothing ever updates it",
     follows=("nonleaf-parameter",),
+    whole_run=True,
 )
-def never_updated(context: CheckContext) -> Diagnoses:
+def never_updated(context: BackwardCall) -> Diagnoses:
     """A parameter gets a gradient, no optimizer holds it, and it does not change from
     call to call.
 
@@ -73,167 +78,115 @@ def never_updated(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
+    record = context.run
     # the leaves of a sharded graph are not the tensors that the optimizer holds
     if not record.stepped or any(model.sharded for model in record.models):
         return
 
-    still = [
-        leaf
-        for leaf in record.rows
-        if leaf.moved is False and not leaf.holders and leaf.reached >= ENOUGH
-    ]
-    yield from _of_models(context, [leaf for leaf in still if leaf.parameter])
-    # the inputs of an equation are leaves
-    if not any("BackwardBackward" in node.op for node in context.graph.nodes):
-        for leaf in still:
-            if not leaf.parameter and _is_lost(context, leaf):
-                yield _no_parameter(record, leaf)
-
-
-def _of_models(context: CheckContext, still: Sequence[LeafRow]) -> Diagnoses:
-    """A finding for each model that has such parameters, where an optimizer holds
-    others.
-    """
-    record = context.record
+    still = [leaf for leaf in record.rows if _is_still(leaf)]
     trained = any(leaf.parameter and leaf.holders for leaf in record.rows)
-    for name in dict.fromkeys(leaf.model for leaf in still if trained):
-        model = record.model(name)
-        if model is None or model.held or model.training:
-            members = [leaf for leaf in still if leaf.model == name]
-            yield _forgotten(context, name, members)
+    forgotten = [leaf for leaf in still if leaf.parameter and trained]
+    for name in dict.fromkeys(leaf.model for leaf in forgotten):
+        if _is_trained(record.model(name)):
+            leaves = [leaf for leaf in forgotten if leaf.model == name]
+            yield _forgotten(context, name, leaves)
+
+    yield from map(_attribute, _attributes(context, still))
 
 
-def _is_lost(context: CheckContext, leaf: LeafRow) -> bool:
-    """Whether a module holds a leaf as a plain attribute; or it is a single number that
-    scales something, and whose `.grad` nothing reads.
-    """
-    read = [one for one in context.named_tensors if one.grad_read is not None]
-    number = leaf.tensor.shape in ((), (1,))
-    sums = number and _begins_a_sum(context.graph, leaf.node)
-    if leaf.node in context.homes or sums:
-        return False
-    alone = bool(leaf.names) and {*all_names(read)}.isdisjoint(leaf.names)
-    return bool(leaf.module) or (number and alone)
+def _attributes(context: BackwardCall, still: Sequence[LeafRow]) -> Iterator[LeafRow]:
+    """Those that a module holds as plain attributes."""
+    # the inputs of an equation are leaves, too
+    equation = any("BackwardBackward" in op for op in context.graph.ops)
+    for leaf in () if equation else still:
+        if not leaf.parameter and leaf.module and leaf.node not in context.homes:
+            yield leaf
 
 
-def _begins_a_sum(graph: Graph, leaf: int) -> bool:
-    """Whether all that is done with a number is to add it to the loss, as a sum of
-    losses that begins with it, which may be scaled.
-    """
-    if leaf not in graph.leaf_of:
-        return False
-    onward = [node for node in spread([leaf], partial(users, graph)) if node != leaf]
-    kinds = {
-        kind(graph, node)
-        for node in onward
-        if kind(graph, node) not in ("Mul", "Div") or len(graph.inputs(node)) > 1
-    }
-    return kinds <= {"Add"}
+def _is_still(leaf: LeafRow) -> bool:
+    return leaf.moved is False and not leaf.holders and leaf.reached >= ENOUGH
 
 
-def _forgotten(
-    context: CheckContext, name: str, leaves: Sequence[LeafRow]
-) -> Diagnosis:
-    """Parameters of one model that no optimizer holds."""
-    record, them = context.record, verb(leaves, "it", "them")
-    first = min(leaf.first for leaf in leaves)
-    makers = [row for row in record.optimizers if row.steps and row.last_call >= first]
-    optimizer, fix, edit, late = _handed_over(context, name, leaves, makers)
-    calls, they = min(leaf.reached for leaf in leaves), verb(leaves, "it", "they")
+def _is_trained(model: ModelState | None) -> bool:
+    """One in eval() mode that no optimizer holds is looked at."""
+    return model is None or model.training or bool(model.held)
 
-    return Diagnosis(
-        f"{plural(len(leaves), 'parameter')} of {name or 'the model'} {verb(leaves, 'gets', 'get')} a gradient, and nothing "
-        f"updates {them}",
+
+def _forgotten(context: BackwardCall, name: str, leaves: list[LeafRow]) -> Diagnosis:
+    """Parameters of one model that no optimizer holds, while others are stepped."""
+    record = context.run
+    rows, model = [row for row in record.optimizers if row.steps], record.model(name)
+    held = bool(model and model.held)
+    astray = None if held else _astray(rows)
+    optimizer, born = astray or rows[0], [leaf.born for leaf in leaves if leaf.born]
+    source, row, edit = optimizer.source, _FORGOTTEN, None
+
+    called = optimizer.name or "optimizer"
+    parameters, added = _added(called, name, leaves, held)
+    if astray is not None:
+        row = _ASTRAY
+    elif born:
+        row = _LATE
+    elif source is not None and source.function == "<module>":
+        edit = behind(source, added)
+    return row.filled(
         first_names(leaves),
-        f"backward() filled .grad at {plural(calls, 'call')}, {they} did not change in between, and "
-        f"{listed(row.title for row in makers)} {verb(makers, 'does', 'do')} not hold {them}",
-        fix,
-        tuple(leaf.node for leaf in leaves if leaf.call == context.call),
-        where=places(name, line(optimizer.source)),
-        source=optimizer.source,
+        source,
+        count=plural(len(leaves), "parameter"),
+        model=name or "the model",
+        calls=plural(leaves[0].reached, "call"),
+        holders=listed(row.title for row in rows),
+        added=added,
+        held=called,
+        parameters=parameters,
+        born=line(next(iter(born), None)),
+    )._replace(
+        nodes=tuple(leaf.node for leaf in leaves if leaf.call == context.call),
+        where=places(name, line(source)),
         edit=edit,
-        follows=("idle-optimizer",) if late else (),
+        follows=("idle-optimizer",) if born else (),
     )
 
 
-def _handed_over(
-    context: CheckContext,
-    name: str,
-    leaves: Sequence[LeafRow],
-    makers: Sequence[OptimizerRow],
-) -> tuple[OptimizerRow, str, Edit | None, bool]:
-    """The optimizer to change, how, the edit that does it, and whether it was made too
-    early: that depends on which was there first, and on who holds what.
-    """
-    born = [leaf for leaf in leaves if leaf.born]
-    in_time = [row for row in makers if all(row.number >= one.after for one in born)]
-    optimizer, model = (in_time or makers)[0], context.record.model(name)
-    pairs = combinations(makers[::-1], 2)
-    astray = next(((one, two) for one, two in pairs if one.held <= two.held), None)
-    if astray is not None and not (model and model.held):
-        optimizer, other = astray
-        fix = f"In {line(optimizer.source)}, give {optimizer.name} {as_code(name)}.parameters(): all that it holds now, "
-        return optimizer, f"{fix}{other.name} holds, too.", None, False
-
-    made = line(optimizer.source)
-    if not in_time:
-        fix = f"Put {made} behind {line(born[0].born)}, so that the optimizer is made when all is there; or run the model once, in "
-        fix += f"front of {made}, so that its parameters are there."
-        return optimizer, fix, None, True
-
-    add, them = _adds(context, name, leaves, optimizer), verb(leaves, "it", "them")
-    fix = f"Give {them} to the optimizer, right after it is made: {add}. If {verb(leaves, 'it is', 'they are')} not to be trained, "
-    fix += f"compute the output inside `with torch.no_grad():`, or freeze {them}: requires_grad_(False)."
-    at_top = optimizer.source is not None and optimizer.source.function == "<module>"
-    return optimizer, fix, behind(optimizer.source, add) if at_top else None, False
+def _astray(rows: Sequence[OptimizerRow]) -> OptimizerRow | None:
+    """The last one that holds nothing that another one does not hold."""
+    for row in rows[::-1]:
+        if any(row.held <= other.held for other in rows if other is not row):
+            return row
+    return None
 
 
-def _adds(
-    context: CheckContext, name: str, leaves: Sequence[LeafRow], optimizer: OptimizerRow
-) -> str:
-    """The call that gives an optimizer these parameters, and none that it holds."""
-    called, module = optimizer.name or "optimizer", leaves[0].module
-    params = f"{as_code(module)}.parameters()"
-    names = (one.names[0] for one in context.parameters)
-    inside = {name for name in names if name.startswith(f"{module}.")}
-    if inside != {*first_names(leaves)}:
-        held = f"for g in {called}.param_groups for q in g['params']"
-        params = f"[p for p in {as_code(name)}.parameters() if all(p is not q {held})]"
-    return f"{called}.add_param_group({{'params': {params}}})"
+def _added(
+    optimizer: str, model: str, leaves: Sequence[LeafRow], held: bool
+) -> tuple[str, str]:
+    """The parameters that an optimizer lacks, and the call that gives it them."""
+    modules = {leaf.module for leaf in leaves}
+    owner = modules.pop() if len(modules) == 1 else model
+    parameters = f"{as_code(owner)}.parameters()"
+    if modules and held:
+        groups = f"for g in {optimizer}.param_groups for q in g['params']"
+        parameters = f"[p for p in {parameters} if all(p is not q {groups})]"
+    return parameters, f"{optimizer}.add_param_group({{'params': {parameters}}})"
 
 
-def _no_parameter(record: RunRecord, leaf: LeafRow) -> Diagnosis:
-    """A tensor that requires grad, and that a module holds as an attribute, or nobody."""
-    name = one_line(leaf.names[0])
-    optimizer = next(row for row in record.optimizers if row.steps)
-    why = f"no optimizer holds it, and it did not change between {plural(leaf.reached, 'call')}"
-    fix = f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{leaf.names[0]}]}})."
-    parameter = ""
-
-    if leaf.module:
-        parameter = _as_parameter(leaf.source, leaf.names[0].rpartition(".")[2])
-        why += f"; parameters() of {one_line(leaf.type)} does not list it, since it is no nn.Parameter"
-        fix = f"Make it a parameter: {parameter}."
-
-    return Diagnosis(
-        f"{name} requires grad and gets a gradient, and nothing updates it",
-        leaf.names,
-        why,
-        fix,
-        source=leaf.source or optimizer.source,
-        edit=instead(leaf.source, parameter),
-        follows=() if leaf.module else ("idle-optimizer",),
-    )
+def _attribute(leaf: LeafRow) -> Diagnosis:
+    """A tensor that requires grad, and that a module holds as a plain attribute."""
+    parameter = _as_parameter(leaf.source, leaf.names[0].rpartition(".")[2])
+    return _ATTRIBUTE.filled(
+        leaf.names[:1],
+        leaf.source,
+        calls=plural(leaf.reached, "call"),
+        type=one_line(leaf.type),
+        parameter=parameter,
+    )._replace(edit=instead(leaf.source, parameter))
 
 
 def _as_parameter(source: SourceLine | None, attribute: str) -> str:
     """The line as it should be: what makes the tensor, inside `torch.nn.Parameter`."""
-    statement = next(iter(parsed(source)), None)
-    value = getattr(statement, "value", None)
+    value = next(
+        (getattr(statement, "value", None) for statement in parsed(source)), None
+    )
     if isinstance(value, ast.Call):
-        value.keywords = [
-            word for word in value.keywords if word.arg != "requires_grad"
-        ]
-    made = ast.unparse(value) if value is not None else "..."
-    return f"self.{attribute} = torch.nn.Parameter({made})"
+        value.keywords = [key for key in value.keywords if key.arg != "requires_grad"]
+    tensor = ast.unparse(value) if value is not None else "..."
+    return f"self.{attribute} = torch.nn.Parameter({tensor})"

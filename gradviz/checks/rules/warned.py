@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import re
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.raised.messages import messages, understood
+from gradviz.checks.run import Kind
 from gradviz.checks.words import code
 from gradviz.wording import clip, one_line
 
@@ -21,8 +22,13 @@ one, too.
 """
 
 
-@check("torch-warning", "warning", "torch has warned of a line of the script")
-def torch_warning(context: CheckContext) -> Diagnoses:
+@check(
+    "torch-warning",
+    "warning",
+    "torch has warned of a line of the script",
+    whole_run=True,
+)
+def torch_warning(context: BackwardCall) -> Diagnoses:
     """torch warned of something that concerns training, at a line of yours: what it
     means, and what to do.
 
@@ -45,25 +51,25 @@ def torch_warning(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    for misuse in context.record.misuses:
-        text = misuse.words[0] if misuse.kind == "warned" else ""
-        found = understood(text, messages("warnings")) if text else None
+    for warning in context.run.events(Kind.WARNING):
+        (text,) = warning.about
+        found = understood(text, messages("warnings"))
         if found is not None:
             message, groups = found
             yield Diagnosis(
                 message.summary.format(**groups),
                 (),
-                f"{code(misuse.source)}: {message.why.format(**groups)}",
+                f"{code(warning.source)}: {message.why.format(**groups)}",
                 message.fix.format(**groups),
-                source=misuse.source,
+                source=warning.source,
                 follows=message.follows,
             )
-        elif text and not re.search(_LEFT_OUT, text):
+        elif not re.search(_LEFT_OUT, text):
             yield Diagnosis(
                 f"torch warns: {clip(one_line(text), 80)}",
                 (),
-                f"{code(misuse.source)}: {clip(one_line(text), 200)}",
+                f"{code(warning.source)}: {clip(one_line(text), 200)}",
                 "Read the message; no change is needed if this is intentional.",
-                source=misuse.source,
+                source=warning.source,
                 severity="note",
             )

@@ -15,14 +15,13 @@ import numpy as np
 from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import starts_of
 from gradviz.layout.layered.layers import BOTTOM, Layers, Sheet
-from gradviz.layout.layered.routes import Routes, Rows
+from gradviz.layout.layered.routes import TURN, Routes, Rows
 
 LONG, LONGEST = 1_000.0, 4_000.0  # px: what is broken into columns
 EDGES = 2_000  # of a sheet, above which nobody reads it line by line
 SHORTEST = 600.0  # px: a column on average
 MOST = 4  # columns
 WORTH, STEP = 0.66, 0.02  # of the length, what the longest column may have
-TURN = 22.0  # px that an edge takes to turn, above and below columns
 CHANNEL = 3.0  # of the gap between boxes, between two columns
 
 

@@ -87,12 +87,7 @@ def tier_of_pieces(order: Order) -> Ints:
     return np.select(tiers, range(TIERS), default=TIERS)
 
 
-def choose_alignments(
-    places: int,
-    pieces: Pieces,
-    tier: Ints,
-    allowed: Mask,
-) -> Ints:
+def choose_alignments(places: int, pieces: Pieces, tier: Ints) -> Ints:
     """For every place the piece up from it that will be vertical, or -1. No two of them
     cross or share an end.
     """
@@ -100,7 +95,7 @@ def choose_alignments(
     chosen = np.full(places, -1, np.int64)
 
     for value in range(TIERS):
-        piece = np.flatnonzero(allowed & (tier == value))
+        piece = np.flatnonzero(tier == value)
         if not len(piece):
             continue
         piece_to = np.full(places, -1, np.int64)
@@ -199,73 +194,33 @@ def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
 
 # -- packing ---------------------------------------------------------------------------
 
-# a component may be so many times as wide as its fullest row, before fewer columns are
-# made straight
-DRIFT = 2.5
-DRIFT_GAPS = 20  # and so many gaps wider
-
 
 def first_coordinates(
     order: Order, pieces: Pieces, room: Constraints
 ) -> tuple[Floats, Mask]:
-    """x of every place, and for every piece whether it should be straight, and was to
-    be vertical at its ports.
-
-    Where straight columns push each other far apart, only the longest way of the
-    component is made straight, and its boxes are centred on each other instead of on
-    their ports: a stack of frames that lines leave further to the right than they
-    entered would slide to the left.
-    """
-    layers = order.layers
-    component = layers.component[order.at]
-    of_piece, tier = component[pieces.above], tier_of_pieces(order)
-    straight = tier < TIERS
-    vertical = choose_alignments(len(component), pieces, tier, straight)
-    x, width = _coordinates(component, layers.components, pieces, room, vertical)
-    centred = width > DRIFT * layers.packed_width + DRIFT_GAPS * layers.gap
-
-    if centred.any():
-        centres = pieces._replace(shift=np.where(centred[of_piece], 0.0, pieces.shift))
-        vertical = choose_alignments(
-            len(component),
-            centres,
-            tier,
-            straight & (~centred[of_piece] | (tier == 0)),
-        )
-        narrower, narrow = _coordinates(
-            component, layers.components, centres, room, vertical
-        )
-        # only where it helped
-        centred &= narrow < width
-        x = np.where(centred[component], narrower, x)
-
-    return x, straight & (~centred[of_piece] | (pieces.shift == 0))
-
-
-def _coordinates(
-    component: Ints, components: int, pieces: Pieces, room: Constraints, vertical: Ints
-) -> tuple[Floats, Floats]:
-    """x of every place with the given vertical pieces, and the width of every
-    component.
+    """x of every place, and for every piece whether it should be straight.
 
     x is the mean of two packings of each component, after moving the wider one to the
     near edge of the narrower.
     """
+    component, count = order.layers.component[order.at], order.layers.components
+    tier = tier_of_pieces(order)
+    vertical = choose_alignments(len(component), pieces, tier)
     blocks = make_blocks(len(component), pieces, vertical[vertical >= 0])
     limits = block_constraints(blocks, room)
     # the same packing from the right: the mean of both leans to neither side
     mirrored = Constraints(limits.right, limits.left, limits.distance)
     left = pack(blocks.total, limits)[blocks.block] + blocks.shift
     right = blocks.shift - pack(blocks.total, mirrored)[blocks.block]
+
     (left_min, left_max), (right_min, right_max) = (
-        extremes(x, component, components) for x in (left, right)
+        extremes(x, component, count) for x in (left, right)
     )
     narrow_left = left_max - left_min <= right_max - right_min
     move_right = np.where(narrow_left, left_min - right_min, 0.0)
     move_left = np.where(narrow_left, 0.0, right_max - left_max)
     mean = (left + move_left[component] + right + move_right[component]) / 2
-
-    return mean, np.maximum(left_max - left_min, right_max - right_min)
+    return mean, tier < TIERS
 
 
 def pack(count: int, limits: Constraints) -> Floats:
@@ -310,7 +265,7 @@ def pack(count: int, limits: Constraints) -> Floats:
 # -- polish ----------------------------------------------------------------------------
 
 POLISH_ROUNDS, RELAX_ROUNDS = 3, 24
-STRAIGHT = 0.01  # px
+STRAIGHT, SWING = 0.01, 1.0  # px
 FAR = 1e18
 
 
@@ -392,6 +347,9 @@ def relax(
         block_x += step
         if np.abs(step).max(initial=0.0) < STRAIGHT:
             break
+    # two blocks that join each other alone change sides for ever
+    if np.abs(step).max(initial=0.0) > SWING:
+        block_x -= step / 2
 
     return block_x[blocks.block] + blocks.shift
 

@@ -13,8 +13,9 @@ Knows rows and half widths, no coordinates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,17 @@ from gradviz.layout import Drawing, Floats, Ints
 from gradviz.layout.layered.grouping import Mask, by_key, ranges, starts_of, unsorted
 
 FREE, TOP, BOTTOM = 0, -1, 1
+
+
+class Level(NamedTuple):
+    """A box of the left column of a U and one of the right, and how far below their
+    middles the line from one to the other runs.
+    """
+
+    left: int
+    left_offset: float
+    right: int
+    right_offset: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +59,9 @@ class Sheet:
     rank_gap: float
     words: Floats  # (n,) room below a box for words beside its edges
     columns: bool = False  # whether a long drawing may stand in several
+    # (n,) 1 for the last of a row, -1 for the first, which level lines of a U begin at
+    side: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    levels: tuple[Level, ...] = ()
 
     @property
     def size(self) -> int:
@@ -150,29 +165,6 @@ class Layers:
     def line(self) -> Ints:
         """Line of every point."""
         return self.first_line[self.component] + self.row
-
-    @cached_property
-    def packed_width(self) -> Floats:
-        """Per component, the width that its fullest row needs at least."""
-        need = 2 * self.half + np.where(
-            self.bend,
-            self.gap * BEND_GAP,
-            self.gap,
-        )
-        per_line = np.bincount(
-            self.line,
-            weights=need,
-            minlength=self.lines,
-        ).astype(np.float64)
-        if not self.components:
-            return per_line
-
-        widest: Floats = np.maximum.reduceat(
-            per_line,
-            self.first_line[:-1],
-        )
-
-        return widest
 
 
 def cut_into_layers(

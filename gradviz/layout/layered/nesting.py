@@ -1,5 +1,4 @@
-"""What stands as one box in the drawing around it: a frame, at whose border edges are
-cut, or a grid of hundreds of leaves.
+"""Edges through frames, cut at their borders.
 
 A frame is a box in the drawing around it, and a drawing of its own inside. An edge
 between boxes of different frames is a series of segments, one in each drawing that it
@@ -11,25 +10,21 @@ Nodes number everything that has a place: boxes 0..n-1, then frames, then ports.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Drawing, Floats, Ints, LayoutFrame
+from gradviz.layout import Floats, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import (
     Mask,
-    by_key,
     counts,
     distinct,
     distinct_pairs,
     group,
-    place_in_group,
     places,
-    starts_of,
 )
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
-from gradviz.layout.layered.routes import Routes
 
 
 class FrameTree(NamedTuple):
@@ -55,6 +50,7 @@ class Segments(NamedTuple):
     lower: Ints
     upper_port: Ints  # the port on the border of the frame `upper`, or -1
     lower_port: Ints
+    back: Mask  # drawn from the lower node to the upper one
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +78,7 @@ class _Steps(NamedTuple):
     frame: Ints
     upper: Ints
     lower: Ints
+    back: Mask
 
 
 def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
@@ -107,28 +104,21 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     return FrameTree(len(frame_of), home, depth)
 
 
-def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints) -> Hierarchy:
+def build_hierarchy(
+    tree: FrameTree, edges: Ints, rank: Ints, left_on_top: Mask
+) -> Hierarchy:
     """Cut edges into segments. `rank` is the row that each box would have without
-    frames.
+    frames; edges leave the frames of `left_on_top` at the top.
     """
-    items = _meeting_items(tree, edges)
+    items = meeting_items(tree, edges)
     upwards = against_the_stream(tree, rank, *items)
-    upper, lower = np.where(
-        upwards,
-        edges[:, ::-1].T,
-        edges.T,
-    )
-    steps = _steps(
-        tree,
-        upper,
-        lower,
-        *np.where(upwards, items[::-1], items),
-    )
-
+    boxes = np.where(upwards, edges[:, ::-1].T, edges.T)
+    holders = np.where(upwards, items[::-1], items)
+    steps = _steps(tree, boxes, holders, np.where(left_on_top, TOP, BOTTOM))
     return _share(tree, steps, np.flatnonzero(upwards))
 
 
-def _meeting_items(tree: FrameTree, edges: Ints) -> Ints:
+def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
     """For every edge the two items, in one and the same drawing, that hold its ends; of
     shape (2, edges).
     """
@@ -143,27 +133,23 @@ def _meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         items[climbs] = tree.boxes + home[climbs]
 
 
-def _key(
-    tree: FrameTree,
-    frame: Ints,
-    side: int,
-    source: Ints,
-) -> Ints:
+def _key(tree: FrameTree, frame: Ints, side: Ints, source: Ints) -> Ints:
     """One number for what a segment joins. Boxes are their own; a port is known by
     frame, side and upper box.
     """
-    return tree.boxes * (1 + 2 * frame + (side == BOTTOM)) + source
+    border: Ints = 1 + 2 * frame + (side == BOTTOM)
+    return tree.boxes * border + source
 
 
-def _steps(
-    tree: FrameTree, upper: Ints, lower: Ints, upper_item: Ints, lower_item: Ints
-) -> _Steps:
+def _steps(tree: FrameTree, boxes: Ints, items: Ints, exit_side: Ints) -> _Steps:
     """The segments of all edges: out of the frames of the upper box, across, into the
     frames of the lower one.
     """
+    (upper, lower), (upper_item, lower_item) = boxes, items
     middle = int(tree.depth.max())
-    out, out_key = _climb(tree, upper, upper_item, upper, BOTTOM)
-    into, into_key = _climb(tree, lower, lower_item, upper, TOP)
+    out, out_key = _climb(tree, upper, upper_item, upper, exit_side)
+    entry_side = np.full(len(exit_side), TOP)
+    into, into_key = _climb(tree, lower, lower_item, upper, entry_side)
     edge = np.arange(len(upper))
     across = _Steps(
         edge,
@@ -171,13 +157,10 @@ def _steps(
         tree.home[upper_item],
         out_key,
         into_key,
+        np.zeros(len(edge), np.bool_),
     )
     into = [
-        s._replace(
-            turn=2 * middle - s.turn,
-            upper=s.lower,
-            lower=s.upper,
-        )
+        s._replace(turn=2 * middle - s.turn, back=np.zeros(len(s.edge), np.bool_))
         for s in into
     ]
 
@@ -185,7 +168,7 @@ def _steps(
 
 
 def _climb(
-    tree: FrameTree, box: Ints, item: Ints, source: Ints, side: int
+    tree: FrameTree, box: Ints, item: Ints, source: Ints, side: Ints
 ) -> tuple[list[_Steps], Ints]:
     """Steps from boxes up to the items that hold them, and what the last step of each
     ends at.
@@ -196,16 +179,12 @@ def _climb(
 
     while len(climbing):
         frame = tree.home[reached[climbing]]
-        port = _key(tree, frame, side, source[climbing])
-        steps.append(
-            _Steps(
-                climbing,
-                np.full(len(climbing), len(steps)),
-                frame,
-                key[climbing],
-                port,
-            )
-        )
+        port = _key(tree, frame, side[frame], source[climbing])
+        from_above = side[frame] == TOP
+        upper = np.where(from_above, port, key[climbing])
+        lower = np.where(from_above, key[climbing], port)
+        turn = np.full(len(climbing), len(steps))
+        steps.append(_Steps(climbing, turn, frame, upper, lower, from_above))
         key[climbing] = port
         reached[climbing] = tree.boxes + frame
         climbing = climbing[reached[climbing] != item[climbing]]
@@ -224,12 +203,12 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     upper, lower = keys[upper], keys[lower]
     port_keys = keys[keys >= n]
     port_frame, port_is_low = np.divmod(port_keys // n - 1, 2)
-    frame = np.empty(len(upper), np.int64)
-    frame[segment] = steps.frame
+    frame, back = np.empty(len(upper), np.int64), np.empty(len(upper), np.bool_)
+    frame[segment], back[segment] = steps.frame, steps.back
 
-    def nodes(key: Ints, outside: Ints) -> tuple[Ints, Ints]:
-        """The node of every end, and the port when that node is a frame: ports are seen
-        from `outside` or from inside.
+    def nodes(key: Ints) -> tuple[Ints, Ints]:
+        """The node of every end, and the port when that node is a frame: a port is seen
+        from inside its frame, or from the drawing around it.
         """
         is_port = key >= n
         port = np.where(
@@ -237,13 +216,13 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
             np.searchsorted(port_keys, key),
             -1,
         )
-        through = is_port & outside
+        through = is_port & (np.append(port_frame, -1)[port] != frame)
         node = np.where(is_port, n + tree.page + port, key)
         node[through] = n + port_frame[port[through]]
         return node, np.where(through, port, -1)
 
-    upper_node, upper_port = nodes(upper, upper // n % 2 == 0)
-    lower_node, lower_port = nodes(lower, lower // n % 2 == 1)
+    upper_node, upper_port = nodes(upper)
+    lower_node, lower_port = nodes(lower)
     order = np.lexsort((steps.turn, steps.edge))
     return Hierarchy(
         tree=tree,
@@ -254,7 +233,7 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
                 np.where(port_is_low, BOTTOM, TOP),
             )
         ),
-        segments=Segments(frame, upper_node, lower_node, upper_port, lower_port),
+        segments=Segments(frame, upper_node, lower_node, upper_port, lower_port, back),
         step_edge=steps.edge[order],
         step_segment=segment[order],
         upwards=upwards,
@@ -344,174 +323,3 @@ def _line_up(
             ready.append(next_choice)
 
     return places(np.array(line, np.int64))
-
-
-# -- grids -----------------------------------------------------------------------------
-
-# Hundreds of leaves into one box would make a row thousands of pixels wide. A grid
-# takes their place as one box. Inside, a bus runs under every row of leaves to a trunk
-# in the middle, which ends at the foot of the grid; from there all of them share one
-# edge. Boxes that only hang below one box get the same grid upside down.
-
-MOST_IN_A_ROW = 24  # more leaves than this make a grid
-ASPECT = 2.5  # width to height that a grid aims at
-
-
-@dataclass(frozen=True, eq=False)
-class Grids:
-    """What was put into grids. Boxes of `outside` are numbered anew: the boxes that
-    stayed, then the grids.
-    """
-
-    outside: Drawing
-    box: Ints  # (n,) number outside of every box, or of its grid
-    edge: Ints  # (m,) number outside of every edge
-    leaf: Ints  # (k,) the boxes inside grids
-    leaf_edge: Ints  # (k,) and the edge of each
-    flipped: Mask  # (k,) hangs below its box
-    aside: Floats  # (k, 2) from the middle of the grid
-    # (k,) y of the bus below or above the leaf, from the middle of the grid
-    bus: Floats
-    foot: Floats  # (k,) y where the trunk ends, from the middle of the grid
-
-
-def make_grids(boxes: Drawing) -> Grids:
-    """Put leaves into grids wherever one box has more of them, in one frame, than fit a
-    row. Edges must be distinct.
-    """
-    leaf, edge, flipped = _leaves(boxes)
-    partner = np.where(
-        flipped,
-        boxes.edges[edge, 0],
-        boxes.edges[edge, 1],
-    )
-    key = (partner * 2 + flipped) * (len(boxes.frames) + 1) + boxes.frame_of[leaf] + 1
-    alike, which = distinct(key)
-    many = (counts(which, len(alike)) > MOST_IN_A_ROW)[which]
-    leaf, edge, flipped = leaf[many], edge[many], flipped[many]
-    alike, grid = distinct(key[many])
-    members = counts(grid, len(alike))
-    # of a cell
-    width = (
-        by_key(
-            np.maximum,
-            boxes.widths[leaf],
-            grid,
-            len(alike),
-            0,
-        )
-        + boxes.gap
-    )
-    height = (
-        by_key(
-            np.maximum,
-            boxes.heights[leaf],
-            grid,
-            len(alike),
-            0,
-        )
-        + boxes.rank_gap
-    )
-    half = np.ceil(np.sqrt(members * height * ASPECT / width) / 2)
-    # even, so that the trunk has a gap to run in
-    across = 2 * np.maximum(half, 1).astype(np.int64)
-    down = -(-members // across)
-    outside, box, edge_outside = _outside(
-        boxes, leaf, edge, grid, across * width, down * height
-    )
-    place, sign, cell = place_in_group(grid), np.where(flipped, -1.0, 1.0), height[grid]
-    column, row = place % across[grid], place // across[grid]
-    foot = down[grid] * cell / 2
-    top = row * cell - foot
-    tall = cell - boxes.rank_gap
-    dx = (column - (across[grid] - 1) / 2) * width[grid]
-    dy, bus = top + tall / 2, top + tall + boxes.rank_gap / 2
-    aside = np.column_stack((dx, dy * sign))
-
-    return Grids(
-        outside,
-        box,
-        edge_outside,
-        leaf,
-        edge,
-        flipped,
-        aside,
-        bus * sign,
-        foot * sign,
-    )
-
-
-def _leaves(boxes: Drawing) -> tuple[Ints, Ints, Mask]:
-    """Boxes with a single edge, that edge, and whether the box is the lower end of it."""
-    n, above, below = boxes.size, boxes.edges[:, 0], boxes.edges[:, 1]
-    single = counts(above, n) + counts(below, n) == 1
-    pair = single[above] & single[below]  # two boxes and nothing else: no grid
-    down, up = (
-        np.flatnonzero(single[above] & ~pair),
-        np.flatnonzero(single[below] & ~pair),
-    )
-    flipped = np.zeros(
-        len(down) + len(up),
-        np.bool_,
-    )
-    flipped[len(down) :] = True
-
-    return np.concatenate((above[down], below[up])), np.concatenate((down, up)), flipped
-
-
-def _outside(
-    boxes: Drawing,
-    leaf: Ints,
-    edge: Ints,
-    grid: Ints,
-    widths: Floats,
-    heights: Floats,
-) -> tuple[Drawing, Ints, Ints]:
-    """What the rest of the layout sees, with one box and one edge for every grid; and
-    the numbers there of all boxes and edges.
-    """
-    stays, edge_stays = (
-        np.ones(boxes.size, np.bool_),
-        np.ones(len(boxes.edges), np.bool_),
-    )
-    stays[leaf], edge_stays[edge] = False, False
-    box, edge_outside = np.cumsum(stays) - 1, np.cumsum(edge_stays) - 1
-    box[leaf] = int(stays.sum()) + grid
-    edge_outside[edge] = int(edge_stays.sum()) + grid
-    first = np.zeros(len(widths), np.int64)  # leaf of every grid
-    first[grid[::-1]] = np.arange(len(grid))[::-1]
-    outside = replace(
-        boxes,
-        widths=np.concatenate((boxes.widths[stays], widths)),
-        heights=np.concatenate((boxes.heights[stays], heights)),
-        words=np.concatenate((boxes.room_below[stays], np.zeros(len(heights)))),
-        edges=box[np.concatenate((boxes.edges[edge_stays], boxes.edges[edge[first]]))],
-        frame_of=np.concatenate((boxes.frame_of[stays], boxes.frame_of[leaf[first]])),
-    )
-
-    return outside, box, edge_outside
-
-
-def leaf_routes(grids: Grids, middles: Floats, heights: Floats) -> Routes:
-    """The part of each leaf's edge that lies inside its grid, from above to below, by
-    middles and heights of all boxes.
-    """
-    (x, y), (trunk, middle) = (
-        middles[grids.leaf].T,
-        (middles[grids.leaf] - grids.aside).T,
-    )
-    start = y + np.where(grids.flipped, -1.0, 1.0) * heights[grids.leaf] / 2
-    bus, foot = middle + grids.bus, middle + grids.foot
-    points = np.stack(
-        (
-            np.stack((x, x, trunk, trunk), 1),
-            np.stack((start, bus, bus, foot), 1),
-        ),
-        2,
-    )
-    points[grids.flipped] = points[grids.flipped, ::-1]
-
-    return Routes(
-        points.reshape(-1, 2),
-        starts_of(np.full(len(x), 4)),
-    )

@@ -32,9 +32,6 @@ from gradviz.layout.layered.ranks import FirstOrder
 
 # steps across a box, for edges that meet it elsewhere than in the middle
 PORT_STEPS = 1024
-# pieces between two lines from which crossings are counted by sorting instead of pair
-# by pair
-BUSY = 500
 
 
 class Side(NamedTuple):
@@ -95,7 +92,7 @@ class Order:
             self.steps - 1,
         ).astype(np.int64)
 
-    def sort(self, key: Ints) -> None:
+    def sort(self, key: Ints | Floats) -> None:
         """Order every line by the keys of its points."""
         self.at = np.lexsort((key, self.line))
         self.place = places(self.at)
@@ -122,66 +119,32 @@ class Order:
             upper * (layers.size * self.steps) + lower,
             kind="stable",
         )
-        lower, line = lower[order], self.line[layers.above[order]]
-        size = counts(line, self.lines)
-        end = np.cumsum(size)
-        busy = size > BUSY
-        # comparing all pairs takes the square of their number; merging does not
-        for i in np.flatnonzero(busy).tolist():
-            crossings[i] = inversions(lower[end[i] - size[i] : end[i]])
-
-        return crossings + _pairwise(lower, line, end, ~busy, self.lines)
+        return inversions(lower[order], self.line[layers.above[order]], self.lines)
 
 
-def _pairwise(
-    lower: Ints,
-    line: Ints,
-    end: Ints,
-    chosen: Mask,
-    count: int,
-) -> Ints:
-    """Crossings below the chosen lines, comparing every piece with the next, then the
-    next but one, and so on.
+def inversions(values: Ints, groups: Ints, count: int) -> Ints:
+    """For each group the number of pairs i < j in it with values[i] > values[j], by
+    merging sorted runs of doubling length. Groups are sorted.
+
+    >>> inversions(np.array([2, 0, 1, 1, 0]), np.array([0, 0, 0, 1, 1]), 2).tolist()
+    [2, 1]
     """
-    crossings = np.zeros(count, np.int64)
-    end_of = end[line]
-    pieces = np.flatnonzero(chosen[line])
-    step = 0
-    while True:
-        step += 1
-        pieces = pieces[pieces + step < end_of[pieces]]
-        if not len(pieces):
-            return crossings
-        crossed = pieces[lower[pieces] > lower[pieces + step]]
-        crossings += counts(line[crossed], count)
+    sizes = counts(groups, count)
+    start = starts_of(sizes)[groups]
+    end, place = start + sizes[groups], np.arange(len(values)) - start
+    beyond = int(values.max(initial=0)) + 1
+    total, width = np.zeros(count, np.int64), 1
 
-
-def inversions(values: Ints) -> int:
-    """Number of pairs i < j with values[i] > values[j], by merging sorted runs of
-    doubling length.
-
-    >>> inversions(np.array([2, 0, 1]))
-    2
-    """
-    _, rank = np.unique(values, return_inverse=True)
-    values = rank.astype(np.int64)
-    n, total, width = len(values), 0, 1
-    place = np.arange(n)
-
-    while width < n:
-        block, right = place // (2 * width), (place // width) % 2
-        order = np.argsort(
-            (block * n + values) * 2 + right,
-            kind="stable",
-        )
-        left = right[order] == 0
-        block = block[order]
-        in_left = np.bincount(block, weights=left).astype(np.int64)
-        passed = np.cumsum(left) - (np.cumsum(in_left) - in_left)[block]
-        total += int((in_left[block] - passed)[~left].sum())
-        values = values[order]
-        width *= 2
-
+    while width < sizes.max(initial=0):
+        block = start + place // (2 * width) * (2 * width)
+        from_right = place // width % 2
+        order = np.argsort((block * beyond + values) * 2 + from_right, kind="stable")
+        from_right = from_right[order]
+        # a value of the right run is passed by the rest of the left one
+        before = np.cumsum(1 - from_right) - (1 - from_right)
+        rest = np.minimum(width, end - block) - (before - before[block])
+        total += np.bincount(groups, rest * from_right, count).astype(np.int64)
+        values, width = values[order], 2 * width
     return total
 
 

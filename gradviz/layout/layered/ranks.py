@@ -48,6 +48,10 @@ class Neighbours(NamedTuple):
     above: list[int]
     above_start: list[int]
 
+    def next(self, node: int) -> list[int]:
+        """The nodes below a node."""
+        return self.below[self.below_start[node] : self.below_start[node + 1]]
+
     def ends(self) -> list[int]:
         """The nodes with nothing below them."""
         return [
@@ -396,8 +400,11 @@ def _beginnings(
     """Where the longest ways of each component begin, all that are equal; an entry
     alone.
     """
-    ends = (counts(near.upper, near.size) + counts(near.lower, near.size) < 2) & ~entry
-    order = np.lexsort((ends, -height, ~entry, component))
+    uses = counts(near.upper, near.size)
+    ends = (uses + counts(near.lower, near.size) < 2) & ~entry
+    # of several entries not one that goes everywhere, as an embedding of time does
+    later = np.where(entry, uses > 2, ends)
+    order = np.lexsort((later, -height, ~entry, component))
     first = first_of_runs(component[order]).tolist()
 
     for begin, end in pairwise([*first, len(order)]):

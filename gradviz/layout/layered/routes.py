@@ -4,7 +4,6 @@ edge cuts a taller neighbour.
 
 from __future__ import annotations
 
-import heapq
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from gradviz.layout.layered.grouping import (
     distinct,
     first_of_runs,
     members,
+    place_in_group,
     ranges,
     starts_of,
 )
@@ -37,6 +37,7 @@ PORT_GAP = 0.6  # of the gap between rows, beside a border
 LEVEL_FREE = 200.0
 LEVEL = 600.0  # px further sideways for every gap more
 MOST_GAPS = 3.0
+TURN = 22.0  # px that an edge takes to turn, above and below columns
 
 
 class Rows(NamedTuple):
@@ -131,20 +132,6 @@ def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
     into, out_of = counts(below, sheet.size)[below], counts(above, sheet.size)[above]
     # by the end where more of them meet, so that most lines fall together
     channels, channel = distinct(np.where(into >= out_of, below * 2, above * 2 + 1))
-    first = by_key(
-        np.minimum,
-        layers.line[above] + 1,
-        channel,
-        len(channels),
-        layers.lines,
-    )
-    last = by_key(
-        np.maximum,
-        layers.line[below] - 1,
-        channel,
-        len(channels),
-        0,
-    )
     right = by_key(
         np.maximum,
         x + layers.half,
@@ -154,37 +141,10 @@ def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
     )
     component = np.zeros(len(channels), np.int64)
     component[channel] = layers.component[above]
-    step = BEND_GAP * layers.gap + BEND_HALF_WIDTH
     nearest = right[component] + layers.gap
-    return np.asarray(
-        nearest + step * _tracks(component, first, last), dtype=np.float64
-    )[channel]
-
-
-def _tracks(component: Ints, first: Ints, last: Ints) -> Ints:
-    """Number the channels of each component from 0 so that those with one number lie
-    below one another.
-    """
-    track = np.zeros(len(first), np.int64)
-    open_tracks: list[tuple[int, int]] = []  # (last line, track)
-    free: list[int] = []
-    current = -1
-
-    for channel in np.lexsort((last, first, component)).tolist():
-        if component[channel] != current:
-            current, open_tracks, free = int(component[channel]), [], []
-        while open_tracks and open_tracks[0][0] < first[channel]:
-            # that channel has ended above, so another one may run below it in the same
-            # track
-            heapq.heappush(free, heapq.heappop(open_tracks)[1])
-        # the free track nearest to the drawing
-        track[channel] = heapq.heappop(free) if free else len(open_tracks)
-        heapq.heappush(
-            open_tracks,
-            (int(last[channel]), int(track[channel])),
-        )
-
-    return track
+    step = BEND_GAP * layers.gap + BEND_HALF_WIDTH
+    beside: Floats = nearest + step * place_in_group(component)
+    return beside[channel]
 
 
 SAME = 1e-6  # px

@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from textwrap import shorten
 
-from gradviz.checks.context import CheckContext
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.edit import instead, together
-from gradviz.checks.record import Raised
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.raised.finders import UnderstoodFailure
 from gradviz.checks.rules.raised.messages import messages, understood
+from gradviz.checks.run import Raised
 from gradviz.checks.words import Names, all_names, code, line, listed
 from gradviz.wording import bytes_text, one_line
 
@@ -23,8 +23,9 @@ TOPICS = ("autograd", "training", "tensors")
     "raised",
     "error",
     "the script failed with an exception that autograd or an optimizer raised",
+    whole_run=True,
 )
-def raised_exception(context: CheckContext) -> Diagnoses:
+def raised_exception(context: BackwardCall) -> Diagnoses:
     """The exception that ended the script is one that is understood: what was refused,
     why, and what to do instead.
 
@@ -51,7 +52,7 @@ def raised_exception(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    raised = context.record.raised
+    raised = context.run.raised
     if raised is None:
         return
 

@@ -4,13 +4,12 @@ anew: functions by the names that `.ini` files call them.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-from gradviz.checks.context import CheckContext
-from gradviz.checks.record import Raised
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.rules.raised.messages import Message
+from gradviz.checks.run import Raised
 from gradviz.checks.words import as_code, as_leaf, made_at
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import assigned, calling, read
@@ -22,7 +21,7 @@ Lines = Iterable[SourceLine | None]
 class UnderstoodFailure:
     """A script that failed with a message that is understood."""
 
-    def __init__(self, message: Message, context: CheckContext, raised: Raised) -> None:
+    def __init__(self, message: Message, context: BackwardCall, raised: Raised) -> None:
         self.message, self.context, self.raised = message, context, raised
 
     @property
@@ -55,28 +54,18 @@ class UnderstoodFailure:
 # -- which lines -----------------------------------------------------------------------
 
 
-def _above(failure: UnderstoodFailure) -> Lines:
-    """The line that failed, or one that gives a value to what it reads: the nearest
-    that is to be written anew.
-    """
-    source = failure.raised.source
-    candidates = [source] if source is not None else []
-    candidates += lines_behind(source)
-    return list(filter(failure.changes, candidates))[:1]
-
-
-def _here(failure: UnderstoodFailure) -> Lines:
-    source = failure.raised.source
-    return [source] if source is not None and failure.changes(source) else []
+def _nearest(failure: UnderstoodFailure, candidates: Lines) -> Lines:
+    """The first of these lines that is to be written anew."""
+    lines = (line for line in candidates if line is not None)
+    return list(filter(failure.changes, lines))[:1]
 
 
 def _passed(failure: UnderstoodFailure, *arguments: str) -> Lines:
     """The one line of the file that passes one of these arguments: `sparse=True`."""
-    lines: list[SourceLine] = []
-    if failure.raised.source is not None:
-        for argument in arguments:
-            keyword, _, value = argument.partition("=")
-            lines += passes(failure.raised.source.file, keyword, value)
+    source, lines = failure.raised.source, list[SourceLine]()
+    for argument in arguments if source is not None else ():
+        keyword, _, value = argument.partition("=")
+        lines += passes(source.file if source is not None else "", keyword, value)
     return lines if len(lines) == 1 else []
 
 
@@ -87,18 +76,15 @@ def _inference(failure: UnderstoodFailure) -> Lines:
     return lines if len(lines) == 1 else []
 
 
-def _leaf(failure: UnderstoodFailure) -> Iterator[SourceLine]:
+def _leaf(failure: UnderstoodFailure) -> Lines:
     """The lines that compute something of a new leaf, of what the failed one reads."""
-    graph = failure.context.graph
-    names = set(read(failure.raised.source))
-    lines = dict.fromkeys(
-        made_at(graph, tensor.node)
-        for tensor in failure.context.named_tensors
-        if names.intersection(tensor.names)
-    )
-    for line in lines:
-        if line is not None and as_leaf(line):
-            yield line
+    graph, names = failure.context.graph, set(read(failure.raised.source))
+    lines = dict[SourceLine | None, None]()
+    for tensor in failure.context.named_tensors:
+        line = made_at(graph, tensor.node)
+        if names.intersection(tensor.names) and as_leaf(line):
+            lines[line] = None
+    return lines
 
 
 def _whole(failure: UnderstoodFailure) -> Lines:
@@ -122,31 +108,22 @@ def _cut(failure: UnderstoodFailure) -> Lines:
     return []
 
 
-def _reshaped(failure: UnderstoodFailure) -> Lines:
-    """The custom Function whose gradient has as many elements as its input."""
-    text = failure.raised.text.partition("invalid gradient")[2]
-    shapes = re.findall(r"\[([\d, ]+)\]", text)
-    sizes = [math.prod(map(int, shape.split(","))) for shape in shapes]
-    same = len(sizes) == 2 and sizes[0] == sizes[1]
-    return [failure.raised.custom] if same else []
-
-
-def _of_refused(line: SourceLine | None, raised: Raised) -> Lines:
-    return [line] if raised.missing else []
-
-
 FINDERS: dict[str, Callable[..., Lines]] = {
-    "above": _above,
+    # the line that failed, or one that gives a value to what it reads
+    "above": lambda failure: _nearest(
+        failure, [failure.raised.source, *lines_behind(failure.raised.source)]
+    ),
     "backward": lambda failure: [failure.context.backward],
     "custom": lambda failure: [failure.raised.custom],
     "cut": _cut,
-    "here": _here,
+    "here": lambda failure: _nearest(failure, [failure.raised.source]),
     "inference": _inference,
     "leaf": _leaf,
-    "made": lambda failure: _of_refused(failure.raised.made, failure.raised),
+    "made": lambda failure: [failure.raised.made] if failure.raised.missing else [],
     "passes": _passed,
-    "refused": lambda failure: _of_refused(failure.raised.source, failure.raised),
-    "reshaped": _reshaped,
+    "refused": lambda failure: (
+        [failure.raised.source] if failure.raised.missing else []
+    ),
     "whole": _whole,
 }
 
@@ -182,7 +159,8 @@ def _with_parts(raised: Raised, line: SourceLine) -> str:
 def _with_call(raised: Raised, line: SourceLine) -> str:
     """A line that names a method or makes a module, with a call of it."""
     kind = _MODULE.search(raised.within) or _MODULE.search(raised.text)
-    return calling(line, *([kind[1]] if kind is not None else _NUMBERS))
+    names = [kind[1]] if kind is not None else _NUMBERS
+    return calling(line, *names)
 
 
 WRITERS: dict[str, Callable[[Raised, SourceLine], str]] = {

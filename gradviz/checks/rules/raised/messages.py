@@ -68,10 +68,10 @@ def _message(section: SectionProxy) -> Message:
 
 
 def understood(
-    text: str, known: tuple[Message, ...]
+    text: str, candidates: tuple[Message, ...]
 ) -> tuple[Message, dict[str, str]] | None:
     """The first message that a text is, with the groups of its pattern."""
-    for message in known:
+    for message in candidates:
         match = re.search(message.pattern, text, re.DOTALL)
         if match is not None:
             return message, match.groupdict("")

@@ -1,16 +1,17 @@
-"""The record of a run: a row for each leaf and each optimizer, the models as they were,
-and one log of calls in order.
+"""One run of the user's code, as plain data: one log of events in their order, a row
+for each leaf and each optimizer, and a row for each backward call that was read.
 
-Plain data, like `context`: it holds no tensor and imports no torch. Leaves are known by
-identity, so that rows that belong together are found. Invariants of a training run are
-asked of it: what is held gets a gradient, what gets one is held, and so on.
+It holds no tensor and imports no torch. Tensors are known by identity, so that events
+and rows that belong together are found.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import takewhile
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,89 @@ from gradviz.graph import SourceLine, TensorInfo
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
+    from gradviz.checks.call import BackwardCall
     from gradviz.source.cut import Cut
+
+
+LOSSES = 1000
+"""Losses that are kept."""
+
+
+class Kind(Enum):
+    """What an event is. Its letter stands for it in patterns over the log."""
+
+    BACKWARD = "b"
+    ZERO = "z"
+    CLIP = "c"
+    SCALE = "S"
+    UNSCALE = "u"
+    SCALER_STEP = "x"
+    UPDATE = "U"
+    STEP = "s"
+    SCHEDULE = "l"
+    WARNING = "w"  # of torch's; about its text
+    # a dropout in eval() mode: one that is not told, one that eval() does not reach
+    FREE_DROPOUT = "d"
+    LOST_DROPOUT = "D"
+    # in training mode, though nothing is recorded
+    EVALUATED_DROPOUT = "v"
+    EVALUATED_NORM = "V"
+    ASLEEP = "e"  # a step of a model in eval() mode; about its name, type and parts
+    RETAINED = "r"  # a graph that no later call met
+    UNUSED = "p"  # passes in eval() mode whose graph no call reached
+    # attributes that freeze nothing; about the attribute and what has it
+    MISTYPED = "m"
+    MISTYPED_MODULE = "M"
+    # of a custom Function: about its name, and the place of an input
+    OTHER_SLOPE = "f"
+    NO_GRADIENT = "n"
+    SECOND_SLOPE = "F"
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """Something that happened at a line. `tensors` are identities of the parameters
+    that it is about, None where that is not known.
+    """
+
+    kind: Kind
+    number: int = 0  # backward calls so far, this one included
+    tensors: frozenset[int] | None = None
+    source: SourceLine | None = None
+    about: Names = ()
+    times: int = 1
+    lines: set[tuple[str, int]] = field(default_factory=set)  # that led there
+
+    @property
+    def letter(self) -> str:
+        return self.kind.value
+
+    def concerns(self, other: Event) -> bool:
+        """Whether both may be about the same parameters."""
+        return (
+            self.tensors is None
+            or other.tensors is None
+            or not self.tensors.isdisjoint(other.tensors)
+        )
+
+
+Log = Sequence[Event]
+
+
+def letters(log: Log) -> str:
+    """The order of events as one word."""
+    return "".join(event.letter for event in log)
+
+
+def calls_in(log: Log, kinds: str) -> Log:
+    """The events of these letters."""
+    return [event for event in log if event.letter in kinds]
+
+
+def parts(log: Log, pattern: str) -> Iterator[Log]:
+    """The parts of a log that a pattern over its letters matches, one after the other."""
+    for match in re.finditer(pattern, letters(log)):
+        yield log[match.start() : match.end()]
 
 
 class Interval(NamedTuple):
@@ -34,60 +117,6 @@ class Interval(NamedTuple):
     reset: bool = False
     steps: int = 0
     changes: int = 0
-
-
-LETTERS = {
-    **{
-        "backward": "b",
-        "zero": "z",
-        "clip": "c",
-        "scale": "S",
-        "unscale": "u",
-        "scaler_step": "x",
-        "update": "U",
-    },
-    **{"step": "s", "schedule": "l"},
-}
-"""What the order of a training loop consists of, each as a letter of a pattern."""
-
-
-class LoopCall(NamedTuple):
-    """One of those calls. `tensors` are identities of the parameters that it is about,
-    None where that is not known.
-    """
-
-    letter: str
-    number: int  # backward calls so far, this one included
-    tensors: frozenset[int] | None = None
-    source: SourceLine | None = None
-
-    def about(self, other: LoopCall) -> bool:
-        """Whether both may be about the same parameters."""
-        return (
-            self.tensors is None
-            or other.tensors is None
-            or not self.tensors.isdisjoint(other.tensors)
-        )
-
-
-Log = Sequence[LoopCall]
-
-
-def letters(log: Log) -> str:
-    """The order of calls as one word."""
-    return "".join(call.letter for call in log)
-
-
-def calls_in(log: Log, kinds: str) -> Log:
-    """The calls of these letters."""
-    return [call for call in log if call.letter in kinds]
-
-
-def parts(log: Log, pattern: str) -> Iterator[Log]:
-    """The parts of a log that a pattern over its letters matches, one after the other."""
-    return (
-        log[match.start() : match.end()] for match in re.finditer(pattern, letters(log))
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -111,11 +140,10 @@ class LeafRow:
     holders: Names = ()  # names of the optimizers that hold it
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    # sampled steps that found a gradient in it that is not zero, at a rate that is not
-    # zero
-    pushed: int = 0
-    # of these: the sum of the parts of its sampled elements that were the same
+    # times that it was stepped with a gradient that is not zero, at a rate that is not
+    # zero; and the sum of the parts of its sampled elements that were the same
     # afterwards, bit for bit
+    pushed: int = 0
     still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
     # the line that made it, when it is younger than an optimizer
@@ -133,7 +161,6 @@ class OptimizerRow:
     name: str = ""
     steps: int = 0  # begun
     last_call: int = 0  # the backward call in front of its last step
-    ended: bool = False  # as the run has: no other step follows
     idle_rates: int = 0  # steps in which every learning rate was 0
     rate: float = 0.0  # the largest of all groups and steps
     held: set[int] = field(default_factory=set)
@@ -152,21 +179,6 @@ class OptimizerRow:
         """What a finding about it is about."""
         return (self.name or self.type,)
 
-    def idle_after(self, call: int) -> bool:
-        """Whether it is known that no step of it follows a backward call."""
-        return self.ended and self.last_call < call
-
-
-class Mistyped(NamedTuple):
-    """An attribute that was meant to freeze something and does not: `require_grad` of
-    parameters, `requires_grad` of a module.
-    """
-
-    names: Names
-    attribute: str
-    module: bool
-    source: SourceLine | None = None
-
 
 class ModelState(NamedTuple):
     """A model at the last backward call."""
@@ -176,17 +188,6 @@ class ModelState(NamedTuple):
     training: bool
     held: int = 0  # parameters that an optimizer holds
     sharded: bool = False
-
-
-class Asleep(NamedTuple):
-    """A model that a step was taken of while it was in eval() mode, with the parts of
-    it that need the other one.
-    """
-
-    name: str
-    type: str
-    parts: Names
-    source: SourceLine | None = None  # that switched it
 
 
 class RetainedHistory(NamedTuple):
@@ -212,30 +213,6 @@ class RetainedHistory(NamedTuple):
     depth: int = 0
 
 
-class Misuse(NamedTuple):
-    """A line that does something else than it looks like: of which kind, what it was
-    given in words, and how often it ran.
-    """
-
-    kind: str
-    source: SourceLine
-    words: Names = ()
-    times: int = 1
-    tensors: frozenset[int] = frozenset()  # identities of parameters that it is about
-    names: Names = ()  # of the tensors or Functions that it is about
-
-
-class Unused(NamedTuple):
-    """Calls of a model in eval() mode, in a row from one line, that recorded a graph
-    which no backward call reached.
-    """
-
-    source: SourceLine
-    type: str  # class of the model
-    calls: int
-    nodes: int
-
-
 class Raised(NamedTuple):
     """The exception that ended the user's code. Names and shape are those of the
     backward call that it came from, if it did.
@@ -257,13 +234,15 @@ class Raised(NamedTuple):
     within: str = ""
 
 
-@dataclass
-class RunRecord:
-    """What was seen of a whole run."""
+@dataclass(eq=False)
+class TrainingRun:
+    """What was seen of a run of the user's code."""
 
-    log: list[LoopCall] = field(default_factory=list)
+    log: list[Event] = field(default_factory=list)
     leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
     optimizers: list[OptimizerRow] = field(default_factory=list)
+    # the backward calls that were read
+    read: list[BackwardCall] = field(default_factory=list)
     # of all leaves and parameters, by identity
     names: dict[int, Names] = field(default_factory=dict)
     # at the last call whose gradients a step has used
@@ -273,14 +252,18 @@ class RunRecord:
     scaled: bool = False  # a GradScaler has scaled a loss
     scaler: bool = False  # a variable holds one, which decides whether steps are taken
     ended: bool = False  # the run ended by itself: nothing follows
-    mistyped: tuple[Mistyped, ...] = ()
     raised: Raised | None = None  # how the script failed
+    # calls and losses, of the last calls
+    losses: deque[tuple[int, float]] = field(
+        default_factory=lambda: deque(maxlen=LOSSES)
+    )
+    looked: list[int] = field(default_factory=list)  # calls whose gradients are known
+    # by name of a leaf: the last call that gave it a gradient which is not all zero
+    nonzero: dict[str, int] = field(default_factory=dict)
     # graphs that variables hold, beside what the calls that were read show
     histories: tuple[RetainedHistory, ...] = ()
-    evaluations: tuple[Unused, ...] = ()
-    misuses: tuple[Misuse, ...] = ()
-    asleep: tuple[Asleep, ...] = ()
-    cuts: tuple[Cut, ...] = ()  # what the calls that were read show
+    # lines that graphs of backward calls were computed from
+    trained_with: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def rows(self) -> list[LeafRow]:
@@ -288,23 +271,39 @@ class RunRecord:
         return list(self.leaves.values())
 
     @property
+    def cuts(self) -> list[Cut]:
+        """What the calls that were read show of them."""
+        return list(dict.fromkeys(cut for call in self.read for cut in call.cuts))
+
+    @property
     def stepped(self) -> bool:
         """Whether an optimizer took a step."""
         return any(optimizer.steps for optimizer in self.optimizers)
 
+    def events(self, *kinds: Kind) -> Log:
+        """Those of these kinds."""
+        return [event for event in self.log if event.kind in kinds]
+
     def about(self, optimizer: OptimizerRow) -> Log:
-        """The calls about what an optimizer holds; where several step, until it is not
+        """The events about what an optimizer holds; where several step, until it is not
         known whom some backward reaches.
         """
         log = [
-            call
-            for call in self.log
-            if call.tensors is None or not optimizer.held.isdisjoint(call.tensors)
+            event
+            for event in self.log
+            if event.tensors is None or not optimizer.held.isdisjoint(event.tensors)
         ]
         if sum(row.steps > 0 for row in self.optimizers) < 2:
             return log
-        known = (call.letter != "b" or call.tensors is not None for call in log)
-        return [call for call, _ in takewhile(itemgetter(1), zip(log, known))]
+
+        known = (event.letter != "b" or event.tensors is not None for event in log)
+        return [
+            event
+            for event, _ in takewhile(
+                itemgetter(1),
+                zip(log, known),
+            )
+        ]
 
     @property
     def holding(self) -> set[int]:

@@ -1,5 +1,5 @@
-"""What a health check needs to know beyond the graph: plain facts about the user's
-tensors, modules, optimizers and code.
+"""The row of a backward call that was read: its graph, and plain facts about the user's
+tensors, modules, optimizers and code at that moment.
 
 Like `graph`, this holds no tensor and imports no torch, so every check can be tried on
 facts made by hand. Tensors are related to the graph by node id and storage id.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.checks.record import Interval, OptimizerRow, RetainedHistory, RunRecord
+from gradviz.checks.run import Interval, OptimizerRow, RetainedHistory, TrainingRun
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
@@ -56,7 +56,7 @@ class Parameter(NamedTuple):
     names: Names
     module: str  # path of the module that owns it, with the model's name in front
     type: str  # class of that module
-    model: int  # which model, an index into `CheckContext.models`
+    model: int  # which model, an index into `BackwardCall.models`
     tensor: TensorInfo
     requires_grad: bool = True
     has_grad: bool = False
@@ -159,35 +159,49 @@ def all_frozen(parameters: Sequence[Parameter]) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class CheckContext:
-    """Everything that checks look at. The defaults mean "nothing known", and a check
-    then says nothing or says so.
+@dataclass(eq=False)
+class BackwardCall:
+    """What checks look at: the graph that a backward call runs through, and what is
+    known around it. The defaults mean "nothing known".
+
+    Without a call, the graph is that of outputs that were given, or left in the end.
     """
 
     graph: Graph
-    # the same with what was cut off, where that is to be drawn
+    run: TrainingRun = field(default_factory=TrainingRun)
+    # the graph with what was cut off, where that is to be drawn
     drawn: Graph | None = None
     call: int | None = None  # the backward call that is about to run through the graph
     after: bool = False  # backward() has run: `has_grad` says what it left
+    # the engine had run, or failed, when this was read: what it has freed was not freed
+    # before
+    ran: bool = False
     # nobody named the outputs: they are the tensors that were left when the script
     # ended
     guessed: bool = False
     # the script failed in a forward pass, and this is what it had computed by then
     unfinished: bool = False
-    grad_enabled: bool = True
-    # the line that froze the parameters, when all are frozen
-    frozen_at: SourceLine | None = None
-    backward: SourceLine | None = None  # the line that makes the call
     # the call is made inside the step() of an optimizer, by a closure
     in_step: bool = False
-    reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
     # of the run, counted from 0: calls between which nothing was updated belong to one
     # step
     step: int = 0
     # sequence number at the last backward call of the step before: what ran before has
     # a lower one
     since: int = 0
+    ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
+
+    # the code around the call
+    grad_enabled: bool = True
+    backward: SourceLine | None = None  # the line that makes the call
+    # the line that froze the parameters, when all are frozen
+    frozen_at: SourceLine | None = None
+    reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
+    changes: tuple[Change, ...] = ()
+    # by name of the output
+    provenances: dict[str, Provenance] = field(default_factory=dict)
+
+    # what the variables hold
     models: tuple[Model, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
@@ -196,46 +210,50 @@ class CheckContext:
     homes: Mapping[int, Home] = field(default_factory=dict)
     # of leaves younger than an optimizer: the line, by node
     born: Mapping[int, SourceLine] = field(default_factory=dict)
-    # by name of the output
-    provenances: Mapping[str, Provenance] = field(default_factory=dict)
-    changes: tuple[Change, ...] = ()
-    retained: tuple[RetainedHistory, ...] = ()
     cycles: tuple[Cycle, ...] = ()
+    retained: tuple[RetainedHistory, ...] = ()
     earlier: tuple[Earlier, ...] = ()
     # by node of the leaf
     intervals: Mapping[int, Interval] = field(default_factory=dict)
     # names of parameters that other backward calls of the run use
     used_later: frozenset[str] = frozenset()
-    # by name of the leaf: the last call that gave it a gradient which is not all zero
-    nonzero: Mapping[str, int] = field(default_factory=dict)
-    looked: tuple[int, ...] = ()  # later calls of which the gradients were looked at
+
+    # what was cut off elsewhere, by node; and Python numbers that this step made of
+    # tensors with a graph
+    entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)
+    numbers: tuple[Cut, ...] = ()
+
+    # numbers
+    loss: float | None = None  # what backward begins at, when that is one number
     values: Values | None = None
     gradients: Gradients | None = None
     # nodes given a number at which they have a pole: whether below zero
     poles: Mapping[int, bool] = field(default_factory=dict)
-    loss: float | None = None  # what backward begins at, when that is one number
-    # the graph of the call that was looked at before this one
-    before: Graph | None = None
-    loss_before: float | None = None
-    ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
-    # what was cut off elsewhere, by node
-    entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)
     # leaves of two dimensions or more whose elements are all zero
     zero_weights: tuple[int, ...] = ()
-    # Python numbers that this step made of tensors with a graph
-    numbers: tuple[Cut, ...] = ()
-    # of the whole run; known to its last context only
-    record: RunRecord = field(default_factory=RunRecord)
-    # a GradScaler multiplies losses: gradients may overflow, and the step is then left
-    # out
-    scaled: bool = False
-    # an earlier call has left gradients that are not finite
-    broken_before: bool = False
-    # the engine had run, or failed, when this was read: what it has freed was not freed
-    # before
-    ran: bool = False
-    # the calls and losses before, as far as they were read
-    losses: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no later call of the run was read."""
+        return not self.run.read or self.run.read[-1] is self
+
+    @property
+    def previous(self) -> BackwardCall | None:
+        """The call that was read before this one."""
+        calls = self.run.read
+        position = calls.index(self) if self in calls else 0
+        return calls[position - 1] if position else None
+
+    @property
+    def losses(self) -> list[tuple[int, float]]:
+        """The calls and losses before, as far as they were read."""
+        number = self.call or 0
+        return [(call, loss) for call, loss in self.run.losses if call < number]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it has left gradients that are not finite."""
+        return any(leaf.nonfinite for leaf in self.leaf_gradients)
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
@@ -249,10 +267,11 @@ class CheckContext:
         """The optimizers but for those that are known to take no step behind this call:
         they belong to what was before.
         """
+        ended, number = self.run.ended, self.call or 0
         return [
-            one
-            for one in self.optimizers
-            if one.row is None or not one.row.idle_after(self.call or 0)
+            optimizer
+            for optimizer in self.optimizers
+            if optimizer.row is None or not ended or optimizer.row.last_call >= number
         ]
 
     @property

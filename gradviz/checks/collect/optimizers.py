@@ -1,0 +1,190 @@
+"""Fills the rows of optimizers: what each holds, when it steps, and what has a gradient
+then. The one place that hooks them.
+
+Optimizers tell of their steps themselves: fused ones write past the version counter,
+which shows all other changes. They and their tensors are held weakly.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from gradviz.checks.collect.identity import ByIdentity
+from gradviz.checks.collect.modes import ModeWatch
+from gradviz.checks.collect.numbers import optimized
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Kind, OptimizerRow
+from gradviz.graph import SourceLine
+from gradviz.walker.isolation import isolated
+from gradviz.walker.signals import uninterrupted
+from gradviz.walker.taps import Ended, all_tapped
+
+CLOSELY, APART = 100, 16
+"""Steps of an optimizer at each of which its tensors are looked at; later at some."""
+
+
+def _untraced(
+    hook: Callable[..., None],
+) -> Callable[..., None]:
+    """A hook of steps that torch's compiler does not trace, as it would break the
+    graph: `look` sees a compiled step.
+    """
+
+    @functools.wraps(hook)
+    def called(*arguments: Any) -> None:
+        if not torch.compiler.is_compiling():
+            hook(*arguments)
+
+    return called
+
+
+class OptimizerWatch:
+    """Of one run."""
+
+    def __init__(self, recorder: Recorder, modes: ModeWatch) -> None:
+        self._recorder, self._run, self._modes = recorder, recorder.run, modes
+        self._rows = ByIdentity[OptimizerRow]()
+        # that had a gradient at a step since a call reached them, by identity: whether
+        # the learning rate was not 0
+        self.stepped: dict[int, bool] = {}
+        # parameters that were made after an optimizer: the line, and how many
+        # optimizers were there
+        self.births = ByIdentity[tuple[SourceLine, int]]()
+        # changes when an optimizer is made, or a parameter behind one
+        self.stage = 0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, optimizers and their steps are seen."""
+        made = torch.optim.Optimizer.__init__, self._made
+        born = torch.nn.Parameter.__new__, self._born
+        with ExitStack() as until:
+            until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
+            until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
+            until.enter_context(all_tapped([made, born]))
+            yield
+
+    def _made(
+        self,
+        frame: FrameType,
+        optimizer: Any,
+        *_: Any,
+        **__: Any,
+    ) -> Ended:
+        @uninterrupted
+        def ended(returned: bool, result: object) -> None:
+            if returned:
+                self.row(optimizer, frame)
+
+        return ended
+
+    def _born(
+        self,
+        frame: FrameType,
+        *_: Any,
+        **__: Any,
+    ) -> Ended | None:
+        """A parameter is made: the optimizers that are there may be too early for it."""
+        count = len(self._run.optimizers)
+        if not count:
+            return None
+
+        @uninterrupted
+        def ended(returned: bool, parameter: torch.Tensor) -> None:
+            source = self._recorder.line(frame) if returned else None
+            if source is not None:
+                self.stage += 1
+                self.births.put(parameter, (source, count))
+
+        return ended
+
+    def born(
+        self,
+        leaves: Mapping[int, torch.Tensor],
+    ) -> dict[int, SourceLine]:
+        """The lines that made those that are younger than an optimizer, by key."""
+        births = {key: self.births.of(leaf) for key, leaf in leaves.items()}
+        return {key: birth[0] for key, birth in births.items() if birth}
+
+    def row(
+        self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None
+    ) -> OptimizerRow:
+        """The row of an optimizer, which a line of this frame has made, as far as that
+        is known.
+        """
+        row = self._rows.of(optimizer)
+        if row is None:
+            number, source = len(self._run.optimizers), self._recorder.line(frame)
+            row = OptimizerRow(type(optimizer).__name__, number, source)
+            self.stage += 1
+            self._rows.put(optimizer, row)
+            self._run.optimizers.append(row)
+        return row
+
+    def look(self) -> None:
+        """Bring up to date what optimizers hold, at a backward call."""
+        for optimizer, row in self._rows.alive():
+            # an optimizer of the user's own may hold anything
+            with isolated(), suppress(Exception):
+                row.held.update(map(id, optimized(optimizer)))
+
+    @uninterrupted
+    @_untraced
+    def _step_begins(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *_: Any,
+    ) -> None:
+        recorder = self._recorder
+        recorder.log(Kind.STEP, optimizer, sys._getframe(1))
+        self._run.updates += not recorder.stepping
+        recorder.stepping.append(id(optimizer))
+
+        # an optimizer of the user's own may hold anything
+        with isolated(), suppress(Exception):
+            row = self.row(optimizer)
+            row.steps += 1
+            rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
+            row.idle_rates += not any(rates)
+            row.rate = max(row.rate, *rates)
+            if row.steps < CLOSELY or row.steps % APART == 0:
+                self._look_at(optimizer, row, any(rates))
+
+    def _look_at(
+        self, optimizer: torch.optim.Optimizer, row: OptimizerRow, moves: bool
+    ) -> None:
+        """A step begins: what has a gradient is updated."""
+        tensors = optimized(optimizer)
+        updated = [t for t in tensors if t.is_leaf and t.grad is not None]
+        frozen = [t for t in updated if not t.requires_grad]
+        fed = set(map(id, updated))
+
+        row.held.update(map(id, tensors))
+        row.fed |= fed
+        row.frozen.update(map(id, frozen))
+        self.stepped |= dict.fromkeys(fed, moves)
+        self._modes.stepped(fed)
+
+    @uninterrupted
+    @_untraced
+    def _step_ends(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *_: Any,
+    ) -> None:
+        stepping = self._recorder.stepping
+        with isolated(), suppress(Exception):
+            self.row(optimizer).last_call = self._recorder.number
+        if id(optimizer) in stepping:
+            stepping.remove(id(optimizer))

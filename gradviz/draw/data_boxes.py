@@ -1,0 +1,63 @@
+"""The tensors without gradient that ops were given, by where they enter a drawing: what
+reads alike is one box, and at most a few boxes stand at one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+from gradviz.draw import details
+from gradviz.graph import Data, Graph
+from gradviz.report import labels
+
+T = TypeVar("T")
+# boxes for the data that enters one box; the last one stands for the rest
+MOST_DATA = 5
+
+
+class Entry(NamedTuple):
+    """Data that enters the same boxes; `inner`: only modules inside others took it."""
+
+    boxes: tuple[int, ...]
+    inner: bool
+
+
+def entries(
+    graph: Graph, box_of: Mapping[int, int]
+) -> dict[Entry, dict[tuple[str, ...], list[Data]]]:
+    """The data of a graph by where it enters, then by its lines. `box_of` has the boxes
+    of nodes.
+    """
+    data = (graph.original or graph).data
+    users = {node for tensor in data for node in tensor.nodes}
+    inside = {
+        node: box_of[box]
+        for box, nodes in enumerate(graph.inside if data else ())
+        for node in nodes
+        if node in users and box in box_of
+    }
+    found: dict[Entry, dict[tuple[str, ...], list[Data]]] = {}
+    for tensor in data:
+        boxes = dict.fromkeys(inside[node] for node in tensor.nodes if node in inside)
+        if boxes:
+            alike = found.setdefault(Entry(tuple(boxes), tensor.inner), {})
+            alike.setdefault(details.data_lines(tensor), []).append(tensor)
+    return found
+
+
+def few_of(
+    alike: dict[tuple[str, ...], list[T]],
+) -> Iterator[tuple[tuple[str, ...], list[T]]]:
+    """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most
+    `MOST_DATA` boxes.
+    """
+    lines = list(alike.items())
+    most = MOST_DATA if len(lines) <= MOST_DATA else MOST_DATA - 1
+    for (title, *rest), data in lines[:most]:
+        again = f" {labels.again(len(data))}" if len(data) > 1 else ""
+        yield (title + again, *rest), data
+
+    others = [data for _, several in lines[most:] for data in several]
+    if others:
+        yield (labels.more(len(others)), "inputs"), others

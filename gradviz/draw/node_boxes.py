@@ -1,0 +1,175 @@
+"""What stands in the box of a node: its kind, its lines and its flags.
+
+This module knows a graph and what is asked of its picture; no boxes, and nothing of
+what else is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gradviz.draw import details
+from gradviz.draw.frames import Frames
+from gradviz.draw.heat import HEATS, Heat, gradient_norms
+from gradviz.draw.kinds import kind_of_node
+from gradviz.draw.marks import marked
+from gradviz.draw.options import Options
+from gradviz.draw.palette import HEAT, KIND_OF_FLAG, BoxKind
+from gradviz.draw.summary import backward_lines, is_all_freed
+from gradviz.features import load
+from gradviz.graph import BackwardStep, Graph, Leaf, Node, column
+from gradviz.report import labels
+
+
+class NodeBox(NamedTuple):
+    """One box. `names` are those of the node as `lines` has them: relative to the frame
+    around.
+    """
+
+    kind: BoxKind
+    lines: tuple[str, ...]
+    flags: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+class NodeBoxes:
+    """Of one graph. `brief` leaves out of a line what goes without saying. `signs`
+    counts the titles so far that say a number of the script.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        options: Options,
+        frames: Frames,
+        brief: Callable[[str], str],
+    ) -> None:
+        self._graph, self._options = graph, options
+        self._frames, self._brief = frames, brief
+        self._colors_grad = options.color == "grad"
+        wants_norms = self._colors_grad or options.numbers
+        self._norms = gradient_norms(graph) if wants_norms else None
+
+        self.heat: Heat | None = None
+        if options.color in HEATS:
+            self.heat = load(HEATS[options.color])(graph)
+        elif self._norms is not None and self._colors_grad:
+            self.heat = self._norms.heat
+
+        self.numbers = _numbers(graph)
+        self.marked = marked(graph)
+        self.flagged = _flagged(graph)
+        self._all_freed = is_all_freed(graph)
+        self.signs = 0
+
+    def op(self, node: Node) -> NodeBox:
+        """The box of an op or a group."""
+        module = self.path(node.scope)
+        title, *rest = details.node_lines(
+            self._graph,
+            node,
+            self._options,
+            module=module,
+            amount=self._amount(node),
+            with_script=self._frames.tells_no_line(node.scope),
+        )
+        sign = details.sign_text(self._graph, node, title, self.numbers)
+        self.signs += len(sign) > 1 and sign != title
+        names = tuple(labels.relative(name, module) for name in node.names)
+        return self._box(node, kind_of_node(node), (sign, *rest), names)
+
+    def leaf(self, leaf: Leaf, uses: int, scope: int | None) -> NodeBox:
+        """The box of a leaf in the frame of a module call."""
+        node = self._graph.nodes[leaf.node]
+        placed = (labels.placed_text(node), labels.moved_text(node))
+        lines = details.leaf_lines(leaf, uses, self.path(scope))
+        return self._box(node, "leaf", (*lines, *filter(None, placed)))
+
+    def path(self, scope: int | None) -> str:
+        """The module whose frame is around a box in this scope."""
+        return "" if scope is None else self._graph.scopes[scope].path
+
+    def backward_lines(self) -> Iterator[str]:
+        """How to read what backward does at each box."""
+        if self._norms is not None:
+            yield from backward_lines(
+                self._norms, numbers=self._options.numbers, grad=self._colors_grad
+            )
+
+    def _box(
+        self,
+        node: Node,
+        plain: BoxKind,
+        lines: tuple[str, ...],
+        names: tuple[str, ...] = (),
+    ) -> NodeBox:
+        """A box with what is said of every node, below the lines that it has."""
+        words = labels.flag_words(self._graph, node) if node.flags else {}
+        said = (*labels.ALARMS, *labels.REMARKS)
+        lines = (*lines, *(text for flag, text in words.items() if flag not in said))
+        value = details.value_line(self.numbers.get(node.id))
+        if value:
+            lines = (*(line for line in lines if self._brief(line) != "()"), value)
+        norms = self._norms.of[node.id] if self._norms is not None else None
+        lines = details.with_norms(lines, norms, self._options)
+        return NodeBox(self._kind(node.id, plain), lines, self._flags(node), names)
+
+    def _amount(self, node: Node) -> str:
+        """What a box is coloured by, in words. A folded box says in another line what
+        it holds.
+        """
+        if self.heat is None or self._colors_grad or not self.heat.of[node.id]:
+            return ""
+        if self._options.color == "memory" and node.folded is not None:
+            return ""
+        return self.heat.words(node.id)
+
+    def _kind(self, node: int, plain: BoxKind) -> BoxKind:
+        """By what it holds or gets, by how it differs between the graphs that were
+        merged into this one, or `plain`.
+        """
+        # a flag, such as "cut", comes before any other colour
+        if node in self.flagged:
+            return self.flagged[node]
+        step = self.heat.step(node) if self.heat is not None else 0
+        # a heat map colours only what has some of it
+        if step:
+            return HEAT[step - 1]
+        differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
+        if "added" in differing:
+            return "added"
+        return "changed" if "changed" in differing else plain
+
+    def _flags(self, node: Node) -> tuple[str, ...]:
+        alarms = [
+            labels.FLAG_WORDS[flag]
+            for flag in node.flags
+            if flag in labels.ALARMS and not (flag == "freed" and self._all_freed)
+        ]
+        if self._norms is not None and self._colors_grad:
+            alarms += self._norms.marks(node.id)
+        return (*alarms, *labels.mark_words(self.marked.nodes.get(node.id, ())))
+
+
+def _flagged(graph: Graph) -> dict[int, BoxKind]:
+    """How nodes are drawn that have a flag for it."""
+    return {
+        node: KIND_OF_FLAG[flag]
+        for node, flags in enumerate(column(graph.nodes, "flags"))
+        for flag in flags
+        if flag in KIND_OF_FLAG
+    }
+
+
+def _numbers(graph: Graph) -> dict[int, BackwardStep]:
+    """The steps of backward with numbers of small tensors, by box of a single node."""
+    steps = {
+        step.node: step
+        for step in (graph.original or graph).backward
+        if step.value or step.arrived
+    }
+    if not steps:
+        return {}
+    alone = {nodes[0]: box for box, nodes in enumerate(graph.inside) if len(nodes) == 1}
+    return {alone[node]: step for node, step in steps.items() if node in alone}

@@ -1,0 +1,218 @@
+"""One run over a sheet: rows, first order, fewer crossings, x, y, routes, shelves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gradviz.layout import Floats, Ints
+from gradviz.layout.layered.beside import on_levels
+from gradviz.layout.layered.columns import in_columns
+from gradviz.layout.layered.coordinates import (
+    first_coordinates,
+    pieces_by_place,
+    polish,
+    spacing,
+)
+from gradviz.layout.layered.grouping import Mask, by_key, components, group
+from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, cut_into_layers
+from gradviz.layout.layered.ordering import Order, best_order
+from gradviz.layout.layered.ranks import (
+    depth_order,
+    given_order,
+    longest_ways,
+    neighbours,
+    rank_nodes,
+    rows_by_component,
+    with_siblings_level,
+    with_towers_beside,
+)
+from gradviz.layout.layered.routes import (
+    Routes,
+    Rows,
+    channel_coordinates,
+    edge_routes,
+    place_rows,
+)
+from gradviz.stages import phase
+
+ASPECT = 1.6  # width to height that shelves aim at
+PHASES = 5
+"""Phases that one run begins."""
+
+
+class SheetPlacement(NamedTuple):
+    """Where a sheet's boxes went. Every drawing has its own origin, the upper left
+    corner of what is in it.
+    """
+
+    middles: Floats  # (n, 2)
+    routes: Routes
+    sizes: Floats  # (parts, 2)
+
+
+def place_sheet(sheet: Sheet) -> SheetPlacement:
+    """Place everything on a sheet. Raises Cycle when the edges form one."""
+    phase("rows")
+    near = neighbours(sheet.size, sheet.above, sheet.below)
+    component, count = components(sheet.size, sheet.above, sheet.below)
+    ranking = rank_nodes(near)
+    rank = with_siblings_level(ranking.rank, near, sheet.heights, component)
+    rank = with_towers_beside(rank, near, sheet.heights)
+    row = rows_by_component(rank, component, count, sheet.pin)
+    ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
+    main = longest_ways(
+        near,
+        ranking.height,
+        component,
+        sheet.pin == TOP,
+        ported,
+    )
+    layers = cut_into_layers(sheet, row, component, count, main)
+    phase("ordering")
+    # two first orders, since crossings are only ever improved from where one begins
+    starts = (
+        lambda: depth_order(near, row, sheet.pin != FREE, main),
+        lambda: given_order(near),
+    )
+    order = best_order(layers, starts)
+    if sheet.side.any():
+        _free_sides(order, sheet, main)
+    phase("columns")
+    pieces, room = pieces_by_place(order), spacing(order)
+    x_of_place, straight = first_coordinates(order, pieces, room)
+    x = polish(x_of_place, pieces, straight, room)[order.place]
+    phase("routes")
+    rows = place_rows(sheet, layers, x)
+    if sheet.levels:
+        rows = on_levels(rows, layers, sheet.levels)
+    channel_x = channel_coordinates(sheet, layers, x)
+    routes = edge_routes(sheet, layers, x, rows, channel_x)
+    phase("shelves")
+    if sheet.columns:
+        x, rows, routes = in_columns(sheet, layers, x, rows, routes)
+
+    return _on_shelves(sheet, layers, x, rows, routes, channel_x)
+
+
+def _free_sides(order: Order, sheet: Sheet, main: Mask) -> None:
+    """Put boxes that level lines join first or last into their rows, and the lines that
+    pass them on their other side.
+    """
+    layers = order.layers
+    side = np.zeros(sheet.parts, np.int64)
+    np.add.at(side, sheet.part, sheet.side)
+    edge = layers.bend_edge
+    bends = np.where(main[edge], 0, -np.sign(side)[sheet.part[sheet.above[edge]]])
+    order.sort(order.place + np.append(sheet.side, bends) * layers.size)
+
+    # ports stand where their lines go on
+    key = order.place.astype(np.float64)
+    ports = np.flatnonzero((sheet.pin == TOP) & (side[sheet.part] != 0))
+    for port in ports.tolist():
+        key[port] = key[layers.below[layers.above == port]].mean()
+    order.sort(key)
+
+
+def _on_shelves(
+    sheet: Sheet,
+    layers: Layers,
+    x: Floats,
+    rows: Rows,
+    routes: Routes,
+    channel_x: Floats,
+) -> SheetPlacement:
+    """Move every component to its place in its drawing."""
+    component = layers.component[: sheet.size]
+    left = by_key(
+        np.minimum,
+        x - layers.half,
+        layers.component,
+        layers.components,
+        np.inf,
+    )
+    right = by_key(
+        np.maximum,
+        x + layers.half,
+        layers.component,
+        layers.components,
+        -np.inf,
+    )
+    np.maximum.at(
+        right,
+        component[sheet.above[layers.left_out]],
+        channel_x,
+    )
+    move, sizes = _shelves(sheet, component, right - left, rows.height)
+    move[:, 0] -= left
+    points = routes.points + move[component[sheet.above].repeat(np.diff(routes.starts))]
+    middles = np.column_stack((x[: sheet.size], rows.y)) + move[component]
+
+    return SheetPlacement(middles, routes._replace(points=points), sizes)
+
+
+def _shelves(
+    sheet: Sheet, component: Ints, widths: Floats, heights: Floats
+) -> tuple[Floats, Floats]:
+    """Upper left corner of every component in its drawing, and the size of every
+    drawing.
+
+    Components of one drawing stand beside and below each other, the highest first.
+    Those with ports stand side by side at the top, so that nothing lies between them
+    and the border below.
+    """
+    ported = np.zeros(len(widths), np.bool_)
+    ported[component[sheet.pin != FREE]] = True
+    part = np.zeros(len(widths), np.int64)
+    part[component] = sheet.part
+    corner, sizes = np.zeros((len(widths), 2)), np.zeros((sheet.parts, 2))
+
+    def in_rows(
+        members: Ints,
+        left: float,
+        limit: float,
+    ) -> tuple[float, float]:
+        """Place components from x = `left` on. Returns the furthest right (a gap on)
+        and lowest points.
+        """
+        x = y = tallest = furthest = 0.0
+        for number in members.tolist():
+            wide = float(widths[number]) + 2 * sheet.gap
+            if x and x + wide > limit:
+                x, y, tallest = 0.0, y + tallest + sheet.rank_gap, 0.0
+            corner[number] = left + x, y
+            x += wide
+            furthest, tallest = max(furthest, x), max(tallest, float(heights[number]))
+        return left + furthest, y + tallest
+
+    members = group(part, sheet.parts)
+    size = np.diff(members.start)
+    alone = members.order[members.start[:-1][size == 1]]
+    sizes[part[alone]] = np.column_stack((widths, heights))[alone]
+    for p in np.flatnonzero(size > 1).tolist():
+        inside = members.order[members.start[p] : members.start[p + 1]]
+        right, bottom = in_rows(
+            inside[ported[inside]],
+            0.0,
+            np.inf,
+        )
+        rest = inside[~ported[inside]]
+        if len(rest):
+            area = float(
+                (
+                    (widths[rest] + 2 * sheet.gap) * (heights[rest] + sheet.rank_gap)
+                ).sum()
+            )
+            # the width of a rectangle of this area in the aspect that is aimed at
+            limit = max(
+                float(widths[rest].max()) + 2 * sheet.gap, (area * ASPECT) ** 0.5
+            )
+            right, low = in_rows(
+                rest[np.argsort(-heights[rest], kind="stable")],
+                right,
+                limit,
+            )
+            bottom = max(bottom, low)
+        sizes[p] = right - 2 * sheet.gap, bottom
+    return corner, sizes
