@@ -26,7 +26,7 @@ TESTED = [
     ),
     *("walker/test_node_kinds", "walker/test_checkpointed", "recording/test_recorder", "recording/test_node_made"),
     *("run/test_run_target", "fold/test_closing", "fold/test_fold", "report/test_labels"),
-    *("layout/test_layered_networks", "draw/test_svg", "draw/test_source_links", "draw/test_dot"),
+    *("layout/test_layered_networks", "draw/test_svg", "draw/test_dot"),
 ]
 """Quick tests of the core, which run without all features; without one of them, its commands do."""
 
