@@ -21,9 +21,9 @@ from gradviz.fold.fold import fold
 from gradviz.fold.functions import LEAST_CALLS, LEAST_OPS, with_functions
 from gradviz.graph import FunctionCall, Graph, SourceLine
 from gradviz.graph.origins import ScopeTree
-from gradviz.run.program import parse_target
 from gradviz.run.reading import read_graph
 from gradviz.run.run import Run
+from gradviz.run.target import parse_target
 from gradviz.walker.private import peek_sequence
 from tests.blocks import ROOT
 from tests.fold.test_fold import Program, titles
