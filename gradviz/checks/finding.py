@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Literal, overload
 
 from gradviz.checks.edit import Edit
@@ -67,7 +68,7 @@ class Finding:
         edit = self.edit.as_data() if self.edit is not None else None
         data |= {"call": self.call, "rank": self.rank, "edit": edit}
         data["consequences"] = [
-            {key: getattr(consequence, key) for key in KEYS[:3]}
+            dict(zip(KEYS[:3], attrgetter(*KEYS[:3])(consequence)))
             for consequence in self.consequences
         ]
         return data

@@ -174,10 +174,10 @@ def inferred_lines(graph: Graph) -> Iterator[str]:
         for node in whole.nodes
         if node.scope is not None and node.id not in whole.leaf_of
     ]
-    sure = sum(
-        node in own or any(edge.producer in own for edge in whole.inputs(node))
-        for node in placed
-    )
+    sure = 0
+    for node in placed:
+        inputs = whole.inputs(node)
+        sure += node in own or any(edge.producer in own for edge in inputs)
     yield _inferred_line(sure, len(placed) - sure)
 
 

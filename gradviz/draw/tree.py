@@ -379,14 +379,11 @@ def table(
     brief = without_dtype(dtype)
     badges = marked(graph).nodes
     names = options.op_names("variable")
-    rows = [
-        (
-            "  " * row.depth + title(graph, row, names) + _badge(row, badges),
-            *_code(row, by_line),
-            *[brief(column.text(row)) for column in columns.values()],
-        )
-        for row in kept
-    ]
+    rows = []
+    for row in kept:
+        heading = "  " * row.depth + title(graph, row, names) + _badge(row, badges)
+        texts = (brief(column.text(row)) for column in columns.values())
+        rows.append((heading, *_code(row, by_line), *texts))
 
     notes = [*_dtype_note(dtype, several), *_left_note(left)]
     if by_line:

@@ -100,12 +100,11 @@ def _written(
     if node.source is None or not operands:
         return ""
     # a place where two operands are named is that of the node that has both
-    siblings = [
-        {*_operands(graph, other)}
-        for operand in graph.inputs(node.id)
-        for other in {edge.consumer for edge in graph.consumers(operand.producer)}
-        if other != node.id and graph.nodes[other].source == node.source
-    ]
+    siblings = []
+    for operand in graph.inputs(node.id):
+        for other in {edge.consumer for edge in graph.consumers(operand.producer)}:
+            if other != node.id and graph.nodes[other].source == node.source:
+                siblings.append({*_operands(graph, other)})
     places = [
         code
         for code, sides in _places(node)

@@ -573,11 +573,10 @@ def _math_attention_on_meta(graph: Graph) -> int:
     """Nodes that keep the weights of attention, when all is on the meta device: a
     softmax next to batched products.
     """
-    ops = [
-        node.op
-        for node in graph.nodes
-        if any(output and output.device == "meta" for output in node.outputs)
-    ]
+    ops = []
+    for node in graph.nodes:
+        if any(output and output.device == "meta" for output in node.outputs):
+            ops.append(node.op)
     if not any(op.startswith(_BATCHED) for op in ops):
         return 0
     return sum("Softmax" in op and not op.startswith("LogSoftmax") for op in ops)

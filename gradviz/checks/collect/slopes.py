@@ -69,12 +69,10 @@ class _Function:
         outputs = [output.detach() for output in self._forward() if is_real(output)]
         self._shapes = [output.shape for output in outputs]
         # a single number may be the loss, whose gradient is 1
-        self._pulls = [
-            torch.rand_like(output) + 0.5
-            if output.numel() > 1
-            else torch.ones_like(output)
-            for output in outputs
-        ]
+        self._pulls = [torch.ones_like(output) for output in outputs]
+        for pull in self._pulls:
+            if pull.numel() > 1:
+                pull.uniform_(0.5, 1.5)
 
     def _leaves(self, values: Sequence[Any]) -> list[Any]:
         return [

@@ -151,9 +151,9 @@ def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
         first_row.setdefault(edge, row)
 
     # on a skip of several edges, it is one of them that leads to the right
-    crossing = [
-        next((a, b) for a, b in pairwise(skip.way) if right[b]) for skip in skips
-    ]
+    crossing = []
+    for skip in skips:
+        crossing.append(next((a, b) for a, b in pairwise(skip.way) if right[b]))
     across = {a for a, b in first_row if not right[a] and right[b]}
     # what else goes from half to half: the bottleneck, an embedding
     if len(across) > 2 * len(skips) + 1:
