@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import BackwardStep, Graph
-from gradviz.graph.amounts import held_bytes
 from gradviz.wording import bytes_text
 
 STEPS = 5
@@ -90,7 +89,7 @@ def held_by_box(graph: Graph) -> tuple[int, ...]:
     >>> held_by_box(Graph(nodes, storages=(Storage(0, 8, "activation"),)))
     (8, 0)
     """
-    nbytes = held_bytes(graph.original or graph)
+    nbytes = (graph.original or graph).held
     if graph.original is not None:
         of_node = nbytes.__getitem__
         nbytes = [sum(map(of_node, nodes)) for nodes in graph.inside]

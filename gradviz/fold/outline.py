@@ -19,7 +19,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.graph.amounts import forward_order, held_bytes, parameter_elements
+from gradviz.graph.amounts import forward_order, parameter_elements
 from gradviz.graph.origins import ScopeTree, op_line, op_text
 
 LEAST = 3
@@ -140,7 +140,7 @@ class _Sums:
     """Adds up what nodes hold and use."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph, self.nbytes = graph, held_bytes(graph)
+        self.graph, self.nbytes = graph, graph.held
         self.elements = parameter_elements(graph)
 
     def of(

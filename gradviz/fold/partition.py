@@ -25,7 +25,7 @@ from gradviz.graph import (
     Uses,
     column,
 )
-from gradviz.graph.amounts import held_bytes, parameter_elements
+from gradviz.graph.amounts import parameter_elements
 
 
 class Part(NamedTuple):
@@ -152,7 +152,7 @@ class _Folding:
             partition.box_of,
             partition.parts,
         )
-        self.held = held_bytes(graph)
+        self.held = graph.held
         self.elements = parameter_elements(graph)
         self.flags, self.outputs = (
             column(graph.nodes, "flags"),

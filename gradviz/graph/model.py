@@ -145,6 +145,12 @@ class Graph:
         return column(self.edges, "producer")
 
     @cached_property
+    def held(self) -> Sequence[int]:
+        """Bytes that each node holds for backward, by node id."""
+        held: Sequence[int] = load("gradviz.graph.amounts:held_bytes")(self)
+        return held
+
+    @cached_property
     def leaf_of(self) -> Mapping[int, Leaf]:
         """Leaf by the id of its AccumulateGrad node."""
         return {leaf.node: leaf for leaf in self.leaves}

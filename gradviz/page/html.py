@@ -29,7 +29,7 @@ from gradviz.draw.summary import (
 from gradviz.features import load
 from gradviz.fold.grouping import grouped
 from gradviz.graph import Graph
-from gradviz.graph.amounts import held_bytes, own_seconds
+from gradviz.graph.amounts import own_seconds
 from gradviz.graph.folders import without_folders
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
@@ -128,7 +128,7 @@ def render(
             groups, is_open = opening.groups, opening.open
 
         dtype, several = usual_dtype(tensors_of(original))
-        names, held = options.op_names("variable"), held_bytes(original)
+        names, held = options.op_names("variable"), original.held
         drawn = view(groups, is_open, dtype, names, held)
         seconds = own_seconds(original)
         facts = records(groups.graph, held, seconds)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from gradviz.comparison.merging import Merging, View
 from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Process, RankMemory, RankShare, column
-from gradviz.graph.amounts import held_bytes
 from gradviz.graph.columns import paused
 from gradviz.graph.files import load
 from gradviz.rank import Rank, Ranks, grouped, named
@@ -124,7 +123,7 @@ class RankMerging(Merging):
             raise GraphFileError(
                 f"there are two graphs of rank {rank}: give each rank's file once."
             )
-        self._saved[rank] = sum(held_bytes(view.graph))
+        self._saved[rank] = sum(view.graph.held)
         if view.graph.process is not None:
             self._processes[rank] = view.graph.process
         if len({process.stage for process in self._processes.values()}) > 1:

@@ -11,7 +11,6 @@ from dataclasses import replace
 import torch
 
 from gradviz.graph import Graph, Process, RankMemory
-from gradviz.graph.amounts import held_bytes
 from gradviz.rank import Rank
 from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.scanner import Namespace, scan
@@ -118,7 +117,7 @@ def _memory(
     optimizer = [value for value in held if isinstance(value, torch.Tensor)]
 
     return RankMemory(
-        sum(held_bytes(graph)),
+        sum(graph.held),
         _bytes(parameters),
         _bytes(gradients),
         _bytes(optimizer),
