@@ -44,6 +44,7 @@ def diverged(context: BackwardCall) -> bool:
     return (
         len(losses) > 1
         and losses[-1] > GROWN * max(min(losses), 1e-30)
+        # one lucky batch may have had a tiny loss
         and losses[-1] > losses[0]
     )
 
