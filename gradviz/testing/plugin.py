@@ -139,6 +139,7 @@ def _legal(name: str) -> str:
 
 def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
+    # renamed when complete, since another pytest-xdist worker may read it
     new = file.with_name(f"{file.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8", newline="\n")
     new.replace(file)
