@@ -76,6 +76,7 @@ def from_the_update(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
 
     if (
         values is not None
+        # even larger inputs are what divergence made, not its cause
         and LARGE < values.largest_input < _DIVERGED
         and values.largest_name
     ):

@@ -142,8 +142,10 @@ def _source(
 ) -> SourceLine | None:
     """The line to change: where it was made, if nothing says more."""
     source = optimizer.source
+    # no step() at all: it belongs after backward()
     if idle is _IDLE[0] and not context.run.stepped:
         return context.backward
+    # a later line may have set the rate to 0
     if idle is _IDLE[2] and source is not None:
         return sets_item(source.file, "lr") or source
     return cuts[0].source if idle.follows and cuts else source

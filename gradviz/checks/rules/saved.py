@@ -259,5 +259,6 @@ def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
     for optimizer in context.optimizers:
         holds = not {*names}.isdisjoint(all_names(optimizer.tensors))
         (holding if holds else others).add(optimizer.name)
+    # an optimizer that no variable showed may hold it
     unknown = not holding and owner not in others
     return method == "step" and (owner in holding or unknown)

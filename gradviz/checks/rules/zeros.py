@@ -194,6 +194,7 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
     for leaf in _leaves(context, zeros=True):
         last = context.run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
         zero = sum(call > last for call in context.run.looked)
+        # a gradient that was never there may be zero by design
         died = 0 < last < (context.call or 0) and zero >= _AFTER
         relu = _dead_in_front(graph, leaf.node, alive) if died else None
         if relu is None:
