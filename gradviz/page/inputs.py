@@ -189,6 +189,7 @@ def _working_ops(groups: Groups) -> list[int]:
         if home >= 0 and not is_beside(ops[node]):
             counts[home] += 1
 
+    # inner groups first, so that each adds a complete count to its parent
     for group in reversed(groups.top_down()):
         parent = groups[group].parent
         if parent is not None:

@@ -48,6 +48,7 @@ def _lines(graph: Graph, level: Level) -> Iterator[str]:
         leaves = len(graph.leaves)
         functions = plural(len(graph.nodes) - leaves, "backward function")
         yield f"{functions}, {plural(leaves, 'leaf', 'leaves')}"
+        # an old torch does not show saved tensors: unknown is not 0
         held = None if why_not_shown(graph) else saved(graph).total.held
         yield f"saved for backward: {'unknown' if held is None else plural(held, 'byte')}"
 

@@ -92,6 +92,7 @@ class GraphTexts:
             another call of the test compares with the same file, or there is no
             such level.
         """
+        # pytest then shows the line of the test in place of this one
         __tracebackhide__ = True
         from gradviz.api import walk
         from gradviz.graph import Graph
