@@ -130,6 +130,7 @@ def sign_text(
     inputs = graph.inputs(node.id)
     first = steps.get(inputs[0].producer) if inputs else None
     is_sum = title in ("add", "sub")
+    # only a sum tells its number, as the difference; 0 * 3 says nothing of 3
     if len(inputs) == 2 or not is_sum or first is None or inputs[0].position:
         return sign
     if len(first.value) != 1:
@@ -144,6 +145,7 @@ def factor_text(step: BackwardStep | None, position: int) -> str:
     `× 3`.
     """
     sent = step.sent[position] if step is not None and position < len(step.sent) else ()
+    # any factor turns 0 into 0, so where 0 arrives it stays unknown
     if step is None or len(sent) != 1 or len(step.arrived) != 1 or not step.arrived[0]:
         return ""
     return f"\u00d7 {number(sent[0] / step.arrived[0])}"

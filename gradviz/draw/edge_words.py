@@ -64,6 +64,7 @@ class EdgeWords:
         if bundle is None:
             label, short = self._texts(own)
             return DrawnEdge(own, label, own.count, short=short)
+        # the first edge is drawn for all of them
         if own != bundle[0]:
             return None
 
@@ -163,6 +164,7 @@ class EdgeWords:
         """How many tensors an edge stands for, and how often they are used, where either
         is more than one and its names do not say it.
         """
+        # as many names as uses: each tensor is used once
         if edge.count == 1 or edge.count == name.count(",") + 1:
             return ""
         tensors = len(tensors_along(self._graph, edge))

@@ -54,6 +54,7 @@ class Frames:
         if scope is None or scope in self._number:
             return None if scope is None else self._number[scope]
 
+        # the outermost first, since a frame needs the number of its parent
         for inner in reversed(list(self._tree.around(scope))):
             if inner not in self._number:
                 record, line = self._graph.scopes[inner], self._calls_from.get(inner)
@@ -181,6 +182,7 @@ def nested(
             continue
         if frame is not None:
             yield frame, level
+            # popped after everything inside, to close the frame
             stack.append((frame, level, True))
             level += 1
         yield from ((box, level) for box in inside.get(frame, ()))
@@ -197,6 +199,7 @@ def _children(
     come before their children.
     """
     used = {frame for frame in inside if frame is not None}
+    # children have higher numbers, so each frame comes after all that it holds
     for i in reversed(range(len(frames))):
         parent = frames[i].parent
         if i in used and parent is not None:

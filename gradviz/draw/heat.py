@@ -183,11 +183,13 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     )
     seen = [norm for norm in most if norm]
     largest, least = max(seen, default=0.0), min(seen, default=0.0)
+    # gradients that are nearly equal should not get five colours
     factor = max(2.0, (largest / least) ** (1 / STEPS)) if least else 2.0
     heat = Heat(
         most, largest, factor, "gradient norm", lambda norm: f"{norm:.2g}", "above"
     )
 
+    # among equals, the smallest is no news
     is_spread = least < largest / 2
     return GradientNorms(boxes, heat, most.index(least) if is_spread else None)
 

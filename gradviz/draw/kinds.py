@@ -73,6 +73,7 @@ def kind_of_group(group: Group) -> BoxKind:
         if pattern.search(name):
             return kind
 
+    # attention that is written out in single ops
     if group.kind == "chain" and "matmul" in group.title and "softmax" in group.title:
         return "attention"
     if (

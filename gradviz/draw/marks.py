@@ -43,6 +43,7 @@ def marked(graph: Graph) -> Marked:
     elsewhere = set()
 
     for mark in original.marks:
+        # a folded box may hold several of its nodes, and shows the mark once
         boxes = dict.fromkeys(box_of[i] for i in mark.nodes)
         ends = [
             (box_of[edge.consumer], box_of[edge.producer])

@@ -136,6 +136,7 @@ def cut(drawn: Scene) -> DrawnPart:
             room -= _frame_characters(drawn, frame)
             frame = drawn.frames[frame].parent
         room -= _characters([box], its_links)
+        # ends here: smaller boxes further away would leave holes
         if room < 0 or len(links) + len(its_links) > MAX_LINKS:
             del boxes[box.id]
             break

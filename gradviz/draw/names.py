@@ -68,12 +68,14 @@ def passed_on(graph: Graph, edge: Edge) -> list[str]:
     nodes = graph.inside[edge.consumer]
     ops = _in_order(whole, (node for node in nodes if node not in whole.leaf_of))
     size, rest = divmod(len(ops), group.count)
+    # turns of different lengths cannot be told apart by counting
     if rest:
         return []
 
     turn_of = {node: i // size for i, node in enumerate(ops)}
     passed = {
         (use.producer, use.output): None
+        # what the second turn takes from the first holds for all
         for node in ops[size : 2 * size]
         for use in whole.inputs(node)
         if turn_of.get(use.producer) == 0

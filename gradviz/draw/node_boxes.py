@@ -122,6 +122,7 @@ class NodeBoxes:
         lines = (*lines, *others)
         value = details.value_line(self.numbers.get(node.id))
         if value:
+            # a number in its place tells that the shape is ()
             shapes = [line for line in lines if self._brief(line) != "()"]
             lines = (*shapes, value)
         norms = self._norms.of[node.id] if self._norms is not None else None

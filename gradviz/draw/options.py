@@ -237,6 +237,7 @@ class Options:
                 item.name,
                 getattr(self, item.name),
             )
+            # a frozen dataclass refuses plain assignment
             object.__setattr__(self, item.name, checked)
 
     def op_names(self, usual: OpNames) -> OpNames:

@@ -41,6 +41,7 @@ def usual_dtype(
     some have another.
     """
     counts = Counter(tensor.dtype for tensor in tensors if tensor is not None)
+    # of equally many the last by name, so that every run says the same
     usual = max(
         counts,
         key=lambda dtype: (counts[dtype], dtype),
@@ -139,6 +140,7 @@ def _given(graph: Graph) -> int:
     whole = graph.original or graph
     counts = column(whole.nodes, "none_inputs")
     given: int = sum(counts)
+    # spares a look at every node of most graphs
     if not given:
         return 0
 
@@ -167,6 +169,7 @@ def inferred_lines(graph: Graph) -> Iterator[str]:
             and inputs
             and own.issuperset(edge.producer for edge in inputs)
         ):
+            # a transposed weight names its module as well as the weight does
             own.add(node)
 
     placed = [

@@ -156,6 +156,7 @@ def limited_rows(
     for row in kept:
         yield row if row.see is None or row.see in shown else _not_shown(row)
 
+    # the number left comes from the nodes: a million rows need not be made
     if next(rows, None) is not None:
         hidden = len(graph.leaf_of) if options.leaves == "hidden" else 0
         left = len(graph.nodes) - hidden - len(shown)
@@ -250,6 +251,7 @@ def _fitted(line: Text, options: ConsoleOptions) -> Text:
     if line.cell_len > options.max_width:
         dots = "..." if options.ascii_only else ELLIPSIS
         line.truncate(options.max_width - len(dots), overflow="crop")
+        # half a number reads like another number
         line.set_length(len(_BROKEN.sub("", line.plain)))
         line.append(dots)
     return line
@@ -423,6 +425,7 @@ def _columns(
     if by_line:
         headings = FOR_LINES
     columns = {heading: COLUMNS[heading] for heading in options.columns or headings}
+    # columns that were asked for get no bar beside them
     if options.columns or by_line:
         return columns
 

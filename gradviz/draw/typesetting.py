@@ -152,6 +152,7 @@ def shorten(text: str, limit: int) -> str:
 
     head = _chopped(text, max(limit - 1, 0))[0]
     for number in _NUMBER.finditer(text):
+        # half a number reads like another number
         if number.start() < len(head) < number.end():
             head = text[: number.start()]
 
@@ -300,6 +301,7 @@ def lines_strip(
     `room`.
     """
     line = TITLE_LINE if tone == "title" else NOTE_LINE
+    # in less than 8 letters, most words would be torn apart
     limit = max(int(room / (MEAN * SIZES[tone])), 8)
     lines = [piece for text in texts for piece in wrap(text, limit)]
     baselines = (line * (i + 0.75) for i in range(len(lines)))
@@ -346,6 +348,7 @@ def legend_strip(
     for kind, text in entries:
         indent = ENTRY_INDENT if kind is not None else 0.0
         entry = words(text, "dim", indent, 0.75 * NOTE_LINE)
+        # an entry wider than the room still gets a row
         if x and x + indent + entry.width > room:
             x, y = 0.0, y + NOTE_LINE
         if kind is not None:

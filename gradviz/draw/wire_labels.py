@@ -57,6 +57,7 @@ class Ground:
         left, top = place.x - AIR, place.y - AIR
         right = left + place.width + 2 * AIR
         bottom = top + place.height + 2 * AIR
+        # sorted by top: what starts more than the tallest above cannot reach down here
         first, last = self._tops.searchsorted([top - self._tallest, bottom])
         from_left, to_right, bottoms = (side[first:last] for side in self._sides)
 
@@ -65,6 +66,7 @@ class Ground:
             return None
 
         row = place.y // SIZE
+        # words are filed by rows of SIZE, and with air reach over two at most
         for step in (-2, -1, 0, 1, 2):
             for words in self._words.get(row + step, ()):
                 across = words.x < right and left < words.x + words.width

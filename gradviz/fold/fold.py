@@ -209,6 +209,7 @@ def _with_few_leaves(
     )
     if most is None and focus is None:
         opening.reset()
+        # not even the outermost level fits: the graph becomes a single box
         opening.close_all()
         most = next(
             (most for most in LEAVES if _holds(measure, folded(opening, leaves=most))),
@@ -244,6 +245,7 @@ def _best(
         shown = frozenset(
             (child, *opening.sizes.span(child)) for child, _ in opening.visible()
         )
+        # another estimate for the same boxes: measuring again would tell nothing new
         if shown in tried:
             if best is None or len(tried) == TRIES:
                 break
@@ -258,6 +260,7 @@ def _best(
             best = _View(opening.sizes.boxes, now, folded_graph)
         if (fits and max(wide, tall) >= FULL) or len(tried) == TRIES:
             break
+        # what was too large aims a little lower, since the estimate is off again
         spare = 1.0 if fits else 0.97
         too_large = too_large if fits else now
         width, height = (

@@ -94,6 +94,7 @@ def _chosen(graph: Graph) -> set[int]:
     inner = [0] * len(functions)  # ops of all that each called
     largest = [0] * len(functions)  # ops of the largest group in it
 
+    # a caller comes before what it calls: from the end, inner calls are decided first
     for i, call in reversed(list(enumerate(functions))):
         called = sum(len(members[scope]) for scope in call.scopes)
         ops = len(call.nodes) + called + inner[i]
@@ -193,6 +194,7 @@ class _Updates:
                 self._updated[node] = max(changed) + 1
         else:
             self._close(None)
+            # a copy counts as its original: MAML starts from clones of the parameters
             if changed and len(inputs) == 1 and _COPY.match(op):
                 self._steps[node] = changed[0]
 
@@ -216,6 +218,7 @@ class _Updates:
             for node in self._following:
                 self._nodes[node] = self._nodes[node]._replace(scope=gradient)
 
+        # only now: ops of one update that build on each other are still one step
         self._steps.update(self._updated)
         self._gradient = following
         self._computed, self._following, self._updated = set(), [], {}

@@ -46,6 +46,7 @@ def grouped(
     order = with_views_beside(order, host)
     builder = _Builder(named, host)
     groups = builder.build(Groups(graph, named, order))
+    # again, now that it is known which parts of calls are one op and no group
     if builder.loose:
         groups = builder.build(Groups(graph, named, order))
 
@@ -83,6 +84,7 @@ class _Builder:
 
         for node in groups.order:
             chain = self._chain(node)
+            # ops of one scope share a cached list, and most need no comparison
             if chain is not before:
                 same = common_start([token for token, _ in stack], chain)
                 del stack[same:]

@@ -363,6 +363,7 @@ class Opening:
         group_id: int,
         pieces: list[tuple[int, int]],
     ) -> None:
+        # from the end, so that the places of earlier pieces stay valid
         for first, after in reversed(pieces):
             self._enclose(group_id, first, after)
 
@@ -385,6 +386,7 @@ class Opening:
             else:
                 groups.home[child] = parent
 
+        # it has the highest number, so all others keep theirs
         groups.pop()
         self.sizes.forget(self.windows.pop())
         self.sizes.regroup(parent)
@@ -482,6 +484,7 @@ class Opening:
             for group_id, group in enumerate(self.groups)
             if group.scope is not None and scopes[group.scope].path == path
         ]
+        # a cell in a loop has hundreds of calls, and one shows them all
         return found if len(found) <= 3 else found[:1]
 
     def deeper(self) -> Deeper:

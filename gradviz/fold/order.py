@@ -121,6 +121,7 @@ class _Sorter:
             order.append(ran[rank])
             for edge in self._graph.consumers(ran[rank]):
                 user = ranks[edge.consumer]
+                # on a cycle, a user may have been taken before its inputs
                 if user >= 0 and not self._done[user]:
                     waiting[user] -= 1
                     if not waiting[user]:

@@ -152,6 +152,7 @@ def _longest(
     # equal children, less the period, where they begin and end
     candidates: list[tuple[int, int, int, int]] = []
 
+    # every period is tried, so the longest one has to shrink with many children
     for period in range(
         1, min(count // 2, LONGEST if count < MANY else LONGEST_OF_MANY) + 1
     ):
@@ -181,6 +182,7 @@ def _longest(
                     )
                 )
 
+    # equal children may be wired differently: the first that is proven wins
     for _, period, begin, end in sorted(candidates, reverse=True):
         starts = _starts(begin, end, -period, children, signs)
         runs = [
@@ -398,6 +400,7 @@ class Signs:
             *(column(self._graph.edges, name) for name in Edge._fields[:4])
         ):
             a, b = home[consumer], home[producer]
+            # a leaf is in no group; `_leaf_inputs` knows these edges
             if a < 0 or b < 0:
                 continue
             while a != b:
@@ -405,6 +408,7 @@ class Signs:
                     a = parents[a]
                 else:
                     b = parents[b]
+            # the whole graph is compared with nothing
             if a:
                 first = start[a]
                 wires.setdefault(a, []).append(

@@ -40,6 +40,7 @@ class _Cutter:
         first, after = self._inner(children)
         cuts = [first + cut for cut in self._cuts(children[first:after])]
 
+        # a chain of a million ops needs several levels of segments
         while True:
             ends = pairwise([*cuts, after])
             self._groups.enclose(
@@ -74,6 +75,7 @@ class _Cutter:
         room = SIZE // 4
         for i in range(1, count):
             ideal = i * len(children) // count
+            # room to both sides, to cut where few values are alive
             near = range(
                 max(ideal - room, cuts[-1] + 1),
                 min(ideal + room, len(children) - 1) + 1,

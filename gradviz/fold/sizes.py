@@ -39,6 +39,7 @@ class Sizes:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         producers, consumers = edges_inside(groups.graph, groups.order)
+        # sorted once, so that bisection finds the edges inside any group
         by_use = np.argsort(consumers, kind="stable")
         self._producers, self._consumers = producers[by_use], consumers[by_use]
         # of each place of the order, how many leaves are used before it
@@ -103,6 +104,7 @@ class Sizes:
 
     def _leaves_beside(self, child: int) -> int:
         """Leaves that are drawn for a child: for single ops."""
+        # an open group counts its own leaves, and a closed one draws them inside
         if child < 0 and self._groups[~child].op is None:
             return 0
         first, after = self.span(child)
@@ -124,6 +126,7 @@ class Sizes:
         leaves = [self._leaves_beside(child) for child in children]
         below = [0.0] * len(children)  # where each child ends, from the lower side up
 
+        # the last users come first, so what lies below a child is complete
         for made_by, used_by in wires:
             below[made_by] = max(
                 below[made_by], below[used_by] + sizes[used_by].height + RANK_GAP
@@ -196,6 +199,7 @@ class Sizes:
             for i in range(len(below))
             if leaves[i]
         ]
+        # all edges of one producer share a line, which ends at the last user
         last: dict[int, int] = {}
         for maker, user in wires:
             last[maker] = max(last.get(maker, user), user)
@@ -212,6 +216,7 @@ class Sizes:
         change = [0.0] * (len(starts) + 1)
 
         for start, end, width in spans:
+            # what ends where another one starts does not stand beside it
             if end > start:
                 change[bisect_right(starts, start) - 1] += width
                 change[min(bisect_right(starts, end - 1e-6), len(starts))] -= width

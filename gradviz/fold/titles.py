@@ -195,6 +195,7 @@ def work(nodes: Iterable[tuple[str, str]]) -> str:
     names = [name for op, name in ops if not is_view(op)]
     chosen = heavy_ops(ops) or names or [name for _, name in ops]
     once = [name for i, name in enumerate(chosen) if i == 0 or name != chosen[i - 1]]
+    # a short list keeps `matmul, softmax, matmul`; a long one names each op once
     return _some(once if len(once) <= MOST else list(dict.fromkeys(once)))
 
 

@@ -132,6 +132,7 @@ def flow_command(
             flow.graph.title,
         )
 
+    # only now: a script that failed later still gets its table
     captured.raise_failure()
 
 

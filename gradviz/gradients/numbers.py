@@ -123,12 +123,14 @@ def _again(
     if any(argument is None for argument in arguments):
         return None
 
+    # both are torch.add here: alpha and the sign go into the second operand
     if name in ("Add", "Sub"):
         arguments[1] = arguments[1] * (
             getattr(function, "_saved_alpha", 1) * (-1 if name == "Sub" else 1)
         )
 
     result, output = compute(*arguments), record.outputs[0]
+    # a sum or mean over some dimensions has another shape than that over all
     if output is None or tuple(result.shape) != output.shape:
         return None
     return result
@@ -186,6 +188,7 @@ def _there(
                 continue
             function = grad_fn_of(tensor)
             maker = slot.leaf if function is None else place.get(function)
+            # what an op saved of its own output comes back without a grad_fn
             if slot.slot in ("result", "output"):
                 maker = node.id
             if maker is not None and not slot.view:

@@ -191,6 +191,7 @@ def _at_output(flow: GradientFlow, inside: set[int]) -> GradientSize | None:
 
     return max(
         sizes,
+        # a NaN compares with no norm, so what is not finite decides first
         key=lambda size: (size.nonfinite, size.norm),
         default=None,
     )
@@ -234,6 +235,7 @@ def scale(norms: Sequence[float | None]) -> Scale | None:
         return None
     high = max(positive)
     return Scale(
+        # below the smallest number, the quotient is 0 and has no logarithm
         max(min(min(positive), high / 10**_DECADES), _SMALLEST),
         high,
     )
@@ -267,6 +269,7 @@ def flow_table(
     chosen: By = by or ("module" if flow.graph.scopes else "leaf")
     every = rows(flow, chosen)
     shown = every[:top] if top else every
+    # of all rows, so that --top does not change the bars
     on = scale([row.norm for row in every])
     names = few(
         [one_line(labels.root_title(root)) for root in flow.graph.roots],

@@ -99,6 +99,7 @@ def _seconds(
 
 def together(steps: Sequence[Graph]) -> Graph:
     """The first step's graph with the medians of all steps but the first."""
+    # the first step also pays for caches, kernels and memory
     kept = steps[1:] or steps
     calls: dict[tuple[str, int], list[Scope]] = {}
 

@@ -112,6 +112,7 @@ def leading_back(drawing: Drawing) -> Ints:
     has_inputs = bytearray(drawing.size)
 
     for row, (above, below) in enumerate(pairs):
+        # turning a self-loop around changes nothing
         if above != below:
             down[above].append((row, below))
             has_inputs[below] = 1
@@ -124,6 +125,7 @@ def leading_back(drawing: Drawing) -> Ints:
         if state[start] != fresh:
             continue
         state[start] = on_the_way
+        # a stack of its own: a chain of ops is longer than Python's recursion limit
         way = [(start, iter(down[start]))]
         while way:
             box, rest = way[-1]

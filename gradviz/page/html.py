@@ -123,6 +123,7 @@ def render(
         opening = graph.opening
         if opening is None:
             groups = grouped(graph, views=options.views == "show")
+            # a graph that was not folded is shown in full
             is_open: Container[int] = range(len(groups))
         else:
             groups, is_open = opening.groups, opening.open
@@ -190,6 +191,7 @@ def _pieces(
         "script": code,
         **blocks,
     }
+    # split() puts the names of slots at odd places
     for i, piece in enumerate(_SLOT.split(asset("page.html"))):
         yield words[piece] if i % 2 else piece
 
@@ -200,6 +202,7 @@ def policy(code: str, sheet: str) -> str:
     """
     rules = (
         "default-src 'none'",
+        # by hash: no text of a graph can ever run as a script
         f"script-src {_hash(code)}",
         f"style-src {_hash(sheet)}",
         "img-src data: blob:",

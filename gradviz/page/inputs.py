@@ -108,6 +108,7 @@ class _Boxes:
         ).append(use)
 
     def _home(self, data: Data, nodes: Iterable[int]) -> int:
+        # the user's own code made it, which stands on the page
         if not data.inner:
             return 0
         users = {self._groups.home[node] for node in nodes}
@@ -147,6 +148,7 @@ class _Boxes:
             for node in use.nodes:
                 child = node
                 for outer in around(self._groups, self._groups.home[node]):
+                    # from here outwards, this way was counted with another use
                     if child in seen:
                         break
                     seen.add(child)
@@ -187,6 +189,7 @@ def _working_ops(groups: Groups) -> list[int]:
         if home >= 0 and not is_beside(ops[node]):
             counts[home] += 1
 
+    # inner groups first, so that each adds a complete count to its parent
     for group in reversed(groups.top_down()):
         parent = groups[group].parent
         if parent is not None:

@@ -89,6 +89,7 @@ def _formulas(
 ) -> dict[str, dict[str, Any]]:
     """What the ops compute, send back and keep, as far as it is known."""
     facts_of = hook("gradviz.formulas.lookup:facts_of")
+    # the formulas are a feature, which may be left out
     if facts_of is None:
         return {}
 
@@ -138,6 +139,7 @@ def _types(graph: Graph, pack: Pack, texts: Table) -> None:
     )
     forward_of: dict[tuple[str, Function | None], str] = {}
     for i, type in enumerate(types):
+        # many nodes have one of few types
         if type not in forward_of:
             forward_of[type] = forward_name(nodes[i])
 
@@ -395,6 +397,7 @@ def _gradients(
             unsent[root.node] = 0
 
     for node in order:
+        # a gradient that nobody sent was not waiting
         now -= sizes[node] - unsent[node]
         for place in graph.input_places(node):
             now += unsent[producers[place]]
@@ -413,6 +416,7 @@ def _gradient_sizes(graph: Graph) -> list[int]:
 
     size_of: dict[tuple[TensorInfo | None, ...], int] = {}
     for tensors in outputs:
+        # alike nodes share one size
         if tensors not in size_of:
             sizes = (tensor_bytes(tensor) for tensor in filter(None, tensors))
             size_of[tensors] = sum(filter(None, sizes))

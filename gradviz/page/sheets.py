@@ -265,6 +265,7 @@ class _Borders:
         self._walk = walk
         count = len(walk.groups)
         self._depth = [0] * count
+        # parents have lower numbers, so their depth is there
         for group in range(1, count):
             self._depth[group] = self._depth[walk.parent[group]] + 1
 
@@ -352,6 +353,7 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
         )
         sizes += [(0, 0, TOP)] * shape.into + [(0, 0, BOTTOM)] * shape.out
         for edge in shape.edges:
+            # the layout takes no cycles; `_cut_apart` turns the line back
             top, bottom = edge[::-1] if _is_back(shape, *edge) else edge
             ends.append((offset + top, offset + bottom))
 

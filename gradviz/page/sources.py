@@ -53,6 +53,7 @@ def _read(
     """All lines of a file that was read, if they are those that the graph was told of;
     else these, and why.
     """
+    # getlines() alone would read any file that a graph file names
     lines = linecache.getlines(file) if file in linecache.cache else []
     current = {
         number: one_line(line.rstrip().expandtabs(4))

@@ -134,6 +134,7 @@ class Texts:
         group, sums = groups[old], self.sums[number]
         if group.op is not None:
             node = self._graph.nodes[group.op]
+            # the variable holds what the last view returned
             last = self._graph.nodes[groups.members(old)[-1]]
             return self._op(node._replace(assigned=last.assigned or node.assigned))
 
@@ -212,6 +213,7 @@ class Texts:
             0,
             -1,
         ):
+            # inner groups have higher numbers, so their sums are complete
             for k in range(3):
                 counted[walk.parent[group]][k] += counted[group][k]
 

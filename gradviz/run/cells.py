@@ -65,6 +65,7 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
         left_out += [
             f"`{clip(line.strip())}` ({place_text(file, row)})" for row, line in lines
         ]
+        # without a time stamp, checkcache() never drops an entry
         linecache.cache[file] = (
             len(cells[file]),
             None,
@@ -152,6 +153,7 @@ def _python(
 
     if lines[first].lstrip().startswith("%%"):
         if _AROUND_PYTHON.match(lines[first].lstrip()):
+            # an empty line, so that all others keep their numbers
             lines[first] = ""
         else:
             left_out.append((first + 1, lines[first]))

@@ -65,11 +65,13 @@ def assert_saved_at_most(outputs: object, limit: int | str) -> None:
     from gradviz.memory.saved import saved
 
     most = parse_size(str(limit))
+    # parse_size() would take 1.5 for 1 byte
     if most is None or (not isinstance(limit, str) and most != limit):
         raise ValueError(
             f"{limit!r} is no size: write a whole number of bytes, or one with a unit, as '2 GiB'"
         )
     table = saved(walk(outputs))
+    # a freed graph holds nothing, so every limit would pass
     if table.totals.freed_slots:
         raise AssertionError(
             "backward() has freed what this graph kept: call assert_saved_at_most before it"

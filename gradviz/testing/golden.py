@@ -48,12 +48,14 @@ def _lines(graph: Graph, level: Level) -> Iterator[str]:
         leaves = len(graph.leaves)
         functions = plural(len(graph.nodes) - leaves, "backward function")
         yield f"{functions}, {plural(leaves, 'leaf', 'leaves')}"
+        # an old torch does not show saved tensors: unknown is not 0
         held = None if why_not_shown(graph) else saved(graph).total.held
         yield f"saved for backward: {'unknown' if held is None else plural(held, 'byte')}"
 
     parameters = [leaf for leaf in graph.leaves if leaf.kind == "parameter"]
     total = sum(tensor_bytes(leaf.tensor) or 0 for leaf in parameters)
     yield f"parameters: {plural(total, 'byte')}"
+    # by name: the order of the walk changes with every op
     for leaf in sorted(graph.leaves, key=lambda leaf: leaf.names):
         yield f"  {' = '.join(leaf.names) or 'no name'} {tensor_line(leaf.tensor)}"
 
@@ -63,6 +65,7 @@ def _lines(graph: Graph, level: Level) -> Iterator[str]:
 def _calls(graph: Graph, level: Level) -> Iterator[str]:
     """Each call of a module, with its ops where they are wanted."""
     inside: dict[int | None, list[str]] = defaultdict(list)
+    # a walk starts at the outputs, so its last node ran first
     for node in reversed(graph.nodes if level == "strict" else ()):
         if node.id not in graph.leaf_of:
             outputs = ", ".join(map(tensor_line, node.outputs))

@@ -92,6 +92,7 @@ class GraphTexts:
             another call of the test compares with the same file, or there is no
             such level.
         """
+        # pytest then shows the line of the test in place of this one
         __tracebackhide__ = True
         from gradviz.api import walk
         from gradviz.graph import Graph
@@ -139,6 +140,7 @@ def _legal(name: str) -> str:
 
 def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
+    # renamed when complete, since another pytest-xdist worker may read it
     new = file.with_name(f"{file.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8", newline="\n")
     new.replace(file)

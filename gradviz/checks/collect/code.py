@@ -33,6 +33,7 @@ def read_code(call: BackwardCall, location: CodeLocation) -> None:
     if call.call is not None and location.line is not None:
         call.backward = body.line(location.line)
 
+    # the code is searched for changes in place only where a tensor was changed
     stale = any("modified" in flags for flags in column(call.graph.nodes, "flags"))
     if stale or any(interval.changed for interval in call.intervals.values()):
         call.changes = tuple(changes(body))

@@ -217,6 +217,7 @@ class Collector:
         if coming:
             call.zero_weights = all_zero(walked.variables)
 
+        # reading every number costs time, so only where something looks wrong
         suspicious = self._values or is_broken(call.loss, live.variables, scaled)
         if coming and not suspicious and not live.ran and not scaled:
             suspicious = at_a_pole(walked.nodes)
@@ -261,6 +262,7 @@ class Collector:
 
     def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
         """Backward has run: note what it left in `.grad`."""
+        # let go of the user's tensors, whatever happens below
         tensors, self._parameters = self._parameters, ()
         leaves, self._leaves = self._leaves, {}
 

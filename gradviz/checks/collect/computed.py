@@ -53,6 +53,7 @@ def compute_gradients(
             LeafGradient(leaf.node, leaf.norm, leaf.zeros, leaf.nonfinite)
             for leaf in flow.leaves
         ),
+        # finite in, NaN or Inf out: that is where it starts
         nonfinite=tuple(node for node in flow.order if node in leaving & arriving),
         problem="; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured)),
     )

@@ -58,6 +58,7 @@ def cut_roots(
         walked,
         watch.on(lines_before(live.frame)),
     )
+    # with gradients off, the line that switched them off explains it all
     off = watch.off if not torch.is_grad_enabled() else None
     if off is not None:
         cuts = (Cut("no_grad", off, "set_grad_enabled", via=(off,)),)
@@ -80,6 +81,7 @@ def _described(cut: Cut) -> Cut:
     )
 
 
+# the line says float(x), and what runs is x.__float__()
 _BUILT_IN = {"__float__": "float", "__int__": "int"}
 
 
@@ -87,6 +89,7 @@ def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:
     """The expressions of a line that an operation was called on."""
     function = _BUILT_IN.get(operation, operation)
     for node in expressions_at(source.file, source.line):
+        # `a > b` runs gt(), a name that the line does not have
         if isinstance(node, ast.Compare) and operation in COMPARISONS:
             yield node.left
         elif operation == "written":
@@ -102,6 +105,7 @@ def _written(node: ast.expr) -> Iterator[ast.expr]:
     if isinstance(node, ast.Call) and called(node) == "copy_" and node.args:
         yield node.args[0]
         return
+    # the target of an assignment is not what is written into it
     loads = isinstance(
         getattr(node, "ctx", ast.Load()),
         ast.Load,

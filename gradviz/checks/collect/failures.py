@@ -54,6 +54,7 @@ def raised(error: BaseException) -> Raised:
     if not outside:
         return failure
 
+    # the innermost line that the user can change; else that of the library
     frame, number = (users or outside)[-1]
     failure = failure._replace(source=with_text(code_line(frame.f_code, number)))
     # tensors of the user's own classes may refuse anything
@@ -100,6 +101,7 @@ def _refused(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
 
 
 def _is_double(value: object) -> bool:
+    # what NumPy makes by default, and parameters are not
     return type(value) is torch.Tensor and value.dtype == torch.float64
 
 
@@ -111,6 +113,7 @@ def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
     if not calls:
         return failure
 
+    # backward() calls them `tensors`, and grad() calls them `outputs`
     outputs = tensors_in(
         calls[0].get(
             "tensors",
@@ -150,6 +153,7 @@ def _part(tensor: torch.Tensor, variables: Variables) -> str:
         if type(variable.value) is torch.Tensor and variable.value._base is base
     }
     parts = [view for view in views.values() if view.value.shape != base.shape]
+    # cat() has to join them in the order in which they lie in the base
     parts.sort(key=lambda part: part.value.storage_offset())
     for dim in range(base.dim()):
         sizes = [p.value.shape[dim] for p in parts if p.value.dim() == base.dim()]
@@ -187,6 +191,7 @@ def _custom(text: str) -> SourceLine | None:
         inherits = kind.backward is theirs.backward and kind.vjp is theirs.vjp
         if inherits and forward is not None and not package_of(forward.co_filename):
             bare.append(_begins(forward))
+    # the message names no class: of two candidates, neither is certain
     return bare[0] if len(bare) == 1 else None
 
 
@@ -206,5 +211,6 @@ def _code(kind: Any, name: str) -> Any:
 def _begins(code: CodeType) -> SourceLine:
     """The line of `def`, after the decorators."""
     statements = body_of(code).statements
+    # co_firstlineno is that of the first decorator
     first = statements[0].node.lineno - 1 if statements else 0
     return with_text(code_line(code, max(code.co_firstlineno, first)))

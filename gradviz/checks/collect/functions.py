@@ -77,6 +77,7 @@ class FunctionReplay:
         *values: Any,
         **__: Any,
     ) -> None:
+        # without recording, its backward() never runs
         if torch.is_grad_enabled():
             self._applied(kind, values)
 
@@ -163,6 +164,7 @@ class FunctionReplay:
             return f"is given more than {LARGEST:,} elements"
         if not hasattr(os, "fork"):
             return "would need a child process, which this system has not"
+        # a handler of the script's would be called for a child that it never started
         if not _is_nobodys(handler):
             return "would need a child process, which this script waits for"
 
@@ -212,6 +214,7 @@ def _in_a_child(
         found, seconds = _forked(find)
         if found is not None:
             return found
+        # it was computing all the time, so a second one would not be faster
         if seconds > SECONDS / 2:
             break
     return f"gave no answer in {SECONDS:g} s"
@@ -227,6 +230,7 @@ def _forked(
         try:
             _be_the_child(find, writes)
         finally:
+            # exit handlers and buffered output belong to the parent
             os._exit(0)
 
     os.close(writes)
@@ -255,9 +259,12 @@ def _be_the_child(
     writes: int,
 ) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
+    # what the Function prints would appear in the script's output
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
+    # a collection would run finalizers of the parent's objects
     gc.disable()
+    # worker threads do not survive a fork: waiting for them would never end
     torch.set_num_threads(1)
     try:
         with torch.enable_grad():

@@ -45,6 +45,7 @@ def cycles(walked: Walked) -> Iterator[Cycle]:
     """
     with isolated():
         for i, node in enumerate(walked.nodes):
+            # only the node of a custom Function has attributes that Python code sets
             if not isinstance(node, torch.autograd.function.BackwardCFunction):
                 continue
             for attribute, value in own_attributes(node).items():
@@ -228,8 +229,10 @@ def held_since(
     """
     with isolated():
         for name, held in held_by(variables).items():
+            # the newest ones say enough, and a list may hold thousands
             nodes = live_nodes(held.tensors[-_TENSORS:])
             numbers = [node._sequence_nr() for node in nodes]
+            # leaves have the highest number there is, so they never count
             old = [number for number in numbers if number < starts[-1]]
             steps = {bisect_right(starts, number) for number in old}
             if len(steps) < enough:

@@ -18,6 +18,7 @@ class ByIdentity(Generic[F]):
         key, facts = id(thing), self._facts
 
         def gone(ref: object) -> None:
+            # a new object may have the same id by now, and facts of its own
             if key in facts and facts[key][0] is ref:
                 del facts[key]
 
@@ -28,6 +29,7 @@ class ByIdentity(Generic[F]):
             id(thing),
             (None, None),
         )
+        # the id may have been that of an object that is gone
         return fact if ref is not None and ref() is thing else None
 
     def alive(self) -> list[tuple[Any, F]]:

@@ -51,6 +51,7 @@ def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
 def made_at(kind: type, attribute: str) -> SourceLine | None:
     """The line of a class, or of a base of it, that assigns an attribute of `self`."""
     for base in kind.__mro__:
+        # any method may assign it, not only __init__()
         for value in vars(base).values():
             line = assignment_in(getattr(value, "__code__", None), attribute)
             if line is not None:
@@ -107,6 +108,7 @@ def _below(
     while match := _FIRST.fullmatch(rest):
         attribute, tail = match.groups()
         child = dict(members(module, "_modules")).get(attribute)
+        # not a registered module: this attribute is what hides the parameter
         if child is None or not tail.startswith("."):
             line = made_at(type(module), attribute)
             return Home(f"self.{attribute}", _container(tail), line)

@@ -124,9 +124,11 @@ class LoopWatch:
         text, caller, users = str(shown.message), frame.f_back, users_frame(frame)
         if caller is None or users is None:
             return
+        # a deprecation says nothing of the training
         if not issubclass(shown.category, UserWarning):
             return
 
+        # a warning from C++ comes from the user's own line: only its text tells
         torchs = _INTERNALLY.search(text) or is_foundation(caller.f_code.co_filename)
         if torchs and not package_of(users.f_code.co_filename):
             source = self._recorder.script_line(users)

@@ -135,6 +135,7 @@ class ModelReader:
                     gathered=leaf is not tensor,
                     run=_run(recording, modules, owner),
                 )
+                # reads source files, so only for what has to be explained
                 if parameter.node is None and tensor.requires_grad:
                     parameter = self._unused(parameter, tensor, modules, path)
                 found[key] = parameter, tensor
@@ -201,6 +202,7 @@ def _ignored(graph: Graph) -> set[int]:
     if not any("compiled" in flags for flags in column(graph.nodes, "flags")):
         return set()
     reached = {edge.producer for edge in graph.edges}
+    # no edge leads to an output that is a leaf itself
     reached |= {root.node for root in graph.roots if root.node is not None}
     return {leaf.node for leaf in graph.leaves} - reached
 
@@ -211,6 +213,7 @@ def _gathered(
     """For each parameter that FSDP2 shards: its shard and the whole that the graph
     holds, by the identity of either.
     """
+    # importing it takes long, and without it nothing is sharded
     if "torch.distributed.fsdp" not in sys.modules:
         return {}
     found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

@@ -105,6 +105,7 @@ class ModeWatch:
             return
         line = frame.f_code, users.f_code, users.f_lineno, torch.is_grad_enabled()
         self._looked[line] += 1
+        # walking up the stack at every dropout would slow down the training
         if self._looked[line] > _LOOKS:
             return
 
@@ -128,6 +129,7 @@ class ModeWatch:
             return
 
         caller = frame.f_back.f_code.co_filename if frame.f_back else ""
+        # an nn.Dropout called it, which eval() reaches only as a submodule
         lost = caller == torch.nn.modules.dropout.__file__
         kind = Kind.LOST_DROPOUT if lost else Kind.FREE_DROPOUT
         self._recorder.note(kind, source, type(model).__name__)
@@ -174,6 +176,7 @@ class ModeWatch:
             model = trainee.ref()
             if model is None or model.training or trainee.name in self._judged:
                 continue
+            # this optimizer trains another model
             if trainee.weights.isdisjoint(fed):
                 continue
 
@@ -223,6 +226,7 @@ def model_around(
     """The outermost module whose call this runs in, and the frame that called it."""
     model, calling = None, None
     while frame is not None:
+        # goes on to the top: the last one that is found is the outermost
         if frame.f_code in _CALLS:
             model, calling = first_argument(frame), frame.f_back
         frame = frame.f_back

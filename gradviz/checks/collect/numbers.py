@@ -123,6 +123,7 @@ def _readable(
     with isolated():
         for key, leaf in leaves.items():
             grad = leaf.grad if leaf.is_leaf else None
+            # a subclass may run code of its own in any operation
             if type(grad) is not torch.Tensor or not grad.numel():
                 continue
             if grad.dtype.is_floating_point and is_readable(grad):
@@ -143,6 +144,7 @@ def _norms(
             for grad in grads.values()
         ]
         norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
+        # reading a number waits for the GPU: one wait for all is enough
         if len({(norm.device, norm.dtype) for norm in norms}) == 1:
             norms = torch.stack(norms).tolist()
         return dict(zip(grads, map(float, norms)))

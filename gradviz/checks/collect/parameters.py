@@ -94,8 +94,10 @@ class Replaced:
         *_: Any,
         **__: Any,
     ) -> None:
+        # a mapping of the user's own may raise anything
         with suppress(Exception):
             names, line = tuple(tensors), self._recorder.script_line(frame)
+            # a training loop calls it in each step: once tells all
             if line is None or self._calls.of(module) == names:
                 return
 

@@ -111,6 +111,7 @@ class Recorder:
 
     def reaches(self, leaves: Iterable[int]) -> None:
         """The backward call that came last leads to these leaves."""
+        # no such call is logged when the log is full, or inside an optimizer's step
         for event in self.run.log[-1:]:
             if (event.kind, event.number) == (Kind.BACKWARD, self.number):
                 event.tensors = frozenset(leaves)

@@ -48,6 +48,7 @@ class Steps:
         self._unread = None if reading else (number, peek_sequence())
         session = running() if number % REMEMBERED == 0 else None
         if session is not None:
+            # up to the mark before, so that at least REMEMBERED calls stay known
             session.event_log().forget(self._forgotten)
             self._forgotten = peek_sequence()
 

@@ -60,6 +60,7 @@ def broadcast(context: BackwardCall) -> Diagnoses:
     for node in range(len(graph.nodes)):
         source = made_at(graph, node)
         shapes = _shapes(graph, node) if kind(graph, node) in _MEETING else []
+        # a line in a loop makes many nodes, and is told once
         if not shapes or source in lines:
             continue
 

@@ -135,6 +135,7 @@ def _sums(graph: Graph) -> list[int]:
 
     def parts(node: int | None) -> Iterator[int]:
         op, edges = kind(graph, node or 0), graph.inputs(node or 0)
+        # times a constant, it is still a term; times another graph, it is none
         if op in _SAME or (op in _SCALED and len(edges) == 1):
             for edge in edges:
                 part = made(graph, edge.producer, edge.output)
@@ -210,6 +211,7 @@ def _term(graph: Graph, node: int, source: SourceLine | None) -> str:
         while isinstance(value, ast.BinOp) and isinstance(value.op, _ADDS):
             sums += [value] if isinstance(value.op, operator) else []
             value = value.left
+        # with several sums in one line, nobody knows which one the node is
         if len(sums) == len(live) == 1:
             return ast.unparse(sums[0].right if 0 in live else sums[0].left)
     return ""

@@ -44,6 +44,7 @@ def diverged(context: BackwardCall) -> bool:
     return (
         len(losses) > 1
         and losses[-1] > GROWN * max(min(losses), 1e-30)
+        # one lucky batch may have had a tiny loss
         and losses[-1] > losses[0]
     )
 
@@ -75,6 +76,7 @@ def from_the_update(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
 
     if (
         values is not None
+        # even larger inputs are what divergence made, not its cause
         and LARGE < values.largest_input < _DIVERGED
         and values.largest_name
     ):

@@ -125,6 +125,7 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """
     limit = context.gradients.exploding if context.gradients is not None else 0.0
     for layers in _models(context):
+        # next to the output, where nothing has been multiplied up yet
         last = layers[-1].rms
         huge = [
             layer for layer in layers if layer.rms > limit * last or layer.norm > HUGE
@@ -154,6 +155,7 @@ def _models(context: BackwardCall) -> list[list[Layer]]:
     for leaf, gradient in read(context):
         takers = users(graph, leaf.node)
         if len(leaf.tensor.shape or ()) > 1 and takers and gradient.norm:
+            # a tied weight is used in several places, and the first gives its depth
             first = min(takers, key=lambda node: graph.nodes[node].sequence or 0)
             order = graph.nodes[first].sequence or 0
             found.append((order, first, leaf, gradient))

@@ -166,6 +166,7 @@ def freed_fix(
             "part": name,
             "edit": instead(source, new),
         }
+    # nothing is new: both calls ran through the same graph
     if not joints:
         return _both(context)
 
@@ -180,6 +181,7 @@ def freed_fix(
         if context.earlier and context.earlier[-1].step == context.step:
             fix += " Or add up both losses, and call backward() once."
         return {"fix": fix, "source": taken, "edit": before(taken, origin.text)}
+    # a list that is never emptied takes its old tensors into every step
     if old.kept and old.again and backward is not None:
         clear = f"{as_code(old.kept)}.clear()"
         fix = f"Clear {old.kept} in every step, after {line(backward)}, so that it keeps nothing of the step before: {clear}."
@@ -216,6 +218,7 @@ def _apart(
     if not old.names and taken is not None:
         fix = f"Call .detach() of what {code(taken)} takes over from the step before."
         return {"fix": fix, "source": taken}
+    # computed once, before the loop: only the first step could use its graph
     if old.again is False:
         fix = f"Compute {listed(old.names)} inside the loop, in every step. If it needs no gradient, detach it once, after "
         fix += f"{line(origin)}: {old.cut}."
@@ -238,6 +241,7 @@ def _both(context: BackwardCall) -> dict[str, Any]:
         return {}
 
     names = [as_code(name) for name in (last.output, root.name)]
+    # the sum can be pasted only where both have a plain name of their own
     if names[0] == names[1] or not all(re.fullmatch(r"[\w.]+", name) for name in names):
         return {}
     both = f"({' + '.join(names)}).backward()"

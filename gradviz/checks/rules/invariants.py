@@ -79,6 +79,7 @@ def swallowed_update(context: BackwardCall) -> Diagnoses:
         pushed = [leaf for leaf in pushed if leaf.pushed >= SAMPLED]
         half = [leaf for leaf in pushed if leaf.tensor.dtype in _HALF]
         half = [leaf for leaf in half if leaf.still > STILL * leaf.pushed]
+        # in full precision, a few still parameters are no sign: all have to be
         never = all(leaf.still == leaf.pushed > SAMPLED for leaf in pushed)
         stuck = pushed if never else half
         if stuck:

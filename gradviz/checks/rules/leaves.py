@@ -93,6 +93,7 @@ def nonleaf_parameter(context: BackwardCall) -> Diagnoses:
     """
     yield from _rebound(context)
     yield from _computed_from_leaves(context)
+    # without a graph, every tensor that an optimizer holds would be stray
     if any(root.node is not None for root in context.graph.roots):
         for optimizer in context.at_work:
             yield from _stray(context, optimizer)

@@ -170,6 +170,7 @@ def _wrong(
         (),
         f"{title_and_code(graph, loss)} gets what {title_and_code(graph, producer)} made; {pair.why.format(by=by)}",
         pair.fix.format(by=by),
+        # `member`, then the other one of the two
         (member, loss + producer - member),
         where=place(graph, member),
     )
@@ -216,6 +217,7 @@ def _origin(
 
     ways = list(islice(spread([node], onward), _MOST))
     ends = [member for member in ways if is_end(member)]
+    # any other op on the way may have taken the logarithm
     if ends and all(
         kind(graph, member) in _PASSED for member in ways if member not in ends
     ):

@@ -98,6 +98,7 @@ def reference_cycle(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
+    # one finding for each attribute of a class, however many nodes it made
     for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
         nodes = [
             other.node for other in context.cycles if other._replace(node=0) == cycle
@@ -156,5 +157,6 @@ def retained_graph(context: BackwardCall) -> Diagnoses:
             "Leave out retain_graph=True.",
             source=source,
             part="retain_graph=True",
+            # there, retain_graph=True only hides an error that these explain
             follows=("growing-graph", "freed-graph"),
         )

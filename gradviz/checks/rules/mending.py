@@ -152,6 +152,7 @@ def uncut(cuts: Sequence[Cut]) -> Edit | None:
         return instead(source, passing(source, ["grad"], "create_graph", "True"))
     if manner in ("detach", "data"):
         source, word = cuts[0].source, _SPELLED[manner]
+        # of two in one line, either may be meant
         if source.text.count(word) == 1:
             return instead(source, source.text.replace(word, ""))
     return None
@@ -201,6 +202,7 @@ def cut_words(cut: Cut) -> str:
 
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
     text = f"{code(cut.source)}{inside} {words}"
+    # only a cut that happened while the code ran has its operation
     if cut.operation:
         return f"{text} (observed)"
     return f"{text}; its input still has a graph" if cut.alive else text

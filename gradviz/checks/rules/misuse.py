@@ -41,6 +41,7 @@ def _modes(context: BackwardCall) -> Diagnoses:
     """What is said of models in the wrong mode."""
     run = context.run
     types = [model.type for model in run.models]
+    # of two models of one class, the event does not say which one ran
     names = {
         model.type: model.name for model in run.models if types.count(model.type) == 1
     }

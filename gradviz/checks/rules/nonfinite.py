@@ -190,6 +190,7 @@ def _cause(context: BackwardCall, node: int) -> int:
     nodes, every = context.graph.nodes, _every(context)
     wrong = [value for value in every if value.nonfinite > value.log_of_zero]
     producers = [value.made_by for value in wrong if value.made_by is not None]
+    # all that it saved is finite, so the NaN is its own work
     if all(value.node != node for value in wrong):
         return node
     return min(producers, key=lambda node: nodes[node].sequence or 0, default=node)
@@ -212,6 +213,7 @@ def _forward(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
         if (
             leaf is not None
             and leaf.kind == "parameter"
+            # before the first update, the parameter came with the NaN
             and context.previous is not None
         ):
             leaves = [value for value in bad if value.made_by in leaf_of]

@@ -121,6 +121,7 @@ def deep_graph(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
+    # no path is longer than there are nodes: most graphs need no search
     if len(context.graph.nodes) <= DEEP:
         return
     deepest = depth(context.graph)

@@ -36,9 +36,11 @@ def _never_steps(record: TrainingRun, optimizer: OptimizerRow) -> bool:
     word = letters(record.about(optimizer))
     reset = word.count("z") > ENOUGH and "s" not in word
     signs = reset, not record.stepped, record.ended and record.calls >= ENOUGH
+    # `w -= lr * w.grad` updates, too, and no hook tells of it
     leaves = (record.leaves.get(key) for key in optimizer.held)
     by_hand = any(leaf is not None and leaf.moved for leaf in leaves)
     idle = not (optimizer.steps or record.scaler or by_hand)
+    # each sign alone has innocent reasons, such as gradients that are only printed
     return idle and bool(optimizer.reached) and sum(signs) >= 2
 
 
@@ -121,6 +123,7 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
 
         names = {*record.named(optimizer.held)}
         cuts = list(record.cuts)
+        # those behind what it holds; where none is, any may be the reason
         cuts = [cut for cut in cuts if names & cut.behind.union(cut.leaf)] or cuts
         yield idle.row.filled(
             optimizer.subject,
@@ -139,8 +142,10 @@ def _source(
 ) -> SourceLine | None:
     """The line to change: where it was made, if nothing says more."""
     source = optimizer.source
+    # no step() at all: it belongs after backward()
     if idle is _IDLE[0] and not context.run.stepped:
         return context.backward
+    # a later line may have set the rate to 0
     if idle is _IDLE[2] and source is not None:
         return sets_item(source.file, "lr") or source
     return cuts[0].source if idle.follows and cuts else source

@@ -71,6 +71,7 @@ def found(
     )._replace(edit=order.edit(call, other, addition))
 
 
+# letters of Kind: b backward, z reset, c clip, s step; S, u, x, U of a GradScaler
 _LATE = CallOrder(
     r"b[^cs]*(?P<other>s)[^bcsS]*(?P<call>c)",
     Row(

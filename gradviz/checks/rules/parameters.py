@@ -85,6 +85,7 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
+    # no-graph says why nothing gets a gradient
     if all(root.node is None for root in context.graph.roots):
         return
 
@@ -155,6 +156,7 @@ def _modules(context: BackwardCall, members: Sequence[Parameter]) -> str:
     chosen = {*first_names(members)}
     spoiled, outermost = {""}, dict[str, str]()
     for parameter in context.parameters:
+        # a module of which another parameter is used must not be named as a whole
         if parameter.names[0] not in chosen and parameter.model == members[0].model:
             spoiled.update(_prefixes(parameter.module))
     # what ran is not named as what never ran
@@ -245,6 +247,7 @@ def none_grad(context: BackwardCall) -> Diagnoses:
             if function and function.definition
         ]
         modules = _modules(context, missing)
+        # of two custom Functions, either may have returned None
         source = returned_by(definitions[0]) if len(definitions) == 1 else None
         yield _NONE.filled(
             first_names(missing),

@@ -73,6 +73,7 @@ def ranks_differ(context: BackwardCall) -> Diagnoses:
 
     for ranks in sorted(
         parts,
+        # the fewest are the odd ones out; of two halves, the one without rank 0
         key=lambda ranks: (len(ranks), -ranks[0]),
     ):
         others = tuple(rank for rank in diff.ranks if rank not in ranks)
@@ -119,6 +120,7 @@ def _comparable(context: BackwardCall) -> RankDiff | None:
         for process in diff.processes.values()
         if process.parameters
     ]
+    # stages of a pipeline share no parameter, and are meant to differ
     return None if len(held) > 1 and not set.intersection(*held) else diff
 
 

@@ -58,6 +58,7 @@ _COMPUTE = (
     "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, .item(), "
     ".numpy(), argmax or a comparison on the way."
 )
+# the first one that holds is told, so causes come before guesses
 _REASONS = (
     _Reason(
         lambda case: case.bare and all(cut.kind == "no_grad" for cut in case.cuts),
@@ -161,6 +162,7 @@ def no_graph(context: BackwardCall) -> Diagnoses:
     """
     graph = context.graph
     missing = [root for root in graph.roots if root.node is None]
+    # all outputs are leaves: backward() runs, and fills only their own .grad
     if context.call is not None and graph.leaf_of.keys() >= {
         root.node for root in graph.roots
     }:

@@ -89,6 +89,7 @@ def stale_saved(context: BackwardCall) -> Diagnoses:
     for i, flags in enumerate(graph.flags):
         for slot in graph.nodes[i].saved if "modified" in flags else ():
             if slot.state == "modified":
+                # views and several savers of one storage are one tensor to the reader
                 key = slot.storage if slot.storage is not None else (i, slot.slot)
                 tensors.setdefault(key, []).append((i, slot))
 
@@ -201,6 +202,7 @@ def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
         return fix, instead(change, change.text.replace(*new))
 
     it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
+    # x[0] = y has no form that returns a new tensor
     if change is not None and change.text.startswith(f"{it}["):
         copy = f"{it} = {it}.clone()"
         return f"Change a copy: {copy} before {line(change)}.", before(change, copy)
@@ -257,5 +259,6 @@ def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
     for optimizer in context.optimizers:
         holds = not {*names}.isdisjoint(all_names(optimizer.tensors))
         (holding if holds else others).add(optimizer.name)
+    # an optimizer that no variable showed may hold it
     unknown = not holding and owner not in others
     return method == "step" and (owner in holding or unknown)

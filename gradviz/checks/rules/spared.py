@@ -23,6 +23,7 @@ def unneeded(context: BackwardCall) -> tuple[SourceLine, str, str] | None:
     before = previous.graph
 
     names = {node.sequence: node.names for node in graph.nodes}
+    # a sequence number is given once in a thread; leaves have none
     shared = ({node.sequence for node in before.nodes} & names.keys()) - {None}
     for side in (before, graph):
         for edge in side.edges:

@@ -102,6 +102,7 @@ def _last_step(context: BackwardCall) -> dict[str, RetainedHistory]:
     """What was held in the step before, by name."""
     calls = [call for call in context.earlier if call.step == context.step - 1]
     histories = [history for call in calls for history in call.retained]
+    # of several calls in that step, the largest one stays
     return {old.name: old for old in sorted(histories, key=lambda old: old.nodes)}
 
 

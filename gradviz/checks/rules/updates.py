@@ -127,6 +127,7 @@ def _forgotten(context: BackwardCall, name: str, leaves: list[LeafRow]) -> Diagn
         row = _ASTRAY
     elif born:
         row = _LATE
+    # in a function, the line may know the model by another name
     elif source is not None and source.function == "<module>":
         edit = behind(source, added)
     return row.filled(
@@ -163,6 +164,7 @@ def _added(
     modules = {leaf.module for leaf in leaves}
     owner = modules.pop() if len(modules) == 1 else model
     parameters = f"{as_code(owner)}.parameters()"
+    # add_param_group() refuses a parameter that another group holds
     if modules and held:
         groups = f"for g in {optimizer}.param_groups for q in g['params']"
         parameters = f"[p for p in {parameters} if all(p is not q {groups})]"
@@ -186,6 +188,7 @@ def _as_parameter(source: SourceLine | None, attribute: str) -> str:
     value = next(
         (getattr(statement, "value", None) for statement in parsed(source)), None
     )
+    # a Parameter requires grad without being told
     if isinstance(value, ast.Call):
         value.keywords = [key for key in value.keywords if key.arg != "requires_grad"]
     tensor = ast.unparse(value) if value is not None else "..."

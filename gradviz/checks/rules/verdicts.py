@@ -94,6 +94,7 @@ CUT = Verdict(
     ),
     source=lambda case: to_change(case.cut) if case.cut is not None else None,
 )
+# the order matters: what is certain comes first, and the last one always holds
 VERDICTS = (
     Verdict(
         lambda case: not case.parameter.requires_grad,
@@ -281,6 +282,7 @@ def told_of(case: Case, names: Names) -> Diagnosis:
         mend=mend_all(cuts),
         mend_off=mend_all([unrecorded(call)]) if call is not None else "",
     )
+    # by row, since CUT stands in the table twice
     if verdict.row == CUT.row:
         return diagnosis._replace(part=of_cuts(cuts)["part"])
     return diagnosis

@@ -65,6 +65,7 @@ def torch_warning(context: BackwardCall) -> Diagnoses:
                 source=warning.source,
                 follows=message.follows,
             )
+        # not understood, so a note only
         elif not re.search(_LEFT_OUT, text):
             yield Diagnosis(
                 f"torch warns: {clip(one_line(text), 80)}",

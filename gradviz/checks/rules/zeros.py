@@ -110,8 +110,10 @@ def _zeroed(
     context: BackwardCall, zero: Sequence[Leaf]
 ) -> tuple[Row, SourceLine | None]:
     """What may have made the zeros, and the line that did."""
+    # one layer that starts at zero is normal; two in a row never leave it
     if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
         return _START, None
+    # only at the first call: a step would have moved them
     if context.zero_weights and not context.run.looked:
         return _BEHIND_START, None
 
@@ -192,6 +194,7 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
     for leaf in _leaves(context, zeros=True):
         last = context.run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
         zero = sum(call > last for call in context.run.looked)
+        # a gradient that was never there may be zero by design
         died = 0 < last < (context.call or 0) and zero >= _AFTER
         relu = _dead_in_front(graph, leaf.node, alive) if died else None
         if relu is None:
@@ -216,6 +219,7 @@ def _dead_in_front(graph: Graph, leaf: int, alive: set[int]) -> int | None:
 
     inputs, after = makers(graph, product), user(graph, product)
     added = makers(graph, after) if after is not None else []
+    # a bias with a gradient proves that backward arrived: so the input is 0
     if alive.isdisjoint([*inputs, *added]):
         return None
 

@@ -76,6 +76,7 @@ def _placed(drawing: Drawing) -> tuple[SheetPlacement, tuple[Rect, ...], bool]:
             placed, frames = place_with_frames(halved, shapes)
             frames = frames[: len(drawing.frames)]
             skips = np.concatenate([shape.skips for shape in shapes])
+            # a line through a box would look like an edge of that box
             if _are_free(drawing, placed, frames, skips):
                 return _with_skips(drawing, placed, skips), frames, True
 
@@ -98,6 +99,7 @@ def _are_free(
         y = float(placed.middles[box, 1])
         is_hit = (top < y) & (bottom > y)
         is_hit &= (left < left[other]) & (right > right[box])
+        # the line has to cross the frames that its own ends lie in
         is_hit[_holders(drawing, box) + _holders(drawing, other)] = False
         if abs(placed.middles[other, 1] - y) > SAME or right[box] > left[other]:
             return False

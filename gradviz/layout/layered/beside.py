@@ -35,6 +35,7 @@ def on_levels(rows: Rows, layers: Layers, levels: Sequence[Level]) -> Rows:
     ]
     for (a, a_y, b, b_y), (c, c_y, d, d_y) in pairwise(ends):
         more = (b_y - d_y) - (c_y - a_y)
+        # rows only ever move apart, so the column with the shorter distance stretches
         first, last = (a, c) if more > 0 else (d, b)
         further[first + 1 : last + 1] += abs(more) / max(last - first, 1)
 

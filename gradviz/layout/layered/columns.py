@@ -49,6 +49,7 @@ def _last_lines(
     x, rows, _ = placed
     first, end = layers.first_line[component : component + 2].tolist()
     inside = layers.component == component
+    # an edge in a channel runs past all rows, so every break would cut it
     if inside[sheet.above[layers.left_out]].any():
         return []
 

@@ -161,6 +161,7 @@ def distinct_pairs(
     """Sorted distinct columns of two rows of numbers below `count`, and for every
     column the index of its like among them.
     """
+    # one number for each pair, since one sort is cheaper than two
     keys, index = distinct(pairs[0] * count + pairs[1])
     return (*np.divmod(keys, max(count, 1)), index)
 
@@ -189,6 +190,7 @@ def components(
         apart = a != b
         if not apart.any():
             break
+        # edges inside one component are settled: each round has fewer to look at
         first, second, a, b = first[apart], second[apart], a[apart], b[apart]
         np.minimum.at(
             label,
@@ -211,6 +213,7 @@ def numbered(pointer: Ints) -> tuple[Ints, int]:
 def follow(pointer: Ints) -> Ints:
     """Follow pointers to the end of their chains; an end points at itself."""
     while True:
+        # each round doubles the distance, so long chains take few rounds
         further = pointer[pointer]
         if np.array_equal(further, pointer):
             return pointer

@@ -130,6 +130,7 @@ def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         if not apart.any():
             return items
         depth = tree.depth[home]
+        # the deeper end climbs; both do where they are equally deep
         climbs = apart & (depth >= depth[::-1])
         items[climbs] = tree.boxes + home[climbs]
 

@@ -192,6 +192,7 @@ def _skips(near: Neighbours, chain: list[int]) -> list[_Skip]:
         for target in targets:
             way = [node, target]
             while way[-1] not in place and len(way) <= BRIDGE:
+                # a dead end goes back to the start, which makes it no skip
                 way += near.next(way[-1])[:1] or [node]
             end = place.get(way[-1], 0)
             if end > begin + 1:

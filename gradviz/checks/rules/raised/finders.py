@@ -66,6 +66,7 @@ def _passed(failure: UnderstoodFailure, *arguments: str) -> Lines:
     for argument in arguments if source is not None else ():
         keyword, _, value = argument.partition("=")
         lines += passes(source.file if source is not None else "", keyword, value)
+    # of several, nothing says which one it was
     return lines if len(lines) == 1 else []
 
 

@@ -41,6 +41,7 @@ class Message(NamedTuple):
 @cache
 def messages(*topics: str) -> tuple[Message, ...]:
     """Those of these files, in their order."""
+    # sentences have colons and percent signs of their own
     sections = RawConfigParser(delimiters=("=",))
     for topic in topics:
         text = (files(__package__) / f"{topic}.ini").read_text(encoding="utf-8")
@@ -72,6 +73,7 @@ def understood(
 ) -> tuple[Message, dict[str, str]] | None:
     """The first message that a text is, with the groups of its pattern."""
     for message in candidates:
+        # messages span lines, and the line that failed is appended to them
         match = re.search(message.pattern, text, re.DOTALL)
         if match is not None:
             return message, match.groupdict("")
