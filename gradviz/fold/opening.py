@@ -453,15 +453,8 @@ class Opening:
             waiting += [(~child, deeper) for child in shown if child < 0]
 
     def _is_within(self, group_id: int, left: int) -> bool:
-        """Whether a group is opened with so many levels left: a run is when its first
-        turn would be.
-        """
-        group = self.groups[group_id]
-        if not self._may_open(group_id):
-            return False
-        while group.kind == "run" and group.children[0] < 0:
-            group = self.groups[~group.children[0]]
-        return left > 0
+        """Whether a group is opened with so many levels left."""
+        return left > 0 and self._may_open(group_id)
 
     def show_all(self, inside: Iterable[int]) -> None:
         """Open groups and everything in them."""
