@@ -104,6 +104,49 @@ def test_no_box_overlaps_another_after_fifty_openings(open_page: Open, name: str
     assert shown == count
 
 
+BEHIND = """(() => {
+    const { layout, model } = gradviz.app, found = [];
+    for (let g = 0; g < model.groups; g++) if (layout.isShown(g)) {
+        const shape = model.shape(g), { start, xy } = layout.lines(g), box = layout.sheet(g).box;
+        const others = [...Array(shape.children).keys()];
+        const isInside = (b, x, y) => x > box[4 * b] + 1 && x < box[4 * b] + box[4 * b + 2] - 1
+            && y > box[4 * b + 1] + 1 && y < box[4 * b + 1] + box[4 * b + 3] - 1;
+        for (let e = 0; e < shape.above.length; e++) for (let i = start[e]; i < start[e + 1] - 1; i++) {
+            const [x0, y0, x1, y1] = xy.subarray(2 * i, 2 * i + 4);
+            for (let t = 0; t <= 1; t += 0.05) {
+                const x = x0 + (x1 - x0) * (3 * t * t - 2 * t ** 3), y = y0 + (y1 - y0) * (1.5 * t * (1 - t) + t ** 3);
+                const behind = others.filter((b) => b !== shape.above[e] && b !== shape.below[e] && isInside(b, x, y));
+                if (behind.length) found.push([g, e, behind[0]]);
+            }
+        }
+    }
+    return found;
+})()"""
+"""Points of edges that lie in a box that is none of their ends."""
+
+
+def test_no_edge_passes_behind_an_open_group(open_page: Open) -> None:
+    """Four branches, one open: it makes the row of the closed ones higher, and lines to them must not turn inside it."""
+    names = ("wide", "a", "b", "c")
+    scopes = [Scope("", "Net", 1, None), *(Scope(name, "Branch", 1, 0) for name in names)]
+    nodes = [Node(0, "SumBackward0", (tensor(),), 99, 0)]
+    edges, last = [], len(names) * 3 + 1
+    for branch in range(len(names)):
+        first = 1 + 3 * branch
+        nodes += [Node(first + i, f"Op{i}Backward0", (tensor(2, 3),), 90 - first - i, branch + 1) for i in range(3)]
+        ends = [(0, first), (first, first + 1), (first + 1, first + 2), (first + 2, last)]
+        edges += [Edge(upper, lower, 0, branch if upper == 0 else 0) for upper, lower in ends]
+    nodes.append(Node(last, "ExpBackward0", (tensor(2, 3),), 1, 0))
+    ordered = tuple(sorted(edges, key=lambda edge: (edge.consumer, edge.position)))
+    roots = (Root(0, 0, "y", tensor()),)
+    page = open_page(Graph(tuple(nodes), ordered, (), roots, tuple(scopes), attribution="recorded"))
+    groups = page.evaluate("gradviz.app.model.groups")
+    for group in range(1, groups):
+        page.evaluate(f"""gradviz.app.closeAll();
+            for (let g = {group}; g > 0; g = gradviz.app.model.parent[g]) gradviz.app.layout.setOpen(g, true)""")
+        assert page.evaluate(BEHIND) == []
+
+
 @pytest.mark.parametrize("name", ["empty", "single_leaf", "folded", "freed"])
 def test_odd_graphs_open(open_page: Open, name: str) -> None:
     page = open_page(GRAPHS[name])

@@ -254,13 +254,13 @@ export class Drawer {
 
   /** @param {number} g @param {number} ox @param {number} oy @param {number} k */
   #edges(g, ox, oy, k) {
-    const model = this.model, shape = model.shape(g), lines = this.layout.lines(g), n = shape.children, count = shape.above.length;
+    const model = this.model, shape = model.shape(g), { start, xy: lines } = this.layout.lines(g), n = shape.children, count = shape.above.length;
     const lit = this.look.lit ? this.look.lit.edges(g) : null, kinds = this.look.edgeKinds(g);
     const fine = k > 0.22, seen = [];
     /** @type {Record<string, number[]>} */
     const batches = { faded: [], leaf: [], cut: [], plain: [], removed: [], added: [], lit: [] };
     for (let e = 0; e < count; e++) {
-      const a = 2 * shape.start[e], b = 2 * shape.start[e + 1] - 2;
+      const a = 2 * start[e], b = 2 * start[e + 1] - 2;
       if (b < a) continue;
       const top = oy + Math.min(lines[a + 1], lines[b + 1]) * k, bottom = oy + Math.max(lines[a + 1], lines[b + 1]) * k;
       if (top > this.window.y + this.window.h || bottom < this.window.y) continue;
@@ -280,12 +280,12 @@ export class Drawer {
     for (const [how, edges] of Object.entries(batches)) {
       if (!edges.length) continue;
       this.p.begin();
-      for (const e of edges) this.#route(lines, 2 * shape.start[e], 2 * shape.start[e + 1] - 2, ox, oy, k, fine);
+      for (const e of edges) this.#route(lines, 2 * start[e], 2 * start[e + 1] - 2, ox, oy, k, fine);
       this.#stroke(/** @type {"plain"} */ (how), k);
-      if (k > 0.3) this.#heads(g, edges, lines, ox, oy, k, how);
+      if (k > 0.3) this.#heads(g, edges, { start, xy: lines }, ox, oy, k, how);
       const words = k > 0.7 && !this.quiet ? this.look.edgeText(g, how === "lit") : null;
-      if (words) for (const e of edges) this.#edgeText(lines, 2 * shape.start[e], 2 * shape.start[e + 1] - 2, ox, oy, k, words(e));
-      if (how === "lit" && this.look.travel < 1) for (const e of edges) this.#traveller(lines, shape.start[e], shape.start[e + 1] - 1, ox, oy, k);
+      if (words) for (const e of edges) this.#edgeText(lines, 2 * start[e], 2 * start[e + 1] - 2, ox, oy, k, words(e));
+      if (how === "lit" && this.look.travel < 1) for (const e of edges) this.#traveller(lines, start[e], start[e + 1] - 1, ox, oy, k);
     }
   }
 
@@ -323,8 +323,8 @@ export class Drawer {
     this.p.rect(x - d, y - d, 2 * d, 2 * d, d, this.look.colors["accent-2"], this.look.colors.bg, 1.5);
   }
 
-  /** Arrow heads where edges end at a box. @param {number} g @param {number[]} edges @param {Float64Array} lines @param {number} ox @param {number} oy @param {number} k @param {string} how */
-  #heads(g, edges, lines, ox, oy, k, how) {
+  /** Arrow heads where edges end at a box. @param {number} g @param {number[]} edges @param {import("./sheet.js").Lines} lines @param {number} ox @param {number} oy @param {number} k @param {string} how */
+  #heads(g, edges, { start, xy: lines }, ox, oy, k, how) {
     const shape = this.model.shape(g), p = this.p, d = (how === "lit" ? 4 : 3.2) * Math.min(k, 1.4), { colors } = this.look;
     p.begin();
     const turned = how === "lit" && this.look.backward;
@@ -333,7 +333,7 @@ export class Drawer {
       if (at >= shape.children) continue;
       const item = this.model.item(g, at);
       if (item < 0 && this.layout.isOpen(~item)) continue;
-      const first = 2 * shape.start[e], last = 2 * shape.start[e + 1] - 2, b = turned ? first : last, x = ox + lines[b] * k, y = oy + lines[b + 1] * k;
+      const first = 2 * start[e], last = 2 * start[e + 1] - 2, b = turned ? first : last, x = ox + lines[b] * k, y = oy + lines[b + 1] * k;
       const tail = lines[first + last - b + 1] > lines[b + 1] ? 2 * d : -2 * d;
       p.move(x, y);
       p.line(x - d, y + tail);

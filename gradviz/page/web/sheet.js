@@ -5,6 +5,7 @@
 import { CELL_HEIGHT, GROUP_HEIGHT } from "./model.js";
 
 /** @typedef {import("./model.js").Model} Model */
+/** @typedef {import("./model.js").Shape} Shape */
 
 export const TITLE = 26, SPREAD = 10, PAD = 14, FOOT = 12;
 const LETTER = 6.63; // px, of titles
@@ -50,6 +51,8 @@ export function stretch(wants, end) {
   };
 }
 
+/** Edge e goes through the points start[e] to start[e + 1], each an x and a y. @typedef {{start: Int32Array, xy: Float64Array}} Lines */
+
 /**
  * A sheet as it is now, from its own upper left corner.
  * @typedef {object} Sheet
@@ -58,7 +61,7 @@ export function stretch(wants, end) {
  * @property {Float64Array} box x, y, width and height of each child
  * @property {(v: number) => number} fx
  * @property {(v: number) => number} fy
- * @property {Float64Array | null} lines x and y of all points of edges, made when first drawn
+ * @property {Lines | null} lines made when first drawn
  */
 
 /** Where a piece of an edge, drawn as an S, is at a part of its height. @param {number} x0 @param {number} x1 @param {number} part */
@@ -172,30 +175,38 @@ export class Layout {
     return { w: fx(shape.width), h: fy(shape.height), box, fx, fy, lines: null };
   }
 
-  /** Points of the edges of a sheet; ends meet the middle of their box's border. @param {number} g @returns {Float64Array} */
+  /** The edges of a sheet; ends meet the middle of their box's border. @param {number} g @returns {Lines} */
   lines(g) {
     const sheet = this.sheet(g);
     if (sheet.lines) return sheet.lines;
-    const shape = this.model.shape(g), { px, py, start } = shape, lines = new Float64Array(2 * px.length), box = sheet.box;
-    for (let i = 0; i < px.length; i++) {
-      lines[2 * i] = sheet.fx(px[i]);
-      lines[2 * i + 1] = sheet.fy(py[i]);
-    }
-    for (let e = 0; e < shape.above.length; e++) {
-      const first = start[e], last = start[e + 1] - 1, a = shape.above[e], b = shape.below[e];
-      if (last < first) continue;
-      const up = py[first] > py[last]; // against the order: part of a cycle
-      if (a < shape.children) {
-        lines[2 * first] = box[4 * a] + box[4 * a + 2] / 2;
-        lines[2 * first + 1] = box[4 * a + 1] + (up ? 0 : box[4 * a + 3]);
+    const shape = this.model.shape(g), { px, py, above, below } = shape, start = new Int32Array(above.length + 1);
+    /** @type {number[]} */
+    const xy = [];
+    for (let e = 0; e < above.length; e++) {
+      const first = shape.start[e], last = shape.start[e + 1] - 1;
+      if (first < last) {
+        const [x, y, ...inner] = this.#end(sheet, shape, below[e], last, last - 1);
+        xy.push(...this.#end(sheet, shape, above[e], first, first + 1));
+        for (let i = first + 1; i < last; i++) xy.push(sheet.fx(px[i]), sheet.fy(py[i]));
+        xy.push(...inner, x, y);
       }
-      if (b < shape.children) {
-        lines[2 * last] = box[4 * b] + box[4 * b + 2] / 2;
-        lines[2 * last + 1] = box[4 * b + 1] + (up ? box[4 * b + 3] : 0);
-      }
+      start[e + 1] = xy.length / 2;
     }
-    sheet.lines = lines;
-    return lines;
+    return (sheet.lines = { start, xy: Float64Array.from(xy) });
+  }
+
+  /**
+   * The end of an edge, and where it leaves the row of its box: beside an open group that row is higher than the box.
+   * @param {Sheet} sheet @param {Shape} shape @param {number} child @param {number} end a point @param {number} next
+   */
+  #end(sheet, shape, child, end, next) {
+    const { px, py } = shape;
+    if (child >= shape.children) return [sheet.fx(px[end]), sheet.fy(py[end])];
+    const [left, top, w, h] = sheet.box.subarray(4 * child, 4 * child + 4), middle = shape.y[child];
+    const isBelow = py[end] > middle, border = middle + (isBelow ? GROUP_HEIGHT : -GROUP_HEIGHT) / 2;
+    const x = left + w / 2, y = isBelow ? top + h : top, row = sheet.fy(border);
+    const leaves = isBelow ? py[next] > border + 2 : py[next] < border - 2; // not where it has a point already
+    return leaves && Math.abs(row - y) > 1 ? [x, y, x, row] : [x, y];
   }
 
   /** Where the inside of an open group begins, and how much it is scaled while it opens. @param {number} g @param {Rect} box */
@@ -228,9 +239,9 @@ export class Layout {
 
   /** The edge of a sheet that passes a point within a distance, or -1; all from the corner of the sheet. @param {number} g @param {number} px @param {number} py @param {number} near */
   edgeAt(g, px, py, near) {
-    const shape = this.model.shape(g), lines = this.lines(g);
+    const { start, xy: lines } = this.lines(g);
     let best = -1, least = near * near;
-    for (let e = 0; e < shape.above.length; e++) for (let i = 2 * shape.start[e]; i < 2 * shape.start[e + 1] - 2; i += 2) {
+    for (let e = 0; e < start.length - 1; e++) for (let i = 2 * start[e]; i < 2 * start[e + 1] - 2; i += 2) {
       const y = lines[i + 1], dy = lines[i + 3] - y, part = dy ? (py - y) / dy : 0;
       if (part < -0.05 || part > 1.05) continue;
       const apart = (px - alongCurve(lines[i], lines[i + 2], part)) ** 2;
