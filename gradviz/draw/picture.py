@@ -36,6 +36,7 @@ from gradviz.draw.typesetting import (
     text_width,
 )
 from gradviz.draw.wires import Curves
+from gradviz.fold.opening import Limits
 from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
@@ -109,7 +110,8 @@ def _composed(
     # it is made smaller on a page: perhaps less so when it runs sideways
     if len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
         flat = _Page(drawn, right)
-        if _shown(flat) > _shown(page):
+        # folding has seen to it that the other way fits
+        if flat.width <= Limits().width and _shown(flat) > _shown(page):
             return compose(graph, drawn, right, flat)
     return compose(graph, drawn, down, page)
 

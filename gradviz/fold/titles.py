@@ -61,7 +61,8 @@ def _of_several(groups: Groups, group_id: int) -> str:
     is_run = groups[group_id].kind in ("run", "turn")
     if functions and (is_run or len(scopes) == 1):
         return _some(functions) + beside
-    if is_run or (not loose and is_list(paths)):
+    # `experts.0–3 FeedForward + 22 ops`: elements of a list are what a reader looks for
+    if is_run or (is_list(paths) and (not loose or paths[1:])):
         return titled(together(paths), _some(types)) + beside
 
     words = _carrying_work(groups, first)
@@ -76,7 +77,7 @@ def _carrying_work(groups: Groups, child: int) -> list[str]:
     """
     calls = calls_in(groups, ~child).values()
     has_parameters = any(scope.parameters for scope in calls)
-    stems = {path.rpartition(".")[0] for path in _modules(calls)}
+    modules: list[str] = []
     words: list[str] = []
     for part in parts_in(groups, child):
         scope_id = groups[~part].scope if part < 0 else None
@@ -85,10 +86,18 @@ def _carrying_work(groups: Groups, child: int) -> list[str]:
             continue
         scope = groups.graph.scopes[scope_id]
         if scope.parameters or not (scope.type and has_parameters):
-            is_beside = words and len(stems) == 1 and not list_of(scope.path)
-            words.append(scope.path.rpartition(".")[2] if is_beside else scope.path)
+            modules.append(scope.path)
+            words.append(scope.path)
 
-    return list(dict.fromkeys(words))
+    # of many a title names three, and a module says more than an op
+    if len(set(words)) > MOST:
+        words.sort(key=lambda word: word not in modules)
+    words = list(dict.fromkeys(words))
+    if len({path.rpartition(".")[0] for path in _modules(calls)}) > 1:
+        return words
+
+    own = {path: path.rpartition(".")[2] for path in modules if not list_of(path)}
+    return [*words[:1], *(own.get(word, word) for word in words[1:])]
 
 
 def _modules(scopes: Iterable[Scope]) -> list[str]:
