@@ -36,6 +36,7 @@ class Registered(NamedTuple):
     parameters: int | None = None
     # whether its forward is given what to compute a loss with
     takes_labels: bool = False
+    frozen: bool = False  # whether it holds, itself, parameters that need no gradient
 
 
 class Ownership(NamedTuple):

@@ -9,6 +9,8 @@ the graph and the model tell.
    where the same things repeat, it is several.
 3. `extents`: what lies between belongs to where few values pass, where calls of one
    class agree, and where a module stands that makes such operations.
+   `order.adapter_ends` knows one more sign: the sum at which frozen weights and those
+   beside them meet.
 
 `order` holds the operations as they ran, `layers` what torch's classes make. Knows no
 torch, and no recording. What is found is marked `attribution="inferred"`: nobody saw
@@ -43,6 +45,7 @@ _RESHAPING = ELEMENTWISE | frozenset(
         "Repeat",
     )
 )
+_LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
 _PRODUCTS = frozenset(("Addmm", "Mm"))
 _NEVER_CALLED = "NonDynamicallyQuantizableLinear"
 
@@ -203,7 +206,11 @@ def _origins(
         if not used:
             continue
         alone = all(sources)
-        in_list = alone and parametrized.issuperset(used)
+        in_list = (
+            alone
+            and parametrized.issuperset(used)
+            and not _is_layer(graph, i, inputs[i])
+        )
         if _is_number(graph, i) and not in_list:
             continue  # a penalty on weights is no layer
         uses[i] = used
@@ -211,6 +218,23 @@ def _origins(
             origin[i] = used
 
     return uses, origin
+
+
+def _is_layer(
+    graph: Graph,
+    node: int,
+    inputs: Sequence[int],
+) -> bool:
+    """Whether an operation works with a finished weight: a convolution, a look-up, a
+    product with what was turned for it.
+    """
+    stem = stem_of(graph.nodes[node].op)
+    turned = any(
+        graph.nodes[producer].op.startswith("TBackward") for producer in inputs
+    )
+    return stem in _LAYERS or (
+        stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0
+    )
 
 
 def _reshapes(graph: Graph, node: int) -> bool:

@@ -14,7 +14,7 @@ from itertools import takewhile
 
 from gradviz.graph.origins import Registered
 from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
-from gradviz.inference.order import ForwardOrder, InferredCall
+from gradviz.inference.order import ForwardOrder, InferredCall, adapter_ends
 
 _CELL = (
     frozenset(
@@ -44,6 +44,10 @@ _ENDS_WITH: dict[str, frozenset[str]] = {
 """Operations that modules of torch may end with; those of other classes end with their
 parameters.
 """
+_BEGINS_WITH = dict.fromkeys(
+    ("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "LSTM", "GRU", "RNN"),
+    VIEWS,
+)
 _LOSSES = ("Loss", "KlDiv", "CrossEntropy")
 _DEEPEST = 30
 
@@ -68,6 +72,7 @@ class Extents:
             self._taken[position] = 1
         # how often a call used each module without parameters
         self._used: Counter[tuple[InferredCall, int]] = Counter()
+        self._adapters: set[InferredCall] = set()
         self.made_by: dict[int, tuple[InferredCall, int]] = {}
         """Call and module by position, for what modules without parameters made."""
 
@@ -92,17 +97,20 @@ class Extents:
     ) -> None:
         # how far a call reaches is a question of its kind
         base = self._modules[group[0].module].base
-        if base == "Sequential":
+        if base == "Linear":
+            for call in group if later else ():
+                self._with_flattening(call)
+        elif base == "Sequential":
             for call in group:
                 self._with_silent_ends(call, later=later)
-        elif not base:
+        elif base:
+            self._with_common_ends(
+                group,
+                (_ENDS_WITH if later else _BEGINS_WITH).get(base, frozenset()),
+                later=later,
+            )
+        else:
             self._with_ends(group, later=later)
-        elif base in _ENDS_WITH:
-            allowed = _ENDS_WITH[base] if later else VIEWS
-            self._with_common_ends(group, allowed, later=later)
-        elif later and base == "Linear":
-            for call in group:
-                self._with_flattening(call)
 
     def _levels(self) -> list[list[list[InferredCall]]]:
         """Calls that begin and end alike: of one class, with the same modules without
@@ -156,25 +164,34 @@ class Extents:
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
         inner = call.inner
         self._give_composed(call, free)
-        modules, ends = [part.module for part in inner], [part.end for part in inner]
+        modules, ends = (
+            [inside.module for inside in inner],
+            [inside.end for inside in inner],
+        )
+        between = []
+
         for position in free:
             self._taken[position] = 1
-        rest = [position for position in free if position not in self.made_by]
-
-        # first where a module stands right between the two
-        for position in rest:
             gap = bisect_left(ends, position)
-            before = [call.module, *modules][gap]
-            between = range(
-                before + 1,
-                [*modules, len(self._modules)][gap],
-            )
-            if not any(module in between for module in modules):
-                self._give(call, position, between)
-
-        for position in rest:
             if position not in self.made_by:
-                self._give(call, position, range(len(self._modules)))
+                between.append(
+                    (
+                        position,
+                        [call.module, *modules][gap],
+                        [*modules, len(self._modules)][gap],
+                    )
+                )
+
+        siblings = {*modules}
+        # first where a module stands right between the two
+        for position, before, after in between:
+            # no module with parameters stands between the two
+            if not any(before < inside < after for inside in siblings):
+                self._give(call, position, before, after, strictly=True)
+
+        for position, before, after in between:
+            if position not in self.made_by:
+                self._give(call, position, before, after)
 
         if self._modules[call.module].base == "Sequential":
             self._give_to_neighbours(
@@ -207,17 +224,28 @@ class Extents:
         self,
         call: InferredCall,
         position: int,
-        inside: range,
+        before: int,
+        after: int,
+        *,
+        strictly: bool = False,
     ) -> None:
         """Say that a module without parameters made this operation, when one of its
-        kind is among these, rather one not used yet.
+        kind is there, rather one not used yet.
         """
-        silent = [module for module in self._silent[call.module] if module in inside]
-        fitting = self._makers(silent, position)
+        fitting = self._makers(self._silent[call.module], position)
+        if strictly:
+            fitting = [silent for silent in fitting if before < silent < after]
+
         if fitting:
             chosen = min(
                 fitting,
-                key=lambda module: self._used[call, module],
+                key=lambda silent: (
+                    # a module that is used once per call comes before one that was used
+                    # already
+                    self._used[call, silent],
+                    not before < silent < after,
+                    abs(silent - before),
+                ),
             )
             self._used[call, chosen] += 1
             self.made_by[position] = call, chosen
@@ -284,7 +312,13 @@ class Extents:
         """Widen a call by these positions, and all around it."""
         for position in positions:
             self._taken[position] = 1
-            self._give(call, position, range(len(self._modules)))
+            later = position > call.end
+            border = self._border(call, later=later)
+            if later:
+                before, after = (border, len(self._modules))
+            else:
+                before, after = (call.module, border)
+            self._give(call, position, before, after)
 
         outer: InferredCall | None = call
         while outer is not None and positions:
@@ -293,6 +327,14 @@ class Extents:
                 max(outer.end, *positions, outer.start),
             )
             outer = outer.parent
+
+    def _border(self, call: InferredCall, *, later: bool) -> int:
+        """The module of the last call inside one, or of the first; where there is none,
+        that before all others or after them.
+        """
+        if call.inner:
+            return call.inner[-1 if later else 0].module
+        return call.module if later else len(self._modules)
 
     def _with_flattening(self, call: InferredCall) -> None:
         """A linear layer makes a matrix of its input, and its output as its input was."""
@@ -312,14 +354,23 @@ class Extents:
         ):
             return
 
+        if (shapes[after[0]] or (0,))[-1:] != (shapes[call.end] or (1,))[-1:]:
+            return
+
         self._take(call, after[:1])
         if before and stems[before[0]] in VIEWS and len(shapes[before[0]] or ()) == 2:
             self._take(call, before[:1])
 
     def _with_silent_ends(self, call: InferredCall, *, later: bool) -> None:
         """A sequence of modules computes nothing else than they do."""
-        positions = self._gap(call, later=later)
-        rest = self._silent[call.module][:: 1 if later else -1]
+        positions, border = (
+            self._gap(call, later=later),
+            self._border(call, later=later),
+        )
+        rest = [
+            silent for silent in self._silent[call.module] if (silent > border) == later
+        ]
+        rest = rest if later else rest[::-1]
         count = 0
 
         for position in positions:
@@ -339,10 +390,12 @@ class Extents:
         later: bool,
     ) -> None:
         gaps = self._gaps(group, later=later)
-        common = gaps[0][: self._common(gaps)]
-        count = _leading(self._stems[position] in allowed for position in common)
+        count = self._common(gaps) if allowed else 0
+        most = _leading(
+            self._stems[position] in allowed for position in gaps[0][:count]
+        )
         for call, gap in zip(group, gaps):
-            self._take(call, gap[:count])
+            self._take(call, gap[:most])
 
     def _common(self, gaps: Sequence[range]) -> int:
         """How many operations all these places begin with alike."""
@@ -360,13 +413,88 @@ class Extents:
     ) -> None:
         outermost = [call for call in group if call.parent is None]
         rest = [call for call in group if call.parent is not None]
-        if rest:
-            if not later:
-                self._with_known_before(rest)
-            gaps = self._gaps(rest, later=later)
-            self._by_cost(rest, gaps, self._common(gaps), later=later)
+        if rest and later:
+            if not self._with_frozen(rest):
+                self._widen_later(rest)
+        elif rest and rest[0] not in self._adapters:
+            self._widen_earlier(rest)
         if outermost and later:
             self._to_the_loss(outermost)
+
+    def _with_frozen(self, group: list[InferredCall]) -> bool:
+        """Widen adapters, which hold frozen weights of their own; says whether these
+        calls are some.
+        """
+        if not all(self._modules[call.module].frozen for call in group):
+            return False
+
+        ends = adapter_ends(
+            self._order,
+            group,
+            self._gaps(group, later=False),
+            self._gaps(group, later=True),
+        )
+        for call, (earlier, later) in zip(group, ends):
+            self._take(call, later)
+            self._take(call, earlier)
+            self._adapters.add(call)
+
+        return bool(ends)
+
+    def _widen_later(self, group: list[InferredCall]) -> None:
+        gaps = self._gaps(group, later=True)
+        parts = self._parts(group, gaps)
+        if len(parts) > 1:
+            for part in parts:
+                self._widen_later([group[i] for i in part])
+            return
+        self._by_cost(group, gaps, self._common(gaps), later=True)
+
+    def _parts(
+        self,
+        group: list[InferredCall],
+        gaps: list[range],
+    ) -> list[list[int]]:
+        """Calls of one class that went on differently, as with a mask and without one:
+        where they part in the midst of something, each kind is judged on its own.
+        """
+        most = self._common(gaps)
+        parts: dict[str, list[int]] = {}
+
+        for i, gap in enumerate(gaps):
+            parts.setdefault(
+                self._stems[gap[most]] if len(gap) > most else "", []
+            ).append(i)
+
+        kinds = list(parts.values())
+        in_the_midst = len(kinds) > 1 and "" not in parts
+
+        def gets_cheaper(part: list[int]) -> bool:
+            calls = [group[i] for i in part]
+            return self._gets_cheaper(calls, [gaps[i] for i in part], most)
+
+        if in_the_midst and all(map(gets_cheaper, kinds)):
+            return kinds
+
+        return [list(range(len(gaps)))]
+
+    def _gets_cheaper(
+        self, group: list[InferredCall], gaps: list[range], most: int
+    ) -> bool:
+        """Whether fewer values pass somewhere beyond `most` operations than anywhere
+        before.
+        """
+        further = self._common(gaps)
+        total = self._total(group, further, later=True)
+        return min(
+            total[most + 1 :],
+            default=total[0],
+        ) < min(total[: most + 1])
+
+    def _widen_earlier(self, group: list[InferredCall]) -> None:
+        self._with_known_before(group)
+        gaps = self._gaps(group, later=False)
+        self._by_cost(group, gaps, self._common(gaps), later=False)
 
     def _by_cost(
         self,
@@ -405,11 +533,7 @@ class Extents:
         ties = [i for i, cost in enumerate(total) if cost == min(total)]
         numbered = all(map(self._is_numbered, group))
         own_end = all(
-            self._is_own(
-                call,
-                call.end if later else call.start,
-            )
-            for call in group
+            self._is_own(call, call.end if later else call.start) for call in group
         )
         count = ties[0]
 
@@ -418,7 +542,12 @@ class Extents:
             count = max(
                 count,
                 loss,
-                self._with_known(group[0], gap, total),
+                self._with_known(
+                    group[0],
+                    gap,
+                    total,
+                    len(group) > 1,
+                ),
             )
 
         if len(group) > 1 and (numbered or own_end):
@@ -474,17 +603,19 @@ class Extents:
         call: InferredCall,
         gap: range,
         total: list[int],
+        several: bool,
     ) -> int:
         """How long a call must be to hold the last operation that a module without
         parameters inside it made.
         """
-        silent = self._silent[call.module]
-        lengths = [
-            i
-            for i, position in enumerate(gap, 1)
-            if total[i] <= total[0] and self._makers(silent, position)
-        ]
-        return max(lengths, default=0)
+        length = 0
+        for i, position in enumerate(gap):
+            if self._makers(self._silent[call.module], position):
+                if total[i + 1] <= total[0]:
+                    length = i + 1
+            elif not several and self._stems[position] != "Add":
+                break
+        return length
 
     def _with_loss(self, gap: range, most: int) -> int:
         """How long a call must be to hold a loss of its own: a number made before the
@@ -509,7 +640,7 @@ class Extents:
         values pass.
         """
         gaps = self._gaps(group, later=True)
-        most = self._common(gaps)
+        most = self._common(gaps) if len(gaps) > 1 else len(gaps[0])
         if len(group) == 1 and self._modules[group[0].module].takes_labels:
             self._take(group[0], gaps[0])
             return

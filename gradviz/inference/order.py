@@ -17,7 +17,7 @@ from typing import NamedTuple
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import Registered
-from gradviz.inference.layers import MASKED, stem_of
+from gradviz.inference.layers import MASKED, VIEWS, stem_of
 
 _GATHER = frozenset(("Cat", "Stack"))
 
@@ -171,6 +171,17 @@ class ForwardOrder:
                 producer for producer in self.producers[i] if producer < start
             )
 
+    def leads_to(self, call: InferredCall, following: InferredCall) -> bool:
+        """Whether something in a later call was computed from what came out of one."""
+        reached = set(range(call.start, call.end + 1))
+        for i in range(call.start + 1, following.end + 1):
+            if any(producer in reached for producer in self.producers[i]):
+                if i >= following.start:
+                    return True
+                # computed from the earlier call, by whoever
+                reached.add(i)
+        return False
+
 
 def _kind(graph: Graph, stem: str, node: int) -> str:
     return MASKED if stem == "Mul" and _is_masked(graph, node) else stem
@@ -187,6 +198,9 @@ def _is_masked(graph: Graph, node: int) -> bool:
 
 
 # -- calls -----------------------------------------------------------------------------
+
+_RECURRENT = ("LSTM", "GRU", "RNN")
+"""Modules that use each parameter many times in one call."""
 
 
 class InferredCall:
@@ -291,12 +305,112 @@ def _turns(
     """
     keys = [item.key for item in run]
     starts = [i for i, key in enumerate(keys) if key == keys[0]]
-    if len(starts) == 1:
+    if len(starts) == 1 or module.base in _RECURRENT:
         return [run]
+
+    if len(starts) < len(run):
+        starts = [i for i in starts if i == 0 or keys[i - 1] != keys[0]]
 
     bounds = [*pairwise([*starts, len(run)])]
     turns = [run[start:end] for start, end in bounds]
     kinds = {frozenset(keys[start:end]) for start, end in bounds}
-    # alike parts of a class of the user's: a loop inside one call
-    loop = len(set(keys)) == 1 and not module.base and run[0].call is not None
+    loop = (
+        len(turns) > 1
+        and len({*keys}) == 1
+        and not module.base
+        and _is_loop(
+            turns[0][0],
+            turns[1][0],
+            order,
+        )
+    )
+
     return [run] if loop or len(kinds) > 1 else turns
+
+
+def _is_loop(item: _Item, following: _Item, order: ForwardOrder) -> bool:
+    """Whether two turns are of a loop inside one call."""
+    return (
+        item.call is not None
+        and following.call is not None
+        and order.leads_to(item.call, following.call)
+    )
+
+
+# -- where the call of an adapter ends -------------------------------------------------
+
+# At the sum of what its small matrices made and what its frozen weights made
+# beside them. A frozen weight is no leaf of the graph, so its product looks like
+# anybody's. The sum tells: it takes the result of the call, and a product that was
+# computed right before the call and needed no gradient for its weight.
+
+_PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
+_JOINS = frozenset(("Add", "Sub"))
+
+
+def adapter_ends(
+    order: ForwardOrder,
+    calls: Sequence[InferredCall],
+    before: Sequence[range],
+    after: Sequence[range],
+) -> list[tuple[range, range]]:
+    """How far the calls of one class reach into what lies free before and after each;
+    [] if none ends with such a sum.
+
+    Where the input of a call needs no gradient, the frozen product is not in the graph;
+    the sum is found all the same, since calls of one class do the same things.
+    """
+    sums = [_steps_to_sum(order, call.end, gap) for call, gap in zip(calls, after)]
+    starts = [
+        _steps_to_product(order, earlier, later[:n])
+        for earlier, later, n in zip(before, after, sums)
+    ]
+    if not any(starts):
+        return []
+    return [
+        (earlier[:k], later[:n])
+        for earlier, later, k, n in zip(before, after, starts, sums)
+    ]
+
+
+def _steps_to_sum(order: ForwardOrder, end: int, gap: range) -> int:
+    """How many operations, each on the result of the one before, lead from the end of a
+    call to a sum; 0 if none does.
+    """
+    last = end
+    for i, position in enumerate(gap):
+        if last not in order.producers[position]:
+            return 0
+        if order.stems[position] in _JOINS:
+            return i + 1
+        last = position
+    return 0
+
+
+def _steps_to_product(order: ForwardOrder, gap: range, later: range) -> int:
+    """How many operations before a call reach back to the frozen product that its sum
+    takes; 0 if it takes none.
+    """
+    if not later or not gap:
+        return 0
+
+    beside = [producer for producer in order.producers[later[-1]] if producer in gap]
+    if len(beside) != 1:
+        return 0
+
+    position = beside[0]
+    while order.stems[position] in VIEWS and len(order.producers[position]) == 1:
+        position = order.producers[position][0]
+
+    if position not in gap or order.stems[position] not in _PRODUCTS:
+        return 0
+
+    flattened = position - 1
+    if (
+        flattened in gap
+        and flattened in order.producers[position]
+        and order.stems[flattened] in VIEWS
+    ):
+        position = flattened
+
+    return gap.index(position) + 1

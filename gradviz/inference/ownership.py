@@ -201,13 +201,13 @@ def _registered(
     if kind.__name__ == "NonDynamicallyQuantizableLinear":
         base = kind.__name__
 
+    frozen = any(
+        issubclass(type(parameter), torch.Tensor) and not parameter.requires_grad
+        for _, parameter in members(module, "_parameters")
+    )
+
     return Registered(
-        path,
-        kind.__name__,
-        base,
-        parent,
-        count,
-        _takes_labels(runs),
+        path, kind.__name__, base, parent, count, _takes_labels(runs), frozen
     )
 
 

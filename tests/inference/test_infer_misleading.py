@@ -14,6 +14,27 @@ import gradviz
 from benchmarks.inference import agreement
 
 
+class Adapter(nn.Linear):
+    """A frozen layer with small matrices beside it."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.weight.requires_grad = self.bias.requires_grad = False
+        self.down, self.up = nn.Parameter(torch.ones(2, 4)), nn.Parameter(torch.ones(4, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight, self.bias) + x @ self.down.T @ self.up.T * 2
+
+
+class Adapted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.out = Adapter(), Adapter(), Adapter()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.relu(self.q(x) * self.k(x)))  # type: ignore[no-any-return]
+
+
 class Quantizer(nn.Module):
     """Multiplies by an embedding that it never calls, and has a loss of its own."""
 
@@ -68,6 +89,10 @@ def wrong(model: nn.Module, x: torch.Tensor) -> set[tuple[str, str, str]]:
 @pytest.mark.parametrize("make", [spectral, orthogonal])
 def test_a_parametrized_layer_turns_the_weight_itself(make: Callable[[], nn.Module]) -> None:
     assert not wrong(make(), torch.randn(3, 4))
+
+
+def test_an_adapter_ends_with_the_sum_of_its_frozen_product() -> None:
+    assert not wrong(nn.Sequential(nn.Linear(4, 4), Adapted(), nn.Linear(4, 1)), torch.randn(2, 3, 4))
 
 
 def test_an_embedding_only_looks_up_and_a_loss_may_be_in_the_midst() -> None:
