@@ -9,7 +9,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import LAYER, SHARE
-from gradviz.fold.titles import calls_in, title
+from gradviz.fold.titles import calls_in, list_of, title
 from gradviz.graph import Graph
 
 
@@ -20,7 +20,7 @@ def closed_bodies(graph: Graph) -> list[str]:
         return []
     groups, is_open = opening.groups, opening.open
     most = SHARE * len(groups.order)
-    shown = {key for at in is_open if (scope := groups[at].scope) is not None for key in _keys(groups, scope)}
+    shown = {key for at in is_open if groups[at].scope is not None for key in _keys(groups, at)}
     return [
         f"{title(groups, at)}, {len(groups.members(at)):,} of {len(groups.order):,} ops"
         for at in _closed(groups, is_open)
@@ -37,16 +37,21 @@ def _closed(groups: Groups, is_open: Set[int]) -> Iterator[int]:
             yield at
 
 
-def _keys(groups: Groups, scope: int) -> set[object]:
-    """What calls have in common that show the same when they are open: the structure, or the module."""
-    return {groups.structure.get(scope, ("call", scope)), groups.graph.scopes[scope].path}
+def _keys(groups: Groups, at: int) -> set[object]:
+    """What calls have in common that show the same when they are open: the structure, the module, or the ops that elements of one
+    list ran."""
+    scope = groups[at].scope or 0
+    path = groups.graph.scopes[scope].path
+    keys: set[object] = {groups.structure.get(scope, ("call", scope)), path}
+    if list_of(path):
+        keys.add((list_of(path), *(groups.graph.ops[node] for node in groups.members(at))))
+    return keys
 
 
 def _held(groups: Groups, at: int) -> set[object]:
     """The same of the call that a group is, else of the module that most of its ops lie in, called several times."""
-    scope = groups[at].scope
-    if scope is not None:
-        return _keys(groups, scope)
+    if groups[at].scope is not None:
+        return _keys(groups, at)
     ops = Counter[str]()
     for call, called in calls_in(groups, at).items():
         ops[called.path] += len(groups.members(call))
