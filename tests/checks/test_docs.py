@@ -22,7 +22,8 @@ def test_the_pages_of_the_checks_are_up_to_date() -> None:
     with warnings.catch_warnings(record=True):  # what torch warns of is an example
         warnings.simplefilter("default")
         made = runpy.run_path(str(DOCS / "make_checks.py"))["documents"]()
-    assert {path: path.read_text() for path in made} == made, "run: python docs/make_checks.py"
+    for path, text in made.items():
+        assert path.read_text().splitlines() == text.splitlines(), "run: python docs/make_checks.py"
     assert sorted((DOCS / "checks").iterdir()) == sorted(path for path in made if path.parent.name == "checks")
 
 

@@ -151,3 +151,14 @@ def test_continue_has_no_limit_of_time(tmp_path: Path, monkeypatch: pytest.Monke
 def test_with_steps_it_stops(tmp_path: Path) -> None:
     script = HEAD + CASES["a batch that is empty after filtering"].text
     assert check(written(tmp_path, script), "--steps", "3") == ([], 0)
+
+
+def test_the_same_script_in_two_folders_has_lines_of_its_own(tmp_path: Path) -> None:
+    """Code of two files may be equal, and then Python says that it is one."""
+    text = HEAD + "head = torch.nn.Linear(1, 1)\nfor step in range(3):\n    optimizer.zero_grad()\n"
+    text += "    head(model(torch.ones(2, 4))).square().mean().backward()\n    optimizer.step()\n"
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        found, _ = check(written(folder, text))
+        assert {one["file"] for one in found} == {str(folder / "script.py")}

@@ -5,7 +5,6 @@ Concludes nothing, and keeps nothing of the user's alive.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from types import CodeType, FrameType, GeneratorType
 
@@ -24,16 +23,12 @@ NOTES = 100
 """Lines of which something is said once."""
 
 
-@functools.cache
-def _line_of(code: CodeType, number: int) -> SourceLine:
-    return with_text(code_line(code, number))
-
-
 class Recorder:
     """Of one run, whose `number`-th backward call came last."""
 
     def __init__(self, code: UserCode) -> None:
         self.run, self.number = TrainingRun(), 0
+        self._lines: dict[tuple[int, int], tuple[CodeType, SourceLine]] = {}
         # optimizers whose step() runs now: a closure may call backward inside
         self.stepping: list[int] = []
         self._code = code
@@ -48,7 +43,15 @@ class Recorder:
     def line(self, frame: FrameType | None) -> SourceLine | None:
         """The nearest line outside torch."""
         frame = users_frame(frame)
-        return _line_of(frame.f_code, frame.f_lineno) if frame is not None else None
+        if frame is None:
+            return None
+
+        code, number = frame.f_code, frame.f_lineno
+        # by identity, and the code is held: equal code may be that of another file
+        if (id(code), number) not in self._lines:
+            source = with_text(code_line(code, number))
+            self._lines[id(code), number] = code, source
+        return self._lines[id(code), number][1]
 
     def log(
         self,
