@@ -86,7 +86,10 @@ def saved_operand(node: Node, position: int) -> torch.Tensor | None:
         raw = getattr(node, slot, None)
     except RuntimeError:
         return None  # freed
-    if raw is None or type(raw) is tuple or raw.unpack_hook is not None:
+    # before torch 2.10 a slot cannot be read without the hooks on it
+    if not private.HAS_RAW_DATA or raw is None or type(raw) is tuple:
+        return None
+    if raw.unpack_hook is not None:
         return None
     return raw.data if isinstance(raw.data, torch.Tensor) else None
 

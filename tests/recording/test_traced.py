@@ -88,6 +88,9 @@ def test_a_traced_module_inside_another_one_is_below_its_path() -> None:
     assert [scope.path for scope in _graph(model).scopes][:5] == ["", "0", "1", "1.norm", "1.attention"]
 
 
+@pytest.mark.skipif(
+    torch.__version__ < "2.8", reason="torch's own record there says L__self___head where the module is head"
+)
 def test_what_the_compiler_exports_has_the_boxes_too() -> None:
     model = Transformer()
     traced, _ = torch._dynamo.export(model)(X)
