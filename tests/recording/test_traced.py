@@ -88,6 +88,24 @@ def test_a_traced_module_inside_another_one_is_below_its_path() -> None:
     assert [scope.path for scope in _graph(model).scopes][:5] == ["", "0", "1", "1.norm", "1.attention"]
 
 
+def test_a_forward_that_was_written_has_no_lines_of_the_graph() -> None:
+    """Its variables may be called as nodes are."""
+    traced = torch.fx.symbolic_trace(Block())
+
+    class Written(torch.fx.GraphModule):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            norm = x * 2
+            return norm
+
+    module = Written(traced, traced.graph)
+    type(module).forward = Written.forward  # type: ignore[method-assign]
+    x = torch.ones(2, 8, requires_grad=True)
+    with gradviz.record() as recording:
+        result = module(x)
+    graph = recording.graph(result, model=module)
+    assert [scope.path for scope in graph.scopes if scope.path] == []
+
+
 @pytest.mark.skipif(
     torch.__version__ < "2.8", reason="torch's own record there says L__self___head where the module is head"
 )
