@@ -163,6 +163,14 @@ class Layers:
             )
         )
 
+    def borders(self, x: Floats) -> tuple[Floats, Floats]:
+        """The left and the right border of every component; `x` are the middles of all
+        points.
+        """
+        keys = self.component, self.components
+        left = by_key(np.minimum, x - self.half, *keys, np.inf)
+        return left, by_key(np.maximum, x + self.half, *keys, -np.inf)
+
     @property
     def lines(self) -> int:
         """Number of lines."""

@@ -135,13 +135,7 @@ def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
     # by the end where more of them meet, so that most lines fall together
     by_end = np.where(into >= out_of, below * 2, above * 2 + 1)
     channels, channel = distinct(by_end)
-    right = by_key(
-        np.maximum,
-        x + layers.half,
-        layers.component,
-        layers.components,
-        -np.inf,
-    )
+    _, right = layers.borders(x)
     component = np.zeros(len(channels), np.int64)
     component[channel] = layers.component[above]
     nearest = right[component] + layers.gap

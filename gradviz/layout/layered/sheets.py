@@ -15,7 +15,7 @@ from gradviz.layout.layered.coordinates import (
     relax,
     spacing,
 )
-from gradviz.layout.layered.grouping import Mask, by_key, components, group
+from gradviz.layout.layered.grouping import Mask, components, group
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, cut_into_layers
 from gradviz.layout.layered.ordering import Order, best_order
 from gradviz.layout.layered.ranks import (
@@ -126,20 +126,7 @@ def _on_shelves(
 ) -> SheetPlacement:
     """Move every component to its place in its drawing."""
     component = layers.component[: sheet.size]
-    left = by_key(
-        np.minimum,
-        x - layers.half,
-        layers.component,
-        layers.components,
-        np.inf,
-    )
-    right = by_key(
-        np.maximum,
-        x + layers.half,
-        layers.component,
-        layers.components,
-        -np.inf,
-    )
+    left, right = layers.borders(x)
     np.maximum.at(
         right,
         component[sheet.above[layers.left_out]],
