@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import gradviz
 from gradviz.cli.main import cli
 from gradviz.comparison.diff import diff
 from gradviz.draw.options import Options
@@ -636,14 +638,42 @@ def test_a_copied_link_opens_the_same_view(open_page: Open) -> None:
 LETTERS = """(() => {
     const found = [], draw = CanvasRenderingContext2D.prototype.fillText;
     CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-        if (this.canvas.id === 'canvas') found.push([text, y]);
+        if (this.canvas.id === 'canvas') found.push([text, y, x]);
         return draw.apply(this, arguments);
     };
     gradviz.stage.draw();
     CanvasRenderingContext2D.prototype.fillText = draw;
     return found;
 })()"""
-"""What is written on the canvas, and how far down."""
+"""What is written on the canvas, how far down, and how far to the right."""
+
+
+def test_no_text_of_an_edge_stands_on_another_one(open_page: Open) -> None:
+    """Two tensors enter a frame where its border has one place for both."""
+
+    class Inner(torch.nn.Module):
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            return (left @ right).exp().sin() * 2
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.inner(left, right)
+            return result.cos()
+
+    left, right = torch.ones(2, 3, requires_grad=True), torch.ones(3, 4, requires_grad=True)
+    with gradviz.record() as recording:
+        loss = Outer()(left, right).sum()
+    page = open_page(recording.graph(loss))
+    page.evaluate("gradviz.app.setView({ names: 'variable', shapes: true })")
+    page.click("#open-all")
+    written = [(x, y) for text, y, x in page.evaluate(LETTERS) if text.startswith("(") and text.endswith(")")]
+    assert len(written) > 3
+    for i, (x, y) in enumerate(written):
+        assert not any(abs(x - other) < 25 and abs(y - line) < 5 for other, line in written[:i]), written
 
 
 def test_fit_leaves_no_box_empty_and_no_title_on_a_box(open_page: Open) -> None:
@@ -661,7 +691,7 @@ def test_fit_leaves_no_box_empty_and_no_title_on_a_box(open_page: Open) -> None:
     assert len(shown) > 10
     for box in shown:
         begin = box["title"][:2]
-        assert any(text.startswith(begin) and 0 < y - box["top"] <= box["room"] for text, y in written), box
+        assert any(text.startswith(begin) and 0 < y - box["top"] <= box["room"] for text, y, _ in written), box
 
 
 def test_an_edge_from_a_leaf_looks_the_same_on_both_sides_of_a_border(open_page: Open) -> None:

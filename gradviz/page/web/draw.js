@@ -284,7 +284,9 @@ export class Drawer {
       this.#stroke(/** @type {"plain"} */ (how), k);
       if (k > 0.3) this.#heads(g, edges, { start, xy: lines }, ox, oy, k, how);
       const words = k > 0.7 && !this.quiet ? this.look.edgeText(g, how === "lit") : null;
-      if (words) for (const e of edges) this.#edgeText(lines, 2 * start[e], 2 * start[e + 1] - 2, ox, oy, k, words(e));
+      /** @type {[number, number, number][]} */
+      const taken = [];
+      if (words) for (const e of edges) this.#edgeText(lines, 2 * start[e], 2 * start[e + 1] - 2, ox, oy, k, words(e), taken);
       if (how === "lit" && this.look.travel < 1) for (const e of edges) this.#traveller(lines, start[e], start[e + 1] - 1, ox, oy, k);
     }
   }
@@ -303,8 +305,8 @@ export class Drawer {
     }
   }
 
-  /** What stands on an edge, in the middle of its longest piece. @param {Float64Array} lines @param {number} a @param {number} b @param {number} ox @param {number} oy @param {number} k @param {string} text */
-  #edgeText(lines, a, b, ox, oy, k, text) {
+  /** What stands on an edge, in the middle of its longest piece, where no other text of the sheet does. @param {Float64Array} lines @param {number} a @param {number} b @param {number} ox @param {number} oy @param {number} k @param {string} text @param {[number, number, number][]} taken left, right and baseline of texts */
+  #edgeText(lines, a, b, ox, oy, k, text, taken) {
     let best = a, longest = 0;
     for (let i = a; i < b; i += 2) {
       const length = Math.abs(lines[i + 3] - lines[i + 1]);
@@ -312,8 +314,11 @@ export class Drawer {
     }
     if (!text || longest * k < 18) return;
     const x = ox + ((lines[best] + lines[best + 2]) / 2) * k + 5, y = oy + ((lines[best + 1] + lines[best + 3]) / 2) * k + 3;
+    const size = 9 * Math.min(k, 1.3), right = x + 0.6 * size * text.length;
+    if (taken.some(([from, to, line]) => Math.abs(line - y) < size && from < right && x < to)) return;
+    taken.push([x, right, y]);
     this.p.alpha(1);
-    this.p.text(text, x, y, 9 * Math.min(k, 1.3), this.look.colors.muted, { halo: this.look.colors.halo });
+    this.p.text(text, x, y, size, this.look.colors.muted, { halo: this.look.colors.halo });
   }
 
   /** The gradient on its way up an edge. @param {Float64Array} lines @param {number} first @param {number} last @param {number} ox @param {number} oy @param {number} k */
