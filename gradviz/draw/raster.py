@@ -56,7 +56,7 @@ def fixed_dot(
     colors: Palette,
     scale: float,
 ) -> Iterator[str]:
-    """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one
+    """DOT for `dot -Knop2`, statement by statement. With `scale` 1, Graphviz paints one
     pixel, or point, for each of ours.
     """
     writer = _Statements(image.height, colors)
@@ -286,9 +286,8 @@ def paint(
         ):
             return run(
                 source,
-                program="neato",
+                program="nop2",
                 format=format,
-                arguments=("-n2",),
                 timeout=PAINT_SECONDS,
                 environment=fonts,
             )

@@ -1,5 +1,5 @@
 """Calls of functions as scopes: a loss, the right side of an ODE, a gradient of a
-gradient, an update of meta-learning.
+gradient.
 
 The graph says which calls were seen and what each made. Here is chosen which of them a
 reader wants to see as a box.
@@ -7,13 +7,10 @@ reader wants to see as a box.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Set
 from dataclasses import replace
 
-from gradviz.graph import Graph, Node, Scope
-from gradviz.graph.amounts import forward_order
+from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import ScopeTree, around
 from gradviz.wording import line_text
 
@@ -30,10 +27,6 @@ LEAST_BESIDE = 3
 LEAST_GRAD = 4
 """Ops that backward made for one `autograd.grad(..., create_graph=True)` to be a group.
 """
-_ARITHMETIC = re.compile(
-    r"(Mul|Sub|Rsub|Add|Neg|Div|Addcmul|Addcdiv|Sqrt|Pow|ForeachSub|ForeachAdd)Backward\d+"
-)
-_COPY = re.compile(r"(Clone|View|Alias)Backward\d+")
 
 
 def with_functions(graph: Graph) -> Graph:
@@ -53,7 +46,6 @@ def with_functions(graph: Graph) -> Graph:
 
     scopes, nodes = list(graph.scopes), list(graph.nodes)
     homes: list[int | None] = []  # the scope of what each call makes
-    gradients: set[int] = set()
     names, number = _names(graph), Counter[str]()
     for i, call in enumerate(graph.functions):
         home = call.scope if call.parent is None else homes[call.parent]
@@ -61,18 +53,12 @@ def with_functions(graph: Graph) -> Graph:
             number[names[i]] += 1
             scopes.append(Scope(names[i], "", number[names[i]], home))
             home = len(scopes) - 1
-            if call.gradient:
-                gradients.add(home)
 
         homes.append(home)
         for node in call.nodes:
             nodes[node] = nodes[node]._replace(scope=home)
         for scope in call.scopes:
             scopes[scope] = scopes[scope]._replace(parent=home)
-
-    if gradients:
-        updates = _Updates(graph, nodes, scopes, gradients)
-        updates.join()
 
     return replace(graph, scopes=tuple(scopes), nodes=tuple(nodes))
 
@@ -145,80 +131,3 @@ def _names(graph: Graph) -> list[str]:
         is_alone = not is_gradient and same[source.function] == 1
         names.append(f"{name}()" if is_alone else f"{name}() {line}")
     return names
-
-
-# -- updates of meta-learning ----------------------------------------------------------
-
-
-class _Updates:
-    """Puts `w - lr * grad` into the scope of the gradient, which is then called `update
-    step 1`.
-
-    These ops follow it directly, each uses the gradient or what was computed from one,
-    and some change a parameter. An update of what an update computed is the next step.
-    """
-
-    def __init__(
-        self, graph: Graph, nodes: list[Node], scopes: list[Scope], gradients: Set[int]
-    ) -> None:
-        self._graph, self._nodes, self._scopes = graph, nodes, scopes
-        self._gradients = gradients
-        self._steps = {
-            leaf.node: 0 for leaf in graph.leaves if leaf.kind == "parameter"
-        }
-        self._calls = Counter[str]()
-        self._gradient: int | None = None  # the scope of the last one
-        self._computed: set[int] = set()
-        self._following: list[int] = []
-        self._updated: dict[int, int] = {}
-
-    def join(self) -> None:
-        for node in forward_order(self._graph):
-            if node not in self._graph.leaf_of:
-                self._add(node)
-        self._close(None)
-
-    def _add(self, node: int) -> None:
-        home, op = self._nodes[node].scope, self._nodes[node].op
-        inputs = [edge.producer for edge in self._graph.inputs(node)]
-        changed = [self._steps[value] for value in inputs if value in self._steps]
-
-        if home in self._gradients:
-            if home != self._gradient:
-                self._close(home)
-            self._computed.add(node)
-        elif self._is_beside(home) and self._is_update(op, inputs):
-            self._computed.add(node)
-            self._following.append(node)
-            if changed:
-                self._updated[node] = max(changed) + 1
-        else:
-            self._close(None)
-            # a copy counts as its original: MAML starts from clones of the parameters
-            if changed and len(inputs) == 1 and _COPY.match(op):
-                self._steps[node] = changed[0]
-
-    def _is_beside(self, home: int | None) -> bool:
-        gradient = self._gradient
-        return gradient is not None and self._scopes[gradient].parent == home
-
-    def _is_update(self, op: str, inputs: list[int]) -> bool:
-        is_arithmetic = _ARITHMETIC.match(op) is not None
-        return is_arithmetic and not self._computed.isdisjoint(inputs)
-
-    def _close(self, following: int | None) -> None:
-        """What came after the last gradient is complete."""
-        gradient = self._gradient
-        if gradient is not None and self._updated:
-            name = f"update step {max(self._updated.values())}"
-            self._calls[name] += 1
-            self._scopes[gradient] = self._scopes[gradient]._replace(
-                path=name, call=self._calls[name]
-            )
-            for node in self._following:
-                self._nodes[node] = self._nodes[node]._replace(scope=gradient)
-
-        # only now: ops of one update that build on each other are still one step
-        self._steps.update(self._updated)
-        self._gradient = following
-        self._computed, self._following, self._updated = set(), [], {}

@@ -33,23 +33,6 @@ def ops_in_order(graph: Graph) -> list[int]:
     return _Sorter(graph, ran).sorted()
 
 
-def alive(graph: Graph, order: Sequence[int]) -> Ints:
-    """How many values made before each place of the order are used at it or after it;
-    one entry more for the end.
-    """
-    producers, consumers = edges_inside(graph, order)
-    last = np.arange(len(order))
-    np.maximum.at(last, producers, consumers)
-    change = np.zeros(len(order) + 2, np.int64)
-    np.add.at(
-        change,
-        np.arange(len(order)) + 1,
-        1,
-    )
-    np.add.at(change, last + 1, -1)
-    return change.cumsum()
-
-
 def places(graph: Graph, order: Sequence[int]) -> Ints:
     """Place of each node in the order, -1 for those that are not in it."""
     place = np.full(

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.fold.groups import Groups, Stretch
-from gradviz.fold.order import Ints, alive, places
+from gradviz.fold.order import Ints, places
 from gradviz.graph import Edge, column
 
 LEAST_OPS = 8
@@ -28,8 +28,6 @@ easier to read one by one.
 """
 FEW = 4
 """Ops of a turn up to which two turns are easier to read than one run of them."""
-PHASES = 16
-"""Places at which the turns of one run are tried to begin."""
 LONGEST, LONGEST_OF_MANY, MANY = 400, 64, 5_000
 """Children that one turn may have, and when a group has many."""
 
@@ -184,38 +182,11 @@ def _longest(
 
     # equal children may be wired differently: the first that is proven wins
     for _, period, begin, end in sorted(candidates, reverse=True):
-        starts = _starts(begin, end, -period, children, signs)
-        runs = [
-            signs.proven(
-                _Found(start, -period, (end - start) // -period),
-                children,
-            )
-            for start in starts
-        ]
-        found = [run for run in runs if run is not None]
-        if found:
-            return max(found, key=lambda run: run.turns)
+        run = signs.proven(_Found(begin, -period, (end - begin) // -period), children)
+        if run is not None:
+            return run
 
     return None
-
-
-def _starts(
-    begin: int,
-    end: int,
-    period: int,
-    children: Sequence[int],
-    signs: Signs,
-) -> list[int]:
-    """Where turns may begin in equal children: where the fewest values are alive, as
-    long as no turn is lost by it.
-    """
-    spare = (end - begin) % period
-    # a turn of a loop is best cut where little goes from one to the next
-    near = sorted(
-        range(begin, begin + spare + 1),
-        key=lambda start: (signs.alive_at(children[start]), start),
-    )
-    return near[:PHASES]
 
 
 class Signs:
@@ -231,7 +202,6 @@ class Signs:
             column(nodes, name) for name in ("op", "outputs", "source")
         )
         self._place = places(self._graph, groups.order).tolist()
-        self._alive = alive(self._graph, groups.order)
         self._leaf_inputs = self._inputs_from_leaves()
         self._wires = self._wires_by_group()
         self.ops = [0] * len(groups)
@@ -249,10 +219,6 @@ class Signs:
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
-
-    def alive_at(self, child: int) -> int:
-        """How many values are used at a child or after it that were made before."""
-        return int(self._alive[self._place[next(self._groups.leaves_of(child))]])
 
     def key(self, child: int) -> int:
         """Equal for children that may be turns of one run: single ops come from one

@@ -14,13 +14,12 @@ import os
 import signal
 import sys
 
-KINDS = {"G": 0, "N": 1, "E": 2}  # cgraph's numbers for graph, node and edge attributes
 PR_SET_PDEATHSIG = 1  # from Linux's <sys/prctl.h>
 
 
 def main(argv: list[str]) -> int:
     """`PARENT SECONDS exec COMMAND...` or
-    `PARENT SECONDS draw FOLDER PROGRAM FORMAT ARGUMENT...`.
+    `PARENT SECONDS draw FOLDER PROGRAM FORMAT`.
     """
     parent, seconds, task, *rest = argv
     end_with_parent(int(parent), int(seconds))
@@ -33,7 +32,7 @@ def main(argv: list[str]) -> int:
 
     # last: nothing beside pygraphviz may hide a module of the standard library
     sys.path.append(rest[0])
-    sys.stdout.buffer.write(draw(rest[1], rest[2], rest[3:]))
+    sys.stdout.buffer.write(draw(*rest[1:]))
     sys.stdout.buffer.flush()
     return 0
 
@@ -66,11 +65,7 @@ def end_with_parent(parent: int, seconds: int) -> None:
         os._exit(1)  # it went before we could ask
 
 
-def draw(
-    program: str,
-    format: str,
-    arguments: list[str],
-) -> bytes:
+def draw(program: str, format: str) -> bytes:
     """Lay out the DOT text on standard input with the library, as the program of that
     name would.
     """
@@ -79,29 +74,7 @@ def draw(
     # First the context, then the reading: making a context is what gives nodes their
     # default label "\\N".
     context = graphviz.gvContextWithBuiltins()
-    of_graph = []
-    for argument in arguments:
-        if argument in ("-n", "-n1", "-n2") and program in ("neato", "nop1", "nop2"):
-            # what neato becomes when positions are given
-            program = "nop2" if argument == "-n2" else "nop1"
-        elif argument[:1] == "-" and argument[1:2] in KINDS and len(argument) > 2:
-            name, _, value = (os.fsencode(part) for part in argument[2:].partition("="))
-            graphviz.agattr(
-                None,
-                KINDS[argument[1]],
-                name,
-                value or b"true",
-            )
-            if argument[1] == "G":
-                of_graph.append((name, value or b"true"))
-        else:
-            raise ValueError(
-                f"the Graphviz inside pygraphviz does not take the argument {argument}"
-            )
     graph = graphviz.agread(sys.stdin.buffer, None)
-    # as with the program, these beat what the graph says of itself
-    for name, value in of_graph:
-        graphviz.agattr(graph, KINDS["G"], name, value)
     if graphviz.gvLayout(context, graph, program.encode()):
         raise ValueError(f"{program} placed nothing")
     match graphviz.gvRenderData(context, graph, format.encode()):

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +38,7 @@ Engine = Literal["system", "bundled"]
 VARIABLE = "GRADVIZ_GRAPHVIZ"
 CHOICES = ("system", "bundled", "none")
 PROGRAMS = ("dot", "neato", "fdp", "sfdp", "twopi", "circo", "osage", "patchwork")
+PROGRAMS += ("nop2",)  # draws what has its places already
 
 _CHILD = Path(__file__).with_name("_child.py")
 _WINDOWS = sys.platform == "win32"
@@ -56,17 +57,14 @@ def run(
     *,
     program: str = "dot",
     format: str = "svg",
-    arguments: Sequence[str] = (),
     timeout: float | None = 20.0,
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
     """What Graphviz makes of DOT text. `timeout` is in seconds; None waits for as long
     as it takes.
 
-    `arguments` may hold `-Gname=value`, `-Nname=value` and `-Ename=value`, and for
-    neato `-n` or `-n2`: these work with both engines. If the system's program fails,
-    the engine inside pygraphviz is tried too. `environment` is added to that of this
-    process.
+    If the system's program fails, the engine inside pygraphviz is tried too.
+    `environment` is added to that of this process.
 
     Raises `LayoutTimeout`, `GraphvizNotFound`, or `LayoutError` with Graphviz's own
     words.
@@ -84,9 +82,9 @@ def run(
 
     data = source.encode("utf-8", errors="replace")
     first: LayoutError | None = None
-    for engine in _engines(program):
+    for engine in _engines():
         try:
-            command = _command(engine, program, format, arguments, timeout)
+            command = _command(engine, program, format, timeout)
             return _output(command, data, program, timeout, environment)
         except LayoutTimeout:
             raise
@@ -102,7 +100,7 @@ def which() -> Engine | None:
     >>> which() in ("system", "bundled", None)
     True
     """
-    return next(iter(_engines("dot")), None)
+    return next(iter(_engines()), None)
 
 
 def version() -> str:
@@ -116,7 +114,7 @@ def version() -> str:
     return match[1] if match else "unknown"
 
 
-def _engines(program: str) -> list[Engine]:
+def _engines() -> list[Engine]:
     """The engines that are there and allowed, in the order in which to try them."""
     forced = os.environ.get(VARIABLE, "")
     if forced and forced not in CHOICES:
@@ -124,7 +122,7 @@ def _engines(program: str) -> list[Engine]:
             f"{VARIABLE}={forced!r} is not known. {did_you_mean(forced, CHOICES, what='values')}"
         )
     engines: list[Engine] = []
-    if forced in ("", "system") and _program_path(program):
+    if forced in ("", "system") and shutil.which("dot"):
         engines.append("system")
     if forced in ("", "bundled") and _wheel_folder() and _interpreter():
         engines.append("bundled")
@@ -150,10 +148,6 @@ def _not_found() -> GraphvizNotFound:
     return GraphvizNotFound(f"{reason} {step}, or write an SVG, which needs none.")
 
 
-def _program_path(program: str) -> str:
-    return shutil.which(program) or ""
-
-
 def _wheel_folder() -> str:
     """The folder that holds the package pygraphviz, found without importing it; "" if
     there is none.
@@ -176,12 +170,11 @@ def _command(
     engine: Engine,
     program: str,
     format: str,
-    arguments: Sequence[str],
     timeout: float | None,
 ) -> list[str]:
     if engine == "bundled":
-        return _python(timeout, "draw", _wheel_folder(), program, format, *arguments)
-    path = [_program_path(program), f"-T{format}", *arguments]
+        return _python(timeout, "draw", _wheel_folder(), program, format)
+    path = [shutil.which("dot") or "", f"-K{program}", f"-T{format}"]
     # By way of our child, so that it ends with us; on Windows and in a frozen
     # application it must do without.
     return _python(timeout, "exec", *path) if _interpreter() and not _WINDOWS else path

@@ -19,7 +19,7 @@ from gradviz.fold.groups import Groups
 from gradviz.graph import Graph, column
 from gradviz.graph.origins import around, common
 from gradviz.layout import Ints
-from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
+from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, no_levels
 from gradviz.layout.layered.sheets import SheetPlacement, place_sheet
 from gradviz.page.inputs import input_boxes
 from gradviz.stages import Stage
@@ -393,6 +393,7 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
         gap=GAP,
         rank_gap=RANK_GAP,
         words=np.zeros(len(widths)),
+        levels=no_levels(len(widths)),
     )
 
     return _cut_apart(shapes, first, place_sheet(sheet))

@@ -119,13 +119,13 @@ SAVED = {
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of saved graphs, and a `neato` that paints for minutes, with a process of its own."""
+    """A folder of saved graphs, and a `dot` that paints for minutes, with a process of its own."""
     folder = tmp_path_factory.mktemp("graphs")
     save(chain(3000), folder / "chain.json")
     save(chain(5), folder / "few.json")
-    neato = folder / "neato"
-    neato.write_text("#!/bin/sh\nsleep 100\necho done\n")
-    neato.chmod(0o755)
+    dot = folder / "dot"
+    dot.write_text("#!/bin/sh\nsleep 100\necho done\n")
+    dot.chmod(0o755)
     return folder
 
 

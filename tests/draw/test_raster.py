@@ -98,7 +98,7 @@ def test_themes_differ_and_auto_is_light() -> None:
 
 def placed(dot: str) -> dict[str, dict[str, str]]:
     """Nodes of Graphviz's own reading of the DOT, by name."""
-    answer = graphviz.run(dot, program="neato", format="json0", arguments=("-n2",))
+    answer = graphviz.run(dot, program="nop2", format="json0")
     return {thing["name"]: thing for thing in json.loads(answer)["objects"]}
 
 

@@ -23,9 +23,9 @@ def endless(size: int = 300) -> str:
 
 
 def running(marker: str) -> list[str]:
-    """Command lines in the process table that hold the marker, without those of zombies."""
-    table = subprocess.run(["ps", "-A", "-ww", "-o", "stat=,args="], capture_output=True, text=True, check=True).stdout
-    return [line for line in table.splitlines() if marker in line and not line.startswith("Z")]
+    """Processes with this CHILD in their environment, without zombies."""
+    table = subprocess.run(["ps", "axeww", "-o", "stat=,args="], capture_output=True, text=True, check=True).stdout
+    return [line for line in table.splitlines() if f"CHILD={marker}" in line and not line.startswith("Z")]
 
 
 def wait_for(marker: str, *, present: bool, seconds: float = 20.0) -> bool:

@@ -76,12 +76,12 @@ def test_a_u_net_is_a_u(levels: int, framed: bool, blocks: bool, bridges: bool, 
     assert_framed(drawing, placed)
 
 
-def test_what_follows_on_a_u_stands_beside_it() -> None:
+def test_what_follows_on_a_u_stands_below_it() -> None:
     net = UNet(4)
     placed = place(as_u(net.drawing(frames=True)))
     (frame,) = placed.frames
     x, mse, loss = 0, net.texts.index("mse"), net.texts.index("loss")
-    assert placed.x[mse] > frame.x + frame.width and placed.y[mse] < placed.y[loss] < frame.y + frame.height
+    assert frame.y + frame.height < placed.y[mse] < placed.y[loss]
     assert frame.x < placed.x[x] < frame.x + frame.width and placed.y[x] < frame.y
 
 

@@ -27,9 +27,9 @@ from gradviz.layout import (
 from gradviz.layout.layered.frames import place_with_frames
 from gradviz.layout.layered.grouping import distinct_pairs
 from gradviz.layout.layered.layers import plain_sheet
-from gradviz.layout.layered.routes import SAME, Routes, joined
+from gradviz.layout.layered.routes import Routes, joined
 from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
-from gradviz.layout.layered.u_shapes import with_columns
+from gradviz.layout.layered.u_shapes import find_u_shapes
 from gradviz.stages import Stage, phase
 
 
@@ -70,52 +70,14 @@ def _in_rows(drawing: Drawing) -> Placement:
 
 def _placed(drawing: Drawing) -> tuple[SheetPlacement, tuple[Rect, ...], bool]:
     """The placement of distinct edges, the frames, and whether it shows a U."""
-    if drawing.u_shapes:
-        halved, shapes = with_columns(drawing)
-        if shapes:
-            placed, frames = place_with_frames(halved, shapes)
-            frames = frames[: len(drawing.frames)]
-            skips = np.concatenate([shape.skips for shape in shapes])
-            # a line through a box would look like an edge of that box
-            if _are_free(drawing, placed, frames, skips):
-                return _with_skips(drawing, placed, skips), frames, True
+    shapes = find_u_shapes(drawing) if drawing.u_shapes else []
+    if not shapes and not drawing.frames:
+        return place_sheet(plain_sheet(drawing)), (), False
 
-    if drawing.frames:
-        return *place_with_frames(drawing), False
-    return place_sheet(plain_sheet(drawing)), (), False
-
-
-def _are_free(
-    drawing: Drawing, placed: SheetPlacement, frames: tuple[Rect, ...], skips: Ints
-) -> bool:
-    """Whether the line of each skip is level and runs through nothing."""
-    half = np.column_stack((drawing.widths, drawing.heights)) / 2
-    boxes = np.hstack((placed.middles - half, placed.middles + half))
-    rects = np.array(frames).reshape(-1, 4)
-    rects[:, 2:] += rects[:, :2]
-    left, top, right, bottom = np.vstack((boxes, rects)).T
-
-    for box, other in drawing.edges[skips].tolist():
-        y = float(placed.middles[box, 1])
-        is_hit = (top < y) & (bottom > y)
-        is_hit &= (left < left[other]) & (right > right[box])
-        # the line has to cross the frames that its own ends lie in
-        is_hit[_holders(drawing, box) + _holders(drawing, other)] = False
-        if abs(placed.middles[other, 1] - y) > SAME or right[box] > left[other]:
-            return False
-        if is_hit.any():
-            return False
-    return True
-
-
-def _holders(drawing: Drawing, box: int) -> list[int]:
-    """The frames around a box, numbered after the boxes."""
-    holders: list[int] = []
-    frame: int | None = int(drawing.frame_of[box])
-    while frame is not None and frame >= 0:
-        holders.append(drawing.size + frame)
-        frame = drawing.frames[frame].parent
-    return holders
+    placed, frames = place_with_frames(drawing, shapes)
+    for shape in shapes:
+        placed = _with_skips(drawing, placed, shape.skips)
+    return placed, frames, bool(shapes)
 
 
 def _with_skips(

@@ -14,47 +14,53 @@ from itertools import pairwise
 import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints, Rect
-from gradviz.layout.layered.beside import CHANNEL, NARROW, End, place_beside
 from gradviz.layout.layered.grouping import Mask, by_key, places, starts_of
-from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Level, Sheet
+from gradviz.layout.layered.layers import (
+    BOTTOM,
+    FREE,
+    TOP,
+    Levels,
+    Sheet,
+    no_levels,
+)
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.ranks import neighbours, rank_nodes
-from gradviz.layout.layered.routes import Routes, as_routes, joined, reversed_routes
+from gradviz.layout.layered.routes import Routes, joined, reversed_routes
 from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
-from gradviz.layout.layered.u_shapes import Halves
+from gradviz.layout.layered.u_shapes import UShape
 from gradviz.stages import phase
 
 TITLE_ROOM = 6.0  # px between a title and the first edge beside it
+TURN_STEP = 6.0  # px, half of what lies between two lines that turn
 
 
 def place_with_frames(
-    drawing: Drawing, shapes: Sequence[Halves] = ()
+    drawing: Drawing, shapes: Sequence[UShape] = ()
 ) -> tuple[SheetPlacement, tuple[Rect, ...]]:
-    """Place boxes and the frames around them; `shapes` are drawn as a U, and their
-    skips get no routes. Edges must be distinct. Raises CycleError when they form a
-    cycle.
+    """Place boxes and the frames around them; `shapes` are drawn as a U. Edges must be
+    distinct. Raises CycleError when they form a cycle.
     """
+    rank = rank_nodes(neighbours(drawing.size, *drawing.edges.T))
+    tree = frame_tree(drawing.frame_of, drawing.frames)
+    right = np.zeros(drawing.size + tree.page, np.bool_)
     kept = np.ones(len(drawing.edges), np.bool_)
     for shape in shapes:
+        right[shape.right] = True
         kept[shape.skips] = False
 
-    edges = drawing.edges[kept]
-    rank = rank_nodes(neighbours(drawing.size, *edges.T)).rank
-    tree = frame_tree(drawing.frame_of, drawing.frames)
-    left_on_top = np.zeros(len(drawing.frames) + 1, np.bool_)
+    hierarchy = build_hierarchy(tree, drawing.edges[kept], rank, right)
+    placer = _Placer(hierarchy, drawing, right)
     for shape in shapes:
-        left_on_top[list(shape.left_on_top)] = True
-    hierarchy = build_hierarchy(tree, edges, rank, left_on_top)
-    placer = _Placer(hierarchy, drawing, shapes)
+        placer.add_u(shape)
 
-    deepest = int(placer.tree.depth.max())
+    deepest = int(tree.depth.max())
     phase("modules", of=PHASES * (deepest + 1) + 3)
     # from the inside out: a frame is placed as a box, so its size must be known
     for depth in range(deepest, -1, -1):
         placer.place_level(depth)
 
     placed, frames = placer.on_page()
-    every = np.arange(len(edges))
+    every = np.arange(hierarchy.edges)
     routes = joined(placed.routes, np.flatnonzero(kept), every, len(kept))
     return placed._replace(routes=routes), frames
 
@@ -64,9 +70,7 @@ class _Placer:
     places count from their frame.
     """
 
-    def __init__(
-        self, hierarchy: Hierarchy, drawing: Drawing, shapes: Sequence[Halves]
-    ) -> None:
+    def __init__(self, hierarchy: Hierarchy, drawing: Drawing, right: Mask) -> None:
         self.hierarchy, self.drawing, self.tree = hierarchy, drawing, hierarchy.tree
         nodes, self.boxes = len(hierarchy.home), drawing.size
         self.page = hierarchy.tree.page
@@ -83,49 +87,41 @@ class _Placer:
         self.placed: list[tuple[Ints, Routes]] = []  # segments and their routes
         self.page_size = np.zeros((1, 2))
 
-        # frames whose content is two columns; the right one of a U is upside down
-        self.columns = {self._around(shape.left): shape for shape in shapes}
-        self.mirrored = np.zeros(self.page + 1, np.bool_)
-        self.side = np.zeros(nodes, np.int64)
-        for shape in shapes:
-            self.mirrored[shape.right] = len(shape.skips) > 0
-            for box, other in drawing.edges[shape.skips].tolist():
-                self.side[self._items(box, shape.left)] = 1
-                self.side[self._items(other, shape.right)] = -1
+        # frames in the right half of a U are upside down, with all that is in them
+        self.mirrored = np.append(right[self.boxes :], False)
         outermost_first = np.argsort(self.tree.depth[:-1], kind="stable")
         for frame in outermost_first.tolist():
-            self.mirrored[frame] |= self.mirrored[self._around(frame)]
+            around = self.tree.home[self.boxes + frame]
+            self.mirrored[frame] |= self.mirrored[around]
+        self.levels = no_levels(nodes)
+        self.skips: list[tuple[list[int], list[int]]] = []
 
-    def _around(self, frame: int) -> int:
-        return int(self.tree.home[self.boxes + frame])
+    def add_u(self, shape: UShape) -> None:
+        """Have what lies on a sheet drawn as a U."""
+        side, turn, anchor, _ = self.levels
+        home, pin = self.hierarchy.home, self.hierarchy.pin
+        inside = np.flatnonzero(home == shape.frame)
+        turn[inside] = self.hierarchy.turn[inside]
+        is_left = (turn[inside] != BOTTOM) & (pin[inside] != BOTTOM)
+        side[inside] = np.where(is_left, -2, 0)
+        side[shape.right] = side[inside[turn[inside] == TOP]] = 2
+        for end in (TOP, BOTTOM):
+            turns = inside[turn[inside] == end]
+            # what turns first turns outside the others
+            anchor[turns] = end * TURN_STEP * np.arange(1 - len(turns), 1)
 
-    def _chosen(self, frames: Ints) -> Mask:
-        """True for these frames."""
-        chosen = np.zeros(self.page + 1, np.bool_)
-        chosen[frames] = True
-        return chosen
+        for ends in self.drawing.edges[shape.skips].tolist():
+            left, right = (self._items(box, shape.frame) for box in ends)
+            # next to the channel, in its own row and in the frames in which it lies
+            side[left], side[right] = 1, -1
+            side[left[-1]], side[right[-1]] = -1, 1
+            self.skips.append((left, right))
 
     def place_level(self, depth: int) -> None:
         """Place the contents of all frames of one depth."""
         frames = np.flatnonzero(self.tree.depth == depth)
-        two = np.isin(frames, list(self.columns))
-        sizes = np.zeros((len(frames), 2))
-        if not two.all():
-            sizes[~two] = self._place_in_rows(frames[~two])
-
-        for i in np.flatnonzero(two).tolist():
-            sizes[i] = self._place_beside(int(frames[i]))
-
-        if depth:
-            self._size_frames(frames, sizes)
-        else:
-            self.page_size = sizes  # the page itself has no frame
-
-    def _place_in_rows(self, frames: Ints) -> Floats:
-        """Place the contents of these frames in rows, and return how large they are."""
         home, segment = self.hierarchy.home, self.hierarchy.segments
         chosen = self._chosen(frames)
-        halved = [s for s in self.columns.values() if chosen[s.left]]
         members = np.flatnonzero(chosen[home])
         # an edge through frames is cut at each border, and each piece placed in its
         # frame
@@ -133,11 +129,6 @@ class _Placer:
         local, part = np.zeros_like(home), np.zeros(self.page + 1, np.int64)
         local[members] = np.arange(len(members))
         part[frames] = np.arange(len(frames))
-        levels = [
-            level._replace(left=local[level.left], right=local[level.right])
-            for shape in halved
-            for level in self._levels(shape)
-        ]
         placed = place_sheet(
             Sheet(
                 widths=self.size[members, 0],
@@ -152,31 +143,42 @@ class _Placer:
                 gap=self.drawing.gap,
                 rank_gap=self.drawing.rank_gap,
                 words=self.words[members],
-                side=self.side[members],
-                levels=tuple(levels),
-                columns=not halved,
+                levels=self._levels(members, local),
+                columns=True,
             )
         )
         self.middle[members] = placed.middles
         self.placed.append((segments, placed.routes))
-        return placed.sizes
+        if depth:
+            self._size_frames(frames, placed.sizes)
+        else:
+            self.page_size = placed.sizes  # the page itself has no frame
 
-    def _levels(self, shape: Halves) -> list[Level]:
-        """The skips of a U by nodes of its columns."""
-        levels: list[Level] = []
-        for box, other in self.drawing.edges[shape.skips].tolist():
-            left = self._items(box, shape.left)
-            right = self._items(other, shape.right)
-            ends = left[-1], self._below(left), right[-1], self._below(right)
-            levels.append(Level(*ends))
-        return levels
+    def _chosen(self, frames: Ints) -> Mask:
+        """True for these frames."""
+        chosen = np.zeros(self.page + 1, np.bool_)
+        chosen[frames] = True
+        return chosen
+
+    def _levels(self, members: Ints, local: Ints) -> Levels:
+        """What a sheet of these nodes has of a U; `local` are their numbers in it."""
+        inside = set(members.tolist())
+        side, turn, anchor, _ = self.levels
+        pairs: list[tuple[int, int]] = []
+        for left, right in self.skips:
+            if left[-1] in inside:
+                pairs.append((local[left[-1]], local[right[-1]]))
+                anchor[left[-1]] = self._below(left)
+                # what is in a frame of the right half is upside down
+                anchor[right[-1]] = -self._below(right)
+        rows = np.array(pairs, np.int64).reshape(-1, 2)
+        return Levels(side[members], turn[members], anchor[members], rows)
 
     def _items(self, box: int, frame: int) -> list[int]:
         """A box and the frames around it, up to the one that lies right in `frame`."""
         items = [box]
         while self.tree.home[items[-1]] != frame:
-            around = int(self.tree.home[items[-1]])
-            items.append(self.boxes + around)
+            items.append(self.boxes + int(self.tree.home[items[-1]]))
         return items
 
     def _below(self, items: list[int]) -> float:
@@ -186,51 +188,6 @@ class _Placer:
             offset += self.inset[around - self.boxes, 1]
             offset += self.middle[item, 1] - self.size[around, 1] / 2
         return offset
-
-    def _place_beside(self, frame: int) -> Floats:
-        """Place the two columns of a frame, and return how large its content is."""
-        shape, segment = self.columns[frame], self.hierarchy.segments
-        nodes = [self.boxes + shape.left, self.boxes + shape.right]
-        lower = 0.0
-        if len(shape.skips):
-            box, other = self.drawing.edges[shape.skips[0]].tolist()
-            left = self._below([*self._items(box, shape.left), nodes[0]])
-            right = self._below([*self._items(other, shape.right), nodes[1]])
-            # the right column is upside down
-            height, other_height = self.size[nodes, 1].tolist()
-            lower = left + right + (height - other_height) / 2
-
-        segments = np.flatnonzero(segment.frame == frame)
-        upper = zip(segment.upper[segments], segment.upper_port[segments])
-        under = zip(segment.lower[segments], segment.lower_port[segments])
-        pairs = [
-            (self._end(nodes, *end), self._end(nodes, *other))
-            for end, other in zip(upper, under)
-        ]
-        gap = CHANNEL if len(shape.skips) else NARROW
-        placed = place_beside(self.size[nodes], lower, pairs, gap)
-
-        for node, corner in zip(nodes, placed.corners):
-            self.middle[node] = corner + self.size[node] / 2
-        for i, route in zip(segments.tolist(), placed.lines):
-            for node, point in (
-                (segment.upper[i], route[0]),
-                (segment.lower[i], route[-1]),
-            ):
-                if self.hierarchy.pin[node] != FREE:
-                    self.middle[node] = point
-
-        self.placed.append((segments, as_routes(placed.lines)))
-        return placed.size
-
-    def _end(self, nodes: list[int], node: int, port: int) -> End:
-        """The end of a line at one of two columns, or at the border around them."""
-        if node not in nodes:
-            return End(None, 0.0, bool(self.hierarchy.pin[node] == TOP))
-        is_top = self.hierarchy.pin[self.boxes + self.page + port] == TOP
-        is_top ^= self.mirrored[node - self.boxes]
-        x = self.port_offset[port] + self.size[node, 0] / 2
-        return End(nodes.index(node), float(x), bool(is_top))
 
     def _size_frames(self, frames: Ints, contents: Floats) -> None:
         """Sizes of frames from their contents, and where their ports are."""

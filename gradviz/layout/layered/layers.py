@@ -13,7 +13,7 @@ Knows rows and half widths, no coordinates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,15 +32,19 @@ from gradviz.layout.layered.grouping import (
 FREE, TOP, BOTTOM = 0, -1, 1
 
 
-class Level(NamedTuple):
-    """A box of the left column of a U and one of the right, and how far below their
-    middles the line from one to the other runs.
-    """
+class Levels(NamedTuple):
+    """What a sheet has that is drawn as a U, by its boxes."""
 
-    left: int
-    left_offset: float
-    right: int
-    right_offset: float
+    side: Ints  # (n,) boxes, and lines that pass them, are sorted by it in their rows
+    turn: Ints  # (n,) TOP and BOTTOM are turns, in rows of their own
+    anchor: Floats  # (n,) how far below the middle of a box its level line is
+    pairs: Ints  # (k, 2) boxes of the left and the right half, which stand in one row
+
+
+def no_levels(size: int) -> Levels:
+    """Those of a sheet without a U."""
+    side, turn = np.zeros((2, size), np.int64)
+    return Levels(side, turn, np.zeros(size), np.zeros((0, 2), np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +69,8 @@ class Sheet:
     gap: float
     rank_gap: float
     words: Floats  # (n,) room below a box for words beside its edges
+    levels: Levels
     columns: bool = False  # whether a long drawing may stand in several
-    # (n,) 1 for the last of a row, -1 for the first, which level lines of a U begin at
-    side: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    levels: tuple[Level, ...] = ()
 
     @property
     def size(self) -> int:
@@ -94,6 +96,7 @@ def plain_sheet(drawing: Drawing) -> Sheet:
         gap=drawing.gap,
         rank_gap=drawing.rank_gap,
         words=drawing.room_below,
+        levels=no_levels(drawing.size),
         columns=True,
     )
 
@@ -117,6 +120,7 @@ class Layers:
     component: Ints  # (points,)
     components: int
     half: Floats  # (points,) half widths
+    side: Ints  # (points,) of a U
     above: Ints  # (pieces,)
     below: Ints  # (pieces,)
     above_offset: Floats  # (pieces,) where the piece meets a box, from its middle
@@ -235,6 +239,10 @@ def cut_into_layers(
     )
     bend_half = np.full(len(bend_edge), BEND_HALF_WIDTH)
     source = sheet.above[bend_edge]
+    side = sheet.levels.side
+    bend_side = 2 * (side[source] + side[sheet.below[bend_edge]])
+    bend_side = np.clip(bend_side, -2, 2)
+    bend_side += sheet.levels.turn[source] == TOP  # out of a U, outside all others
 
     return Layers(
         boxes=n,
@@ -243,14 +251,11 @@ def cut_into_layers(
         components=components,
         half=np.concatenate(
             (
-                np.where(
-                    sheet.pin != FREE,
-                    BEND_HALF_WIDTH,
-                    sheet.widths / 2,
-                ),
+                np.maximum(sheet.widths / 2, BEND_HALF_WIDTH),
                 bend_half,
             )
         ),
+        side=np.append(side, bend_side),
         above=upper,
         below=lower,
         above_offset=upper_offset,

@@ -5,7 +5,11 @@ between boxes of different frames is a series of segments, one in each drawing t
 passes; they meet at ports, which lie on borders. All edges from one box share their
 ports, so a tensor used many times inside a frame enters it once.
 
-Nodes number everything that has a place: boxes 0..n-1, then frames, then ports.
+In a sheet that is drawn as a U, what lies in the right half runs upwards: an edge from
+half to half is two segments, which meet at a turn below or above all others.
+
+Nodes number everything that has a place: boxes 0..n-1, then frames, then ports and
+turns.
 """
 
 from __future__ import annotations
@@ -25,6 +29,11 @@ from gradviz.layout.layered.grouping import (
     places,
 )
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
+
+ENTRY, EXIT, BELOW, ABOVE = range(4)
+"""Ports at the top and the bottom of a frame, and turns in it."""
+PIN_OF = np.array([TOP, BOTTOM, FREE, FREE])
+TURN_OF = np.array([FREE, FREE, BOTTOM, TOP])
 
 
 class FrameTree(NamedTuple):
@@ -61,6 +70,7 @@ class Hierarchy:
     edges: int
     home: Ints  # (nodes,)
     pin: Ints  # (nodes,) FREE, TOP or BOTTOM
+    turn: Ints  # (nodes,) likewise, where lines of a U turn
     segments: Segments
     step_edge: Ints  # (steps,) the edge of every step, sorted
     step_segment: Ints  # (steps,) from the upper box to the lower one
@@ -79,7 +89,8 @@ class _Steps(NamedTuple):
     frame: Ints
     upper: Ints
     lower: Ints
-    back: Mask
+    from_right: Mask  # whether its beginning, and its end, lie in the right half of a U
+    to_right: Mask
 
 
 def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
@@ -104,19 +115,16 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     return FrameTree(len(frame_of), np.append(home, parent[:page]), depth)
 
 
-def build_hierarchy(
-    tree: FrameTree, edges: Ints, rank: Ints, left_on_top: Mask
-) -> Hierarchy:
+def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints, right: Mask) -> Hierarchy:
     """Cut edges into segments. `rank` is the row that each box would have without
-    frames; edges leave the frames of `left_on_top` at the top.
+    frames; `right` is true for items in the right half of a U.
     """
     items = meeting_items(tree, edges)
     upwards = against_the_stream(tree, rank, *items)
     boxes = np.where(upwards, np.flip(edges.T, 0), edges.T)
     holders = np.where(upwards, items[::-1], items)
-    exit_side = np.where(left_on_top, TOP, BOTTOM)
-    steps = _steps(tree, boxes, holders, exit_side)
-    return _share(tree, steps, len(edges), np.flatnonzero(upwards))
+    steps = _steps(tree, boxes, holders, right)
+    return _share(tree, steps, boxes[0], np.flatnonzero(upwards))
 
 
 def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
@@ -135,23 +143,22 @@ def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         items[climbs] = tree.boxes + home[climbs]
 
 
-def _key(tree: FrameTree, frame: Ints, side: Ints, source: Ints) -> Ints:
-    """One number for what a segment joins. Boxes are their own; a port is known by
-    frame, side and upper box.
+def _key(tree: FrameTree, frame: Ints, kind: int | Ints, source: Ints) -> Ints:
+    """One number for what a segment joins. Boxes are their own; a port or turn is known
+    by frame, kind and upper box.
     """
-    border: Ints = 1 + 2 * frame + (side == BOTTOM)
+    border: Ints = 1 + 4 * frame + kind
     return tree.boxes * border + source
 
 
-def _steps(tree: FrameTree, boxes: Ints, items: Ints, exit_side: Ints) -> _Steps:
+def _steps(tree: FrameTree, boxes: Ints, items: Ints, right: Mask) -> _Steps:
     """The segments of all edges: out of the frames of the upper box, across, into the
     frames of the lower one.
     """
     (upper, lower), (upper_item, lower_item) = boxes, items
     middle = int(tree.depth.max())
-    out, out_key = _climb(tree, upper, upper_item, upper, exit_side)
-    entry_side = np.full(len(exit_side), TOP)
-    into, into_key = _climb(tree, lower, lower_item, upper, entry_side)
+    out, out_key = _climb(tree, upper, upper_item, upper, EXIT, right)
+    into, into_key = _climb(tree, lower, lower_item, upper, ENTRY, right)
     edge = np.arange(len(upper))
     across = _Steps(
         edge,
@@ -159,18 +166,16 @@ def _steps(tree: FrameTree, boxes: Ints, items: Ints, exit_side: Ints) -> _Steps
         tree.home[upper_item],
         out_key,
         into_key,
-        np.zeros(len(edge), np.bool_),
+        right[upper_item],
+        right[lower_item],
     )
-    into = [
-        step._replace(turn=2 * middle - step.turn, back=np.zeros_like(step.back))
-        for step in into
-    ]
+    into = [step._replace(turn=2 * middle - step.turn) for step in into]
     columns = zip(across, *out, *into)
     return _Steps(*(np.concatenate(column) for column in columns))
 
 
 def _climb(
-    tree: FrameTree, box: Ints, item: Ints, source: Ints, side: Ints
+    tree: FrameTree, box: Ints, item: Ints, source: Ints, kind: int, right: Mask
 ) -> tuple[list[_Steps], Ints]:
     """Steps from boxes up to the items that hold them, and what the last step of each
     ends at.
@@ -181,12 +186,13 @@ def _climb(
 
     while len(climbing):
         frame = tree.home[reached[climbing]]
-        port = _key(tree, frame, side[frame], source[climbing])
-        from_above = side[frame] == TOP
-        upper = np.where(from_above, port, key[climbing])
-        lower = np.where(from_above, key[climbing], port)
+        port = _key(tree, frame, kind, source[climbing])
+        inner, outer = right[reached[climbing]], np.zeros(len(climbing), np.bool_)
+        ends, halves = (key[climbing], port), (inner, outer)
+        if kind == ENTRY:
+            ends, halves = ends[::-1], halves[::-1]
         turn = np.full(len(climbing), len(steps))
-        steps.append(_Steps(climbing, turn, frame, upper, lower, from_above))
+        steps.append(_Steps(climbing, turn, frame, *ends, *halves))
         key[climbing] = port
         reached[climbing] = tree.boxes + frame
         climbing = climbing[reached[climbing] != item[climbing]]
@@ -194,9 +200,29 @@ def _climb(
     return steps, key
 
 
-def _share(tree: FrameTree, steps: _Steps, edges: int, upwards: Ints) -> Hierarchy:
+def _with_turns(tree: FrameTree, steps: _Steps, source: Ints) -> tuple[_Steps, Mask]:
+    """The steps from upper to lower ends, two for one from half to half, and which of
+    them are drawn from the lower end.
+    """
+    across = steps.from_right != steps.to_right
+    kind = np.where(steps.to_right, BELOW, ABOVE)
+    corner = _key(tree, steps.frame, kind, source[steps.edge])
+    lower = np.where(across, corner, steps.lower)
+    first = steps._replace(lower=lower, turn=2 * steps.turn)
+    second = steps._replace(upper=corner, turn=2 * steps.turn + 1)
+
+    rest = (column[across] for column in second)
+    both = _Steps(*(np.append(*columns) for columns in zip(first, rest)))
+    back = np.append(steps.from_right, steps.to_right[across])
+    ends = np.array([both.upper, both.lower])
+    upper, lower = np.where(back, ends[::-1], ends)
+    return both._replace(upper=upper, lower=lower), back
+
+
+def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hierarchy:
     """Number the ports and draw every segment once."""
     n = max(tree.boxes, 1)  # without boxes there are no steps
+    steps, step_back = _with_turns(tree, steps, source)
     keys, index = distinct(np.append(steps.upper, steps.lower))
     upper, lower, segment = distinct_pairs(
         index.reshape(2, -1),
@@ -204,10 +230,10 @@ def _share(tree: FrameTree, steps: _Steps, edges: int, upwards: Ints) -> Hierarc
     )
     upper, lower = keys[upper], keys[lower]
     port_keys = keys[keys >= n]
-    port_frame, port_is_low = np.divmod(port_keys // n - 1, 2)
+    port_frame, port_kind = np.divmod(port_keys // n - 1, 4)
     frame = np.empty(len(upper), np.int64)
     back = np.empty(len(upper), np.bool_)
-    frame[segment], back[segment] = steps.frame, steps.back
+    frame[segment], back[segment] = steps.frame, step_back
 
     def nodes(key: Ints) -> tuple[Ints, Ints]:
         """The node of every end, and the port when that node is a frame: a port is seen
@@ -224,16 +250,13 @@ def _share(tree: FrameTree, steps: _Steps, edges: int, upwards: Ints) -> Hierarc
     upper_node, upper_port = nodes(upper)
     lower_node, lower_port = nodes(lower)
     order = np.lexsort((steps.turn, steps.edge))
+    free = np.full(len(tree.home), FREE)
     return Hierarchy(
         tree=tree,
-        edges=edges,
+        edges=len(source),
         home=np.concatenate((tree.home, port_frame)),
-        pin=np.concatenate(
-            (
-                np.full(len(tree.home), FREE),
-                np.where(port_is_low, BOTTOM, TOP),
-            )
-        ),
+        pin=np.append(free, PIN_OF[port_kind]),
+        turn=np.append(free, TURN_OF[port_kind]),
         segments=Segments(frame, upper_node, lower_node, upper_port, lower_port, back),
         step_edge=steps.edge[order],
         step_segment=segment[order],

@@ -80,13 +80,6 @@ class Neighbours(NamedTuple):
         return met
 
 
-class Ranking(NamedTuple):
-    """Row of every node, and how many edges its longest way down has."""
-
-    rank: Ints
-    height: Ints
-
-
 def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     """Neighbour lists of a graph."""
     down, up = group(upper, size), group(lower, size)
@@ -102,8 +95,8 @@ def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     )
 
 
-def rank_nodes(near: Neighbours) -> Ranking:
-    """Rank by the distance to the end; raises Cycle when the edges form one."""
+def rank_nodes(near: Neighbours) -> Ints:
+    """Rank by the distance to the end; raises CycleError when the edges form one."""
     height, upwards = heights(near)
     # what was never settled waits for itself
     if len(upwards) < len(height):
@@ -121,10 +114,7 @@ def rank_nodes(near: Neighbours) -> Ranking:
             rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near
         )
 
-    return Ranking(
-        np.array(rank, np.int64),
-        np.array(height, np.int64),
-    )
+    return np.array(rank, np.int64)
 
 
 def heights(

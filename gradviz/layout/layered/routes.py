@@ -56,9 +56,11 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     """
     line = layers.line[: layers.boxes]
     first = layers.first_line[:-1]
+    _, _, anchor, pairs = sheet.levels
+    heights = sheet.heights + 2 * np.abs(anchor)
     tall = by_key(
         np.maximum,
-        sheet.heights,
+        heights,
         line,
         layers.lines,
         0,
@@ -71,17 +73,18 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     origin = (bottom - tall)[first]
     bottom = bottom - origin[component_of_line]
     top = bottom - tall
-    slack = tall[line] - sheet.heights
+    slack = tall[line] - heights
     share = np.full(layers.boxes, 0.5)
     # a box that begins a flow stands low in its row, near what it leads to
     share[counts(sheet.below, layers.boxes) == 0] = 1.0
     # and one that ends it high, near what leads to it
     share[counts(sheet.above, layers.boxes) == 0] = 0.0
+    share[pairs] = 0.5
 
     return Rows(
         top,
         bottom,
-        top[line] + slack * share + sheet.heights / 2,
+        top[line] + slack * share + heights / 2 - anchor,
         bottom[layers.first_line[1:] - 1],
     )
 
@@ -189,6 +192,11 @@ def edge_routes(
         (rows.top[runs.first], rows.bottom[runs.last])
     ).ravel()
 
+    # at a turn of a U the line goes sideways, in one piece with the other half
+    turn = sheet.levels.turn
+    down, up = end[turn[below] == BOTTOM], first[turn[above] == TOP]
+    points[down - 2, 0] = points[down - 1, 0] = points[down - 3, 0]
+    points[up, 0] = points[up + 1, 0] = points[up + 2, 0]
     return without_idle_points(Routes(points, starts))
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.beside import on_levels
 from gradviz.layout.layered.columns import in_columns
 from gradviz.layout.layered.coordinates import (
     first_coordinates,
@@ -15,12 +14,13 @@ from gradviz.layout.layered.coordinates import (
     relax,
     spacing,
 )
-from gradviz.layout.layered.grouping import Mask, components, group
+from gradviz.layout.layered.grouping import components, group
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, cut_into_layers
-from gradviz.layout.layered.ordering import Order, best_order
+from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.ranks import (
     depth_order,
     given_order,
+    heights,
     longest_ways,
     neighbours,
     rank_nodes,
@@ -55,16 +55,22 @@ class SheetPlacement(NamedTuple):
 def place_sheet(sheet: Sheet) -> SheetPlacement:
     """Place everything on a sheet. Raises Cycle when the edges form one."""
     phase("rows")
-    near = neighbours(sheet.size, sheet.above, sheet.below)
-    component, count = components(sheet.size, sheet.above, sheet.below)
-    ranking = rank_nodes(near)
-    rank = with_siblings_level(ranking.rank, near, sheet.heights, component)
-    rank = with_towers_beside(rank, near, sheet.heights)
-    row = rows_by_component(rank, component, count, sheet.pin)
+    ends = np.array([sheet.above, sheet.below])
+    component, count = components(sheet.size, *np.hstack((ends, sheet.levels.pairs.T)))
+    # what stands in one row is one box when rows are chosen
+    row_of = np.arange(sheet.size)
+    row_of[sheet.levels.pairs[:, 1]] = sheet.levels.pairs[:, 0]
+    in_rows = neighbours(sheet.size, *row_of[ends])
+    rank = rank_nodes(in_rows)
+    rank = with_siblings_level(rank, in_rows, sheet.heights, component)
+    rank = with_towers_beside(rank, in_rows, sheet.heights)[row_of]
+    row = rows_by_component(rank, component, count, sheet.levels.turn)
+    row = rows_by_component(row, component, count, sheet.pin)
+    near = neighbours(sheet.size, *ends)
     ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
     main = longest_ways(
         near,
-        ranking.height,
+        np.array(heights(near)[0], np.int64),
         component,
         sheet.pin == TOP,
         ported,
@@ -77,16 +83,14 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
         lambda: given_order(near),
     )
     order = best_order(layers, starts)
-    if sheet.side.any():
-        _free_sides(order, sheet, main)
+    if layers.side.any():
+        order.sort(order.place + layers.side * layers.size)
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)
     x_of_place, straight = first_coordinates(order, pieces, room)
     x = relax(x_of_place, pieces, straight, room)[order.place]
     phase("routes")
     rows = place_rows(sheet, layers, x)
-    if sheet.levels:
-        rows = on_levels(rows, layers, sheet.levels)
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
@@ -94,26 +98,6 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
         x, rows, routes = in_columns(sheet, layers, (x, rows, routes))
 
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
-
-
-def _free_sides(order: Order, sheet: Sheet, main: Mask) -> None:
-    """Put boxes that level lines join first or last into their rows, and the lines that
-    pass them on their other side.
-    """
-    layers = order.layers
-    of_part = np.sign(np.bincount(sheet.part, sheet.side, sheet.parts))
-    side = of_part[sheet.part].astype(np.int64)
-    edge = layers.bend_edge
-    bends = np.where(main[edge], 0, -side[sheet.above[edge]])
-    away = np.append(sheet.side, bends) * layers.size
-    order.sort(order.place + away)
-
-    # ports stand where their lines go on
-    key = order.place.astype(np.float64)
-    for port in np.flatnonzero((sheet.pin == TOP) & (side != 0)).tolist():
-        following = layers.below[layers.above == port]
-        key[port] = key[following].mean()
-    order.sort(key)
 
 
 def _on_shelves(

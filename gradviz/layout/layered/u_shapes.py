@@ -1,19 +1,18 @@
 """Which sheets are U-Nets: a chain of boxes that takes up last what it kept first.
 
-Each skip connection of such a chain lies within the one before. The two halves of the
-sheet become two frames without a title, the encoder and the decoder. `frames` places
-them beside each other, the decoder upside down.
+Each skip connection of such a chain lies within the one before. The sheet has two
+halves, the encoder and the decoder, which stand beside each other: what runs in the
+decoder runs upwards, and both ends of a skip stand in one row.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Drawing, Ints, LayoutFrame
+from gradviz.layout import Drawing, Ints
 from gradviz.layout.layered.grouping import distinct, distinct_pairs, group
 from gradviz.layout.layered.nesting import frame_tree, meeting_items
 from gradviz.layout.layered.ranks import Neighbours, heights, neighbours
@@ -26,15 +25,12 @@ LEAST_COVERED = 0.5  # of all boxes with inputs, from end to end of the outermos
 LARGEST_BOTTOM = 0.5  # of these, from end to end of the innermost one
 
 
-class Halves(NamedTuple):
-    """A sheet whose content is two columns, by the frames of these: the encoder and the
-    decoder of a U, or the frame with a U and what follows on it.
-    """
+class UShape(NamedTuple):
+    """A sheet that is drawn as a U."""
 
-    left: int
-    right: int
-    skips: Ints  # rows of edges, from the outermost to the innermost; none but in a U
-    left_on_top: tuple[int, ...] = ()  # frames that edges leave at the top
+    frame: int  # whose content it is
+    right: list[int]  # the items in its right half, which run upwards
+    skips: Ints  # rows of edges, from the outermost to the innermost
 
 
 class _Skip(NamedTuple):
@@ -45,86 +41,28 @@ class _Skip(NamedTuple):
     way: tuple[int, ...]
 
 
-def with_columns(drawing: Drawing) -> tuple[Drawing, list[Halves]]:
-    """The drawing with two frames more for every sheet that becomes two columns. Edges
-    must be distinct.
-    """
-    halver = _Halver(drawing)
-    halver.find()
-    return replace(
-        drawing, frames=tuple(halver.frames), frame_of=halver.frame_of
-    ), halver.shapes
+def find_u_shapes(drawing: Drawing) -> list[UShape]:
+    """The outermost sheets that are U-Nets. Edges must be distinct."""
+    tree = frame_tree(drawing.frame_of, drawing.frames)
+    items = meeting_items(tree, drawing.edges)
+    sheets = group(tree.home[items[0]], tree.page + 1)
+    around = [*tree.home[tree.boxes :].tolist(), -1]
+    within = set[int]()  # frames of a U
+    shapes: list[UShape] = []
+
+    for sheet in np.argsort(tree.depth, kind="stable").tolist():
+        if around[sheet] in within:
+            within.add(sheet)
+            continue
+        rows = sheets.of(sheet)
+        halves = _halves(rows, items[:, rows])
+        if halves is not None:
+            within.add(sheet)
+            shapes.append(UShape(sheet, *halves))
+    return shapes
 
 
-class _Halver:
-    """Cuts sheets into halves, the outermost first."""
-
-    def __init__(self, drawing: Drawing) -> None:
-        self.tree = frame_tree(drawing.frame_of, drawing.frames)
-        self._items = meeting_items(self.tree, drawing.edges)
-        sheet = self.tree.home[self._items[0]]
-        self._sheets = group(sheet, self.tree.page + 1)
-        self.frames = list(drawing.frames)
-        self.frame_of = drawing.frame_of.copy()
-        self.shapes: list[Halves] = []
-
-    def find(self) -> None:
-        """Halve what is a U, and what has one U and goes on after it."""
-        tree = self.tree
-        around = [*tree.home[tree.boxes :].tolist(), -1]
-        within = set[int]()  # frames of a U
-        found: list[int] = []
-
-        for sheet in np.argsort(tree.depth, kind="stable").tolist():
-            if around[sheet] in within:
-                within.add(sheet)
-                continue
-            rows = self._sheets.of(sheet)
-            halves = _halves(rows, self._items[:, rows])
-            if halves is not None:
-                within.add(sheet)
-                found.append(sheet)
-                self._halve(sheet, *halves)
-
-        for sheet in found:
-            outer = around[sheet]
-            alike = [other for other in found if around[other] == outer]
-            if len(alike) == 1 and outer >= 0:
-                self._put_beside(outer, sheet)
-
-    def _put_beside(self, sheet: int, frame: int) -> None:
-        """Put what follows on a frame with a U into a column beside it."""
-        number, near = _neighbours(self._items[:, self._sheets.of(sheet)])
-        item = self.tree.boxes + frame
-        settled = heights(near)[1]
-        if item not in number or len(settled) < near.size:
-            return
-
-        node = int(np.searchsorted(number, item))
-        right = _right_of(near, settled, node, near.next(node))
-        if any(right):
-            left = len(self.frames)
-            no_skips = np.zeros(0, np.int64)
-            self._halve(sheet, set(number[right].tolist()), no_skips)
-            halves = self.shapes.pop()
-            self.shapes.append(halves._replace(left_on_top=(frame, left)))
-
-    def _halve(self, sheet: int, right: set[int], skips: Ints) -> None:
-        """Put the items of a sheet into two frames."""
-        tree, left = self.tree, len(self.frames)
-        self.shapes.append(Halves(left, left + 1, skips))
-        parent = None if sheet == tree.page else sheet
-        self.frames += [LayoutFrame(parent, 0.0, 0.0)] * 2
-        for item in np.flatnonzero(tree.home == sheet).tolist():
-            column = left + (item in right)
-            if item < tree.boxes:
-                self.frame_of[item] = column
-            else:
-                child = item - tree.boxes
-                self.frames[child] = self.frames[child]._replace(parent=column)
-
-
-def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
+def _halves(rows: Ints, items: Ints) -> tuple[list[int], Ints] | None:
     """The items in the right half of a sheet, and the rows of its skips; None where it
     is no U. Of its edges these are the rows, and the items that they join.
     """
@@ -159,7 +97,7 @@ def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
     if len(across) > 2 * len(skips) + 1:
         return None
     return (
-        set(number[right].tolist()),
+        number[right].tolist(),
         np.array([first_row[edge] for edge in crossing], np.int64),
     )
 
