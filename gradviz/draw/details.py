@@ -47,8 +47,7 @@ def node_lines(
     with_script: bool,
 ) -> Lines:
     """Title, op where that is another word, and parameters; with `details` what it
-    made, the names that has, and where it was made. One line for each attribute, where
-    they are asked for.
+    made, the names that has, and where it was made.
 
     `amount` is what it is coloured by, such as `holds 8 B`. `module` is the path of the
     module whose frame is around the box: names leave it out. `with_script`: name the script's
@@ -57,8 +56,6 @@ def node_lines(
     names = options.op_names("variable" if options.details else "forward")
     title, op = labels.op_title(graph, node, module, names)
     group, lines = node.folded, [title]
-    attributes = node.attributes if options.attributes else {}
-    attribute_lines = [labels.attribute_line(*item) for item in attributes.items()]
     if group is not None:
         line = labels.group_line if options.details else labels.parameters_line
         lines += [line(group), labels.same_line(group)]
@@ -66,7 +63,7 @@ def node_lines(
         lines.append(op)
 
     if not options.details:
-        lines += [amount, *attribute_lines]
+        lines.append(amount)
         return tuple(filter(None, lines))
 
     lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
@@ -83,23 +80,8 @@ def node_lines(
     lines.append(
         " → ".join(labels.source_text(place) for place in places if place is not None)
     )
-    lines.append(amount)
-    lines += attribute_lines or [labels.placed_text(node)]
+    lines += [amount, labels.placed_text(node)]
     return tuple(filter(None, lines))
-
-
-def with_norms(
-    lines: Lines,
-    norms: BoxNorms | None,
-    options: Options,
-) -> Lines:
-    """The lines of a box with its place in backward in front, and the gradient that
-    arrives behind, as asked.
-    """
-    if options.numbers and norms is not None:
-        lines = (f"{_places_text(norms)} {lines[0]}", *lines[1:])
-    text = _norms_text(norms) if options.color == "grad" else ""
-    return (*lines, text) if text else lines
 
 
 def value_line(step: BackwardStep | None) -> str:
@@ -217,17 +199,7 @@ def saved_leaf_label(saved: SavedTensor) -> str:
     return " ".join(words)
 
 
-def _places_text(norms: BoxNorms) -> str:
-    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else
-    `#3…7`.
-    """
-    if norms.places == 1:
-        return f"#{norms.first}"
-    every = norms.last - norms.first + 1 == norms.places
-    return f"#{norms.first}{'–' if every else '…'}{norms.last}"
-
-
-def _norms_text(norms: BoxNorms | None) -> str:
+def norms_text(norms: BoxNorms | None) -> str:
     """The norm of the gradient that arrives at a box, or the range of norms inside it."""
     if norms is not None and not norms.measured:
         return "gradient not measured"

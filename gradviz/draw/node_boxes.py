@@ -6,7 +6,7 @@ what else is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.draw import details
@@ -16,7 +16,7 @@ from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, BoxKind
-from gradviz.draw.summary import backward_lines, is_all_freed
+from gradviz.draw.summary import is_all_freed
 from gradviz.features import load
 from gradviz.graph import BackwardStep, Graph, Leaf, Node, column
 from gradviz.report import labels
@@ -48,13 +48,12 @@ class NodeBoxes:
         self._graph, self._options = graph, options
         self._frames, self._brief = frames, brief
         self._colors_grad = options.color == "grad"
-        wants_norms = self._colors_grad or options.numbers
-        self._norms = gradient_norms(graph) if wants_norms else None
+        self._norms = gradient_norms(graph) if self._colors_grad else None
 
         self.heat: Heat | None = None
         if options.color in HEATS:
             self.heat = load(HEATS[options.color])(graph)
-        elif self._norms is not None and self._colors_grad:
+        elif self._norms is not None:
             self.heat = self._norms.heat
 
         self.numbers = _numbers(graph)
@@ -101,13 +100,6 @@ class NodeBoxes:
         """The module whose frame is around a box in this scope."""
         return "" if scope is None else self._graph.scopes[scope].path
 
-    def backward_lines(self) -> Iterator[str]:
-        """How to read what backward does at each box."""
-        if self._norms is not None:
-            yield from backward_lines(
-                self._norms, numbers=self._options.numbers, grad=self._colors_grad
-            )
-
     def _box(
         self,
         node: Node,
@@ -125,14 +117,10 @@ class NodeBoxes:
             # a number in its place tells that the shape is ()
             shapes = [line for line in lines if self._brief(line) != "()"]
             lines = (*shapes, value)
-        norms = self._norms.of[node.id] if self._norms is not None else None
-        lines = details.with_norms(lines, norms, self._options)
-        return NodeBox(
-            self._kind(node.id, plain),
-            lines,
-            self._flags(node),
-            names,
-        )
+        if self._norms is not None:
+            arriving = details.norms_text(self._norms.of[node.id])
+            lines = (*lines, *filter(None, [arriving]))
+        return NodeBox(self._kind(node.id, plain), lines, self._flags(node), names)
 
     def _amount(self, node: Node) -> str:
         """What a box is coloured by, in words. A folded box says in another line what
@@ -166,7 +154,7 @@ class NodeBoxes:
             for flag in node.flags
             if flag in labels.ALARMS and not (flag == "freed" and self._all_freed)
         ]
-        if self._norms is not None and self._colors_grad:
+        if self._norms is not None:
             alarms += self._norms.marks(node.id)
         marks = self.marked.nodes.get(node.id, ())
         return (*alarms, *labels.mark_words(marks))

@@ -21,6 +21,7 @@ from gradviz.draw.node_boxes import NodeBoxes
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
 from gradviz.draw.summary import (
+    GRADIENT_NORM,
     cut_lines,
     dtype_text,
     footer_lines,
@@ -133,8 +134,8 @@ class Scene(NamedTuple):
 
 
 def scene(graph: Graph, options: Options) -> Scene:
-    """What to draw of a graph under these options (`leaves`, `saved`, `attributes`,
-    `color`, `numbers` matter).
+    """What to draw of a graph under these options (`leaves`, `saved`, `color`
+    matter).
 
     >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
@@ -491,5 +492,6 @@ class Drafter:
             yield self.nodes.heat.note
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             yield "grad: gradient arriving here; \u00d7: local derivative on the way back"
-        yield from self.nodes.backward_lines()
+        if self.options.color == "grad":
+            yield GRADIENT_NORM
         yield from chart_lines(chart_of(self.graph))

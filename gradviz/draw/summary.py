@@ -17,7 +17,6 @@ from itertools import chain
 
 from gradviz.draw.chart import chart_of
 from gradviz.draw.details import root_lines
-from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
 from gradviz.fold.order import is_view
@@ -219,22 +218,11 @@ def saved_lines(graph: Graph) -> Iterator[str]:
             yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
 
 
-def backward_lines(
-    norms: GradientNorms,
-    *,
-    numbers: bool,
-    grad: bool,
-) -> Iterator[str]:
-    """How to read what backward does at each box."""
-    if numbers:
-        yield "#1, #2, ...: the order in which backward() calls the functions"
-        if any(
-            arrival is not None and arrival.last - arrival.first >= arrival.places
-            for arrival in norms.of
-        ):
-            yield "#3…7: other boxes have some of the numbers between"
-    if grad:
-        yield "gradient norm: of the gradient that arrives at a function, the largest one when it has several outputs"
+GRADIENT_NORM = (
+    "gradient norm: of the gradient that arrives at a function, "
+    "the largest one when it has several outputs"
+)
+"""How to read a picture that is coloured by gradients."""
 
 
 def mark_lines(findings: Marked) -> Iterator[str]:

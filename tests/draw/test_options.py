@@ -20,7 +20,7 @@ def test_every_field_has_what_the_command_line_needs() -> None:
 def test_defaults() -> None:
     options = Options()
     assert (options.direction, options.leaves) == ("auto", "auto")
-    assert (options.max_rows, options.saved, options.attributes) == (None, False, False)
+    assert (options.max_rows, options.saved) == (None, False)
 
 
 @pytest.mark.parametrize(

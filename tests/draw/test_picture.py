@@ -78,7 +78,7 @@ def everything_placed(made: Picture) -> Iterator[Rect]:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_nothing_overlaps_and_everything_is_inside(name: str, direction: Direction) -> None:
-    made = drawn(GRAPHS[name], direction, saved=True, attributes=True)
+    made = drawn(GRAPHS[name], direction, saved=True)
     page = Rect(0, 0, made.width, made.height)
     placed = list(everything_placed(made))
     assert all(contains(page, rect) for rect in placed)
@@ -109,7 +109,7 @@ def test_edges_join_their_boxes() -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_text_stays_in_its_box(name: str) -> None:
-    for block in drawn(GRAPHS[name], saved=True, attributes=True).blocks:
+    for block in drawn(GRAPHS[name], saved=True).blocks:
         rows = [extent(words) for words in block.words]
         assert all(contains(block.rect, row) for row in rows)
         assert all(

@@ -59,7 +59,7 @@ def ends(made: Scene, style: str = "data") -> list[tuple[str, str]]:
 @pytest.mark.parametrize("saved", [False, True])
 def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None:
     graph = GRAPHS[name]
-    made = scene(graph, Options.of({"leaves": leaves, "saved": saved, "attributes": saved}))
+    made = scene(graph, Options.of({"leaves": leaves, "saved": saved}))
     assert [box.id for box in made.boxes] == list(range(len(made.boxes)))
     for box in made.boxes:
         assert box.lines and all(len(line.splitlines()) <= 1 for line in box.lines)
@@ -237,14 +237,13 @@ def test_folded_boxes_hold_what_is_inside() -> None:
     assert "not drawn: 2 saved tensors inside folded boxes" in scene(folded, Options(saved=True)).footer
 
 
-def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
-    box: Box = scene(everything(), Options(attributes=True, details=True, names="variable")).boxes[0]
+def test_a_box_shows_where_it_was_made_when_asked() -> None:
+    box: Box = scene(everything(), Options(details=True, names="variable")).boxes[0]
     assert box.lines[:3] == (
         "h = hidden",
         "Scale (s93, 4) float16 jagged cuda:0, unknown tensor",
         "nets: train.py:12",
     )
-    assert "alpha: nan" in box.lines and "mode: None" in box.lines
     assert box.lines[-2:] == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"]) and not box.flags  # no alarms
 
 
