@@ -181,6 +181,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
         takes_value=False,
     ),
     RetiredOption(
+        "--direction",
+        "A picture runs down or to the right, whichever fits a page: leave --direction out, or give one of these.",
+        values=("up", "left"),
+        harmless=("up", "left"),
+    ),
+    RetiredOption(
         "--numbers",
         "A picture no longer numbers its boxes: gradviz flow train.py --by node lists them in the order of backward, "
         "and a page plays it.",

@@ -15,7 +15,6 @@ from gradviz.draw.heat import BoxNorms
 from gradviz.draw.options import Options
 from gradviz.graph import (
     BackwardStep,
-    Base,
     Data,
     Graph,
     Leaf,
@@ -155,11 +154,6 @@ def data_lines(data: Data) -> Lines:
     return (labels.data_title(data), tensor_line(data.tensor))
 
 
-def base_lines(base: Base) -> Lines:
-    """Names and tensor of the base of a view."""
-    return (labels.names_text(base.names) or "base of a view", tensor_line(base.tensor))
-
-
 def saved_lines(
     saved: SavedTensor,
     graph: Graph,
@@ -217,7 +211,7 @@ Detail = tuple[str, str]
 
 
 def details(
-    graph: Graph, about: Node | Leaf | Root | Base | SavedTensor | Data
+    graph: Graph, about: Node | Leaf | Root | SavedTensor | Data
 ) -> tuple[Detail, ...]:
     """All that is known of the record that a box draws, the most telling first; values
     are single lines.
@@ -303,19 +297,14 @@ def _root(root: Root) -> Iterator[Detail]:
         yield "no graph", root.why or "reason unknown"
     else:
         yield "made by node", str(root.node)
+    if root.base is not None:
+        yield "view of", ", ".join(root.base.names) or "an unnamed tensor"
 
 
 def _data(data: Data) -> Iterator[Detail]:
     yield "input without gradient", ", ".join(data.names) or "unnamed"
     yield "tensor", tensor_line(data.tensor)
     yield "saved by nodes", ", ".join(map(str, data.nodes))
-
-
-def _base(base: Base) -> Iterator[Detail]:
-    yield "base of a view", ", ".join(base.names) or "unnamed"
-    yield "tensor", tensor_line(base.tensor)
-    if base.node is not None:
-        yield "made by node", str(base.node)
 
 
 def _saved(saved: SavedTensor) -> Iterator[Detail]:
@@ -340,7 +329,6 @@ def _saved_text(saved: SavedTensor) -> str:
 _TOLD: dict[type, Callable[[Any], Iterator[Detail]]] = {
     Leaf: _leaf,
     Root: _root,
-    Base: _base,
     SavedTensor: _saved,
     Data: _data,
 }

@@ -20,7 +20,7 @@ from gradviz.features import is_there
 from gradviz.report.labels import OpNames
 from gradviz.retired import without_retired_names
 
-Direction = Literal["auto", "down", "up", "right", "left"]
+Direction = Literal["auto", "down", "right"]
 Leaves = Literal["auto", "shared", "per-use", "parameters", "hidden"]
 Views = Literal["auto", "show"]
 Names = Literal["auto", "variable", "forward", "backward"]

@@ -45,8 +45,6 @@ HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points lo
 LINE_STYLE: dict[LinkStyle, str] = {
     "data": "",
     "saved": ",dir=none,style=dashed",
-    "view": ",dir=none,style=dotted",
-    "same": ",dir=none,style=dashed",
     "cut": ",style=dashed",
 }
 

@@ -32,7 +32,6 @@ from gradviz.draw.summary import (
     without_dtype,
 )
 from gradviz.graph import (
-    Base,
     Data,
     Edge,
     Graph,
@@ -45,7 +44,7 @@ from gradviz.graph import (
 from gradviz.report import labels
 from gradviz.stages import Stage
 
-LinkStyle = Literal["data", "view", "saved", "same", "cut"]
+LinkStyle = Literal["data", "saved", "cut"]
 FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
 """Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
@@ -55,7 +54,7 @@ MOST_OUTPUTS = 12
 SPLIT_ABOVE = 4
 
 
-About = Leaf | Root | Base | SavedTensor | Data
+About = Leaf | Root | SavedTensor | Data
 
 
 class Box(NamedTuple):
@@ -70,8 +69,7 @@ class Box(NamedTuple):
     id: int
     kind: BoxKind
     lines: tuple[str, ...]
-    # the graph's node behind it; None for an output without a graph, a base outside the
-    # graph, and data
+    # the graph's node behind it; None for an output without a graph, and data
     node: int | None
     about: About | None
     flags: tuple[str, ...] = ()
@@ -95,10 +93,9 @@ class Link(NamedTuple):
 
     A link from a box to itself is a loop: the turns of a folded loop feed each other.
 
-    Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view;
-    "saved" has no arrow, from a saved tensor or leaf to the node that holds it; "same"
-    is dashed, between two saved tensors with one storage; "cut" is dashed data that no
-    gradient goes back along. `label` is ready to print and mostly empty. `edges` are
+    Style: "data" has an arrow at `target`; "saved" has none, from a saved tensor or
+    leaf to the node that holds it; "cut" is dashed data that no gradient goes back
+    along. `label` is ready to print and mostly empty. `edges` are
     drawn as this one; `tip` tells more of them than the label does, and `short` less,
     where the label has no room.
     """
@@ -151,7 +148,7 @@ def scene(graph: Graph, options: Options) -> Scene:
 
 class Drafter:
     """Builds one scene. Order of boxes: nodes by id, then copies of leaves, saved
-    tensors, outputs, bases.
+    tensors, outputs.
     """
 
     def __init__(self, graph: Graph, options: Options) -> None:
@@ -162,8 +159,6 @@ class Drafter:
         self.box_of: dict[int, int] = {}
         # (leaf, its user) -> box id
         self.copies: dict[tuple[int, int | None], int] = {}
-        # (node, output) -> box id of a base or of an output that is one
-        self.bases: dict[tuple[int, int], int] = {}
         self.outputs_cut = 0
         self.data_uses = 0  # of data that is drawn
 
@@ -201,7 +196,6 @@ class Drafter:
             else:
                 self._draw_root(root)
 
-        self._draw_views()
         return Scene(
             title=self.graph.title,
             boxes=tuple(self.boxes),
@@ -328,7 +322,6 @@ class Drafter:
         """A box for each saved tensor. A saved leaf has its box already, and is only
         linked to who saved it.
         """
-        first: dict[int, int] = {}  # storage -> the box that showed it first
         owners = {leaf.storage: leaf.node for leaf in self.graph.leaves}
         for node in self.graph.nodes:
             target = self.box_of.get(node.id)
@@ -343,20 +336,11 @@ class Drafter:
                     source = self._source(leaf, node.id)
                 if source is not None:
                     self._link(source, target, "saved", details.saved_leaf_label(saved))
-                    continue
+                else:
+                    box = self._draw_slot(node, saved, is_stale)
+                    self._link(box, target, "saved")
 
-                box = self._draw_slot(node, saved, is_stale)
-                self._link(box, target, "saved")
-                if saved.storage is not None:
-                    shown = first.setdefault(saved.storage, box)
-                    self._link(box, shown, "same", "same storage")
-
-    def _draw_slot(
-        self,
-        node: Node,
-        saved: SavedTensor,
-        is_stale: bool,
-    ) -> int:
+    def _draw_slot(self, node: Node, saved: SavedTensor, is_stale: bool) -> int:
         lines = details.saved_lines(saved, self.graph, state=not is_stale)
         flags = (labels.state_text(saved.state),) if is_stale else ()
         kind: BoxKind = "stale" if is_stale else "saved"
@@ -431,38 +415,6 @@ class Drafter:
             label = f"{label} {name}".strip()
         source = self._source(root.node, None)
         self._link(source, box, self._style(root.node), label)
-        if root.base is None:
-            self.bases.setdefault((root.node, root.output), box)
-
-    def _draw_views(self) -> None:
-        for box in tuple(self.boxes):
-            if isinstance(box.about, (Root, Leaf)) and box.about.base is not None:
-                self._link(
-                    self._base(box.about.base),
-                    box.id,
-                    "view",
-                )
-
-    def _base(self, base: Base) -> int | None:
-        """The box of a base: its leaf's, an output's that is the same tensor, one drawn
-        before, or a new one.
-        """
-        lines = details.base_lines(base)
-        if base.node is None:
-            return self._add("base", lines, None, base)
-        if base.node in self.graph.leaf_of and self.options.leaves != "hidden":
-            return self._source(base.node, None)
-
-        place = (base.node, base.output)
-        if place not in self.bases:
-            self.bases[place] = self._add("base", lines, base.node, base)
-            source = self.box_of.get(base.node)
-            self._link(
-                source,
-                self.bases[place],
-                label=self.words.which(*place),
-            )
-        return self.bases[place]
 
     # -- words -------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ def test_defaults() -> None:
     [
         ({"directoin": "up"}, ["directoin", "Did you mean direction?", "max_rows"]),
         ({"zzz": 1}, ["zzz", "The options are", "direction", "theme"]),
-        ({"direction": "dwn"}, ["direction", "'dwn'", "down, up, right, left", "Did you mean down?"]),
-        ({"direction": None}, ["direction", "None", "down, up, right, left"]),
+        ({"direction": "dwn"}, ["direction", "'dwn'", "down, right", "Did you mean down?"]),
+        ({"direction": None}, ["direction", "None", "down, right"]),
         ({"leaves": 3}, ["leaves", "per-use"]),
         ({"max_rows": -1}, ["max_rows", "-1"]),
         ({"max_rows": "10"}, ["max_rows", "'10'"]),

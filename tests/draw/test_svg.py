@@ -30,7 +30,6 @@ from tests.builders import (
     GRAPHS,
     chain,
     odd_names,
-    views,
 )
 from tests.draw.column import drawn
 
@@ -84,9 +83,7 @@ def test_every_box_has_a_tooltip_with_its_facts() -> None:
     assert "sequence number: 5" in tips[0] and "custom function: Scale at ops.py:3" in tips[0]
 
 
-def test_saved_tensors_and_views_have_lines_of_their_own() -> None:
-    root = parsed(views())
-    assert len(root.findall(f"{SVG}g[@class='gv-e']/{SVG}path[@class='gv-view']")) == 2
+def test_saved_tensors_have_lines_of_their_own() -> None:
     root = parsed(GRAPHS["everything"], saved=True)
     assert len(root.findall(f"{SVG}g[@class='gv-e']/{SVG}path[@class='gv-saved']")) == 3
 
