@@ -37,20 +37,13 @@ Lines = tuple[str, ...]
 
 
 def node_lines(
-    graph: Graph,
-    node: Node,
-    options: Options,
-    *,
-    amount: str,
-    module: str,
-    with_script: bool,
+    graph: Graph, node: Node, options: Options, module: str, amount: str
 ) -> Lines:
     """Title, op where that is another word, and parameters; with `details` what it
-    made, the names that has, and where it was made.
+    made, and where.
 
     `amount` is what it is coloured by, such as `holds 8 B`. `module` is the path of the
-    module whose frame is around the box: names leave it out. `with_script`: name the script's
-    own line, too, where a library's made the node.
+    module whose frame is around the box: names leave it out.
     """
     names = options.op_names("variable" if options.details else "forward")
     title, op = labels.op_title(graph, node, module, names)
@@ -58,29 +51,14 @@ def node_lines(
     if group is not None:
         line = labels.group_line if options.details else labels.parameters_line
         lines += [line(group), labels.same_line(group)]
-    elif not options.details:
+
+    if options.details:
+        places = (node.script_line, node.source)
+        lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
+        lines.append(" → ".join(labels.source_text(place) for place in places if place))
+    elif group is None:
         lines.append(op)
-
-    if not options.details:
-        lines.append(amount)
-        return tuple(filter(None, lines))
-
-    lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
-    if node.names:
-        # the output's own box has that name
-        shown_below = {root.name for root in graph.roots_of.get(node.id, ())}
-        below = labels.names_text(
-            labels.relative(name, module)
-            for name in node.names
-            if name not in shown_below
-        )
-        lines.append(below if below != title else "")
-    places = (node.script_line if with_script else None, node.source)
-    lines.append(
-        " → ".join(labels.source_text(place) for place in places if place is not None)
-    )
-    lines += [amount, labels.placed_text(node)]
-    return tuple(filter(None, lines))
+    return tuple(filter(None, (*lines, amount)))
 
 
 def value_line(step: BackwardStep | None) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.draw import details
-from gradviz.draw.frames import Frames
 from gradviz.draw.heat import HEATS, Heat, gradient_norms
 from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
@@ -23,14 +22,11 @@ from gradviz.report import labels
 
 
 class NodeBox(NamedTuple):
-    """One box. `names` are those of the node as `lines` has them: relative to the frame
-    around.
-    """
+    """One box."""
 
     kind: BoxKind
     lines: tuple[str, ...]
     flags: tuple[str, ...]
-    names: tuple[str, ...] = ()
 
 
 class NodeBoxes:
@@ -42,11 +38,10 @@ class NodeBoxes:
         self,
         graph: Graph,
         options: Options,
-        frames: Frames,
         brief: Callable[[str], str],
     ) -> None:
         self._graph, self._options = graph, options
-        self._frames, self._brief = frames, brief
+        self._brief = brief
         self._colors_grad = options.color == "grad"
         self._norms = gradient_norms(graph) if self._colors_grad else None
 
@@ -64,24 +59,13 @@ class NodeBoxes:
 
     def op(self, node: Node) -> NodeBox:
         """The box of an op or a group."""
-        module = self.path(node.scope)
+        module, amount = self.path(node.scope), self._amount(node)
         title, *rest = details.node_lines(
-            self._graph,
-            node,
-            self._options,
-            module=module,
-            amount=self._amount(node),
-            with_script=self._frames.tells_no_line(node.scope),
+            self._graph, node, self._options, module, amount
         )
         sign = details.sign_text(self._graph, node, title, self.numbers)
         self.signs += len(sign) > 1 and sign != title
-        names = tuple(labels.relative(name, module) for name in node.names)
-        return self._box(
-            node,
-            kind_of_node(node),
-            (sign, *rest),
-            names,
-        )
+        return self._box(node, kind_of_node(node), (sign, *rest))
 
     def leaf(
         self,
@@ -105,7 +89,6 @@ class NodeBoxes:
         node: Node,
         plain: BoxKind,
         lines: tuple[str, ...],
-        names: tuple[str, ...] = (),
     ) -> NodeBox:
         """A box with what is said of every node, below the lines that it has."""
         words = labels.flag_words(self._graph, node) if node.flags else {}
@@ -120,7 +103,7 @@ class NodeBoxes:
         if self._norms is not None:
             arriving = details.norms_text(self._norms.of[node.id])
             lines = (*lines, *filter(None, [arriving]))
-        return NodeBox(self._kind(node.id, plain), lines, self._flags(node), names)
+        return NodeBox(self._kind(node.id, plain), lines, self._flags(node))
 
     def _amount(self, node: Node) -> str:
         """What a box is coloured by, in words. A folded box says in another line what

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import data_boxes, details
-from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.draw.edge_words import EdgeWords
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.names import name_of
@@ -61,8 +60,7 @@ class Box(NamedTuple):
     """One rectangle. `id` is its index in `Scene.boxes`.
 
     `lines` are ready to print, single lines: the title first, the rest in smaller or
-    muted text. `flags` are words such as "freed", to be marked as a warning. `names`
-    are those of a node, as `lines` has them: relative to the frame around. `about` is
+    muted text. `flags` are words such as "freed", to be marked as a warning. `about` is
     the record that is drawn when that is not the node itself; `subject` gives either.
     """
 
@@ -73,7 +71,6 @@ class Box(NamedTuple):
     node: int | None
     about: About | None
     flags: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
     frame: int | None = None  # index into `Scene.frames`, None when not inside one
 
 
@@ -166,7 +163,7 @@ class Drafter:
         self.brief = without_dtype(self.dtype)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
-        self.nodes = NodeBoxes(graph, options, self.frames, self.brief)
+        self.nodes = NodeBoxes(graph, options, self.brief)
         self.words = EdgeWords(
             graph,
             options,
@@ -190,12 +187,7 @@ class Drafter:
         elif self.options.leaves not in ("parameters", "hidden"):
             self._draw_data()
 
-        for root, rest in self._outputs():
-            if rest:
-                self._draw_rest(root, rest)
-            else:
-                self._draw_root(root)
-
+        self._draw_outputs()
         return Scene(
             title=self.graph.title,
             boxes=tuple(self.boxes),
@@ -231,20 +223,19 @@ class Drafter:
         about: About | None,
         flags: tuple[str, ...] = (),
         scope: int | None = None,
-        names: tuple[str, ...] = (),
     ) -> int:
         brief_lines = (lines[0], *map(self.brief, lines[1:]))
         frame = self.frames.of(scope)
         box = len(self.boxes)
-        self.boxes.append(Box(box, kind, brief_lines, node, about, flags, names, frame))
+        self.boxes.append(Box(box, kind, brief_lines, node, about, flags, frame))
         return box
 
     def _draw_node(self, node: Node) -> None:
         leaf = self.graph.leaf_of.get(node.id)
         if leaf is None:
-            kind, lines, flags, names = self.nodes.op(node)
+            kind, lines, flags = self.nodes.op(node)
             self.box_of[node.id] = self._add(
-                kind, lines, node.id, None, flags, node.scope, names
+                kind, lines, node.id, None, flags, node.scope
             )
         elif self.options.leaves != "hidden" and node.id not in self.split:
             users = [edge.consumer for edge in self.graph.consumers(node.id)]
@@ -260,7 +251,7 @@ class Drafter:
         leaf comes from outside.
         """
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
-        kind, lines, flags, _ = self.nodes.leaf(leaf, uses, scope)
+        kind, lines, flags = self.nodes.leaf(leaf, uses, scope)
         return self._add(kind, lines, leaf.node, leaf, flags, scope)
 
     def _source(
@@ -372,32 +363,24 @@ class Drafter:
                 for box in entry.boxes:
                     self._link(drawn, box, edges=len(several))
 
-    def _outputs(self) -> Iterator[tuple[Root, int]]:
-        """The outputs to draw; the last one of many from one folded box stands for the
-        rest, which are counted.
+    def _draw_outputs(self) -> None:
+        """A box for each output; the last one of many from one folded box stands for
+        the rest, which are counted.
         """
         seen: Counter[int] = Counter()
         for root in self.graph.roots:
             rest = 0
             if root.node is not None and self.graph.nodes[root.node].group is not None:
-                rest = len(self.graph.roots_of[root.node]) - MOST_OUTPUTS + 1
                 seen[root.node] += 1
-                if rest > 1 and seen[root.node] > MOST_OUTPUTS:
-                    continue
-                if rest < 2 or seen[root.node] < MOST_OUTPUTS:
-                    rest = 0
-            yield root, rest
+                rest = len(self.graph.roots_of[root.node]) - MOST_OUTPUTS + 1
 
-    def _draw_rest(self, root: Root, rest: int) -> None:
-        assert root.node is not None, "only outputs of a folded box have others"
-        self.outputs_cut += rest
-        lines = (labels.more(rest), "outputs")
-        box = self._add("output", lines, root.node, root)
-        self._link(
-            self._source(root.node, None),
-            box,
-            edges=rest,
-        )
+            if root.node is None or rest < 2 or seen[root.node] < MOST_OUTPUTS:
+                self._draw_root(root)
+            elif seen[root.node] == MOST_OUTPUTS:
+                self.outputs_cut += rest
+                lines = (labels.more(rest), "outputs")
+                box = self._add("output", lines, root.node, root)
+                self._link(self._source(root.node, None), box, edges=rest)
 
     def _draw_root(self, root: Root) -> None:
         flags = labels.mark_words(self.nodes.marked.outputs.get(root.name, ()))
@@ -446,4 +429,3 @@ class Drafter:
             yield "grad: gradient arriving here; \u00d7: local derivative on the way back"
         if self.options.color == "grad":
             yield GRADIENT_NORM
-        yield from chart_lines(chart_of(self.graph))

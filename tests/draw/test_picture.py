@@ -160,13 +160,6 @@ def test_flags_are_marked_and_said_in_words() -> None:
         assert [text for text, tone in words.items() if tone == "warning"] == warning
 
 
-def test_names_of_the_user_s_code_stand_out() -> None:
-    for graph, expected in ((GRAPHS["everything"], ["h = hidden"]), (GRAPHS["diamond"], [])):
-        told = drawn(graph, names="backward", details=True)
-        assert [words.text for block in told.blocks for words in block.words if words.tone == "name"] == expected
-        assert set(expected) <= {block.words[0].text for block in drawn(graph, names="variable").blocks}  # the title
-
-
 def test_labels_of_lines_side_by_side_cover_none_of_them() -> None:
     made = picture(multi_output(), Options())
     words = [extent(label, 9.0) for label in made.wire_words]

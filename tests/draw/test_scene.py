@@ -232,7 +232,7 @@ def test_a_box_shows_where_it_was_made_when_asked() -> None:
     assert box.lines[:3] == (
         "h = hidden",
         "Scale (s93, 4) float16 jagged cuda:0, unknown tensor",
-        "nets: train.py:12",
+        "main.py:3 → nets: train.py:12",
     )
     assert box.lines[-2:] == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"]) and not box.flags  # no alarms
 
