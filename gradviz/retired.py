@@ -168,6 +168,33 @@ OPTIONS: tuple[RetiredOption, ...] = (
         becomes="--depth {}",
     ),
     RetiredOption(
+        "--columns",
+        "gradviz tree chooses its columns by itself, so leave --columns out.",
+        ("tree",),
+        harmless=ANY,
+    ),
+    RetiredOption(
+        "--attributes",
+        "A box no longer lists other saved values: its tooltip and the page do, so leave --attributes out.",
+        ("render", "tree"),
+        harmless=ANY,
+        takes_value=False,
+    ),
+    RetiredOption(
+        "--direction",
+        "A picture runs down or to the right, whichever fits a page: leave --direction out, or give one of these.",
+        values=("up", "left"),
+        harmless=("up", "left"),
+    ),
+    RetiredOption(
+        "--numbers",
+        "A picture no longer numbers its boxes: gradviz flow train.py --by node lists them in the order of backward, "
+        "and a page plays it.",
+        ("render",),
+        harmless=ANY,
+        takes_value=False,
+    ),
+    RetiredOption(
         "--link-source",
         "A picture no longer opens lines of code: the interactive page shows that of each box, "
         "gradviz render train.py -o net.html.",

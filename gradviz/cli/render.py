@@ -98,12 +98,7 @@ def render_command(
 ) -> None:
     drawing = Options.of(options)
     name = format or _format_of(output)
-    if name == "txt":  # before a script runs for an hour
-        from gradviz.draw.tree import refuse_backward
-
-        refuse_backward(drawing)
-
-    gradients = values or drawing.color == "grad" or drawing.numbers
+    gradients = values or drawing.color == "grad"
     reading = _reading(check, cut, drawing.color == "time", gradients)
     for_reader = name not in ("json", "graphml")  # programs read what backward runs
     if cut and (source.target.kind == "graph" or not for_reader):
@@ -144,7 +139,7 @@ def _reading(check: bool, cut: bool, times: bool, gradients: bool) -> Reading:
     if (check or cut) + times + gradients > 1:
         flag = "--check" if check else "--cut"
         raise click.UsageError(
-            f"{flag}, --color time and gradients (--color grad, --numbers, --values) are read at "
+            f"{flag}, --color time and gradients (--color grad, --values) are read at "
             "different calls. Draw two pictures."
         )
     if check:
@@ -215,9 +210,7 @@ def _write(
 
 
 @click.command("tree", cls=TargetCommand)
-@render_options(
-    "by", "columns", "names", "depth", "max_rows", "leaves", "saved", "attributes"
-)
+@render_options("by", "names", "depth", "max_rows", "leaves", "saved")
 @with_feature(
     "gradients",
     click.option(

@@ -15,7 +15,6 @@ from gradviz.draw.heat import BoxNorms
 from gradviz.draw.options import Options
 from gradviz.graph import (
     BackwardStep,
-    Base,
     Data,
     Graph,
     Leaf,
@@ -38,68 +37,28 @@ Lines = tuple[str, ...]
 
 
 def node_lines(
-    graph: Graph,
-    node: Node,
-    options: Options,
-    *,
-    amount: str,
-    module: str,
-    with_script: bool,
+    graph: Graph, node: Node, options: Options, module: str, amount: str
 ) -> Lines:
     """Title, op where that is another word, and parameters; with `details` what it
-    made, the names that has, and where it was made. One line for each attribute, where
-    they are asked for.
+    made, and where.
 
     `amount` is what it is coloured by, such as `holds 8 B`. `module` is the path of the
-    module whose frame is around the box: names leave it out. `with_script`: name the script's
-    own line, too, where a library's made the node.
+    module whose frame is around the box: names leave it out.
     """
     names = options.op_names("variable" if options.details else "forward")
     title, op = labels.op_title(graph, node, module, names)
     group, lines = node.folded, [title]
-    attributes = node.attributes if options.attributes else {}
-    attribute_lines = [labels.attribute_line(*item) for item in attributes.items()]
     if group is not None:
         line = labels.group_line if options.details else labels.parameters_line
         lines += [line(group), labels.same_line(group)]
-    elif not options.details:
+
+    if options.details:
+        places = (node.script_line, node.source)
+        lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
+        lines.append(" → ".join(labels.source_text(place) for place in places if place))
+    elif group is None:
         lines.append(op)
-
-    if not options.details:
-        lines += [amount, *attribute_lines]
-        return tuple(filter(None, lines))
-
-    lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
-    if node.names:
-        # the output's own box has that name
-        shown_below = {root.name for root in graph.roots_of.get(node.id, ())}
-        below = labels.names_text(
-            labels.relative(name, module)
-            for name in node.names
-            if name not in shown_below
-        )
-        lines.append(below if below != title else "")
-    places = (node.script_line if with_script else None, node.source)
-    lines.append(
-        " → ".join(labels.source_text(place) for place in places if place is not None)
-    )
-    lines.append(amount)
-    lines += attribute_lines or [labels.placed_text(node)]
-    return tuple(filter(None, lines))
-
-
-def with_norms(
-    lines: Lines,
-    norms: BoxNorms | None,
-    options: Options,
-) -> Lines:
-    """The lines of a box with its place in backward in front, and the gradient that
-    arrives behind, as asked.
-    """
-    if options.numbers and norms is not None:
-        lines = (f"{_places_text(norms)} {lines[0]}", *lines[1:])
-    text = _norms_text(norms) if options.color == "grad" else ""
-    return (*lines, text) if text else lines
+    return tuple(filter(None, (*lines, amount)))
 
 
 def value_line(step: BackwardStep | None) -> str:
@@ -173,11 +132,6 @@ def data_lines(data: Data) -> Lines:
     return (labels.data_title(data), tensor_line(data.tensor))
 
 
-def base_lines(base: Base) -> Lines:
-    """Names and tensor of the base of a view."""
-    return (labels.names_text(base.names) or "base of a view", tensor_line(base.tensor))
-
-
 def saved_lines(
     saved: SavedTensor,
     graph: Graph,
@@ -217,17 +171,7 @@ def saved_leaf_label(saved: SavedTensor) -> str:
     return " ".join(words)
 
 
-def _places_text(norms: BoxNorms) -> str:
-    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else
-    `#3…7`.
-    """
-    if norms.places == 1:
-        return f"#{norms.first}"
-    every = norms.last - norms.first + 1 == norms.places
-    return f"#{norms.first}{'–' if every else '…'}{norms.last}"
-
-
-def _norms_text(norms: BoxNorms | None) -> str:
+def norms_text(norms: BoxNorms | None) -> str:
     """The norm of the gradient that arrives at a box, or the range of norms inside it."""
     if norms is not None and not norms.measured:
         return "gradient not measured"
@@ -245,7 +189,7 @@ Detail = tuple[str, str]
 
 
 def details(
-    graph: Graph, about: Node | Leaf | Root | Base | SavedTensor | Data
+    graph: Graph, about: Node | Leaf | Root | SavedTensor | Data
 ) -> tuple[Detail, ...]:
     """All that is known of the record that a box draws, the most telling first; values
     are single lines.
@@ -331,19 +275,14 @@ def _root(root: Root) -> Iterator[Detail]:
         yield "no graph", root.why or "reason unknown"
     else:
         yield "made by node", str(root.node)
+    if root.base is not None:
+        yield "view of", ", ".join(root.base.names) or "an unnamed tensor"
 
 
 def _data(data: Data) -> Iterator[Detail]:
     yield "input without gradient", ", ".join(data.names) or "unnamed"
     yield "tensor", tensor_line(data.tensor)
     yield "saved by nodes", ", ".join(map(str, data.nodes))
-
-
-def _base(base: Base) -> Iterator[Detail]:
-    yield "base of a view", ", ".join(base.names) or "unnamed"
-    yield "tensor", tensor_line(base.tensor)
-    if base.node is not None:
-        yield "made by node", str(base.node)
 
 
 def _saved(saved: SavedTensor) -> Iterator[Detail]:
@@ -368,7 +307,6 @@ def _saved_text(saved: SavedTensor) -> str:
 _TOLD: dict[type, Callable[[Any], Iterator[Detail]]] = {
     Leaf: _leaf,
     Root: _root,
-    Base: _base,
     SavedTensor: _saved,
     Data: _data,
 }

@@ -19,18 +19,10 @@ if TYPE_CHECKING:
     from gradviz.draw.options import Options
     from gradviz.graph import Graph
 
-RANKDIR = {
-    "auto": "TB",
-    "down": "TB",
-    "up": "BT",
-    "right": "LR",
-    "left": "RL",
-}
+RANKDIR = {"auto": "TB", "down": "TB", "right": "LR"}
 _STYLE = {
     "data": (),
-    "view": ("style=dotted",),
     "saved": ("dir=none",),
-    "same": ("dir=none", "style=dashed"),
     "cut": ("style=dashed",),
 }
 # Graphviz reads HTML entities in plain labels too

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.fold.titles import titled
-from gradviz.graph import Graph, Scope, SourceLine
+from gradviz.graph import Graph, Scope
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
@@ -44,7 +44,6 @@ class Frames:
         self._graph = graph
         self._tree = ScopeTree(graph)
         self._calls_from = calls_from(graph)
-        self._repeated = _referred_to(graph)
         self._used = _used(graph)
         self._number: dict[int, int] = {}
         self.drawn: list[Frame] = []
@@ -57,52 +56,25 @@ class Frames:
         # the outermost first, since a frame needs the number of its parent
         for inner in reversed(list(self._tree.around(scope))):
             if inner not in self._number:
-                record, line = self._graph.scopes[inner], self._calls_from.get(inner)
-                parent, outer_path, outer_line = None, "", None
+                record, parent, outer_path = self._graph.scopes[inner], None, ""
                 if record.parent is not None:
-                    parent, outer_line = (
-                        self._number[record.parent],
-                        self._calls_from.get(record.parent),
-                    )
+                    parent = self._number[record.parent]
                     outer_path = self._graph.scopes[record.parent].path
+
                 self._number[inner] = len(self.drawn)
-                first = (
-                    record.path in self._repeated and outer_path not in self._repeated
-                )
                 used = self._used.get(inner, 0)
-                title = frame_title(
-                    record,
-                    outer_path,
-                    None if line == outer_line else line,
-                    first=first,
-                    used=used,
-                )
-                full = frame_title(record, line=line, first=first, used=used)
+                title = frame_title(record, used, outer_path)
+                full = frame_title(record, used)
+                line = self._calls_from.get(inner)
+                if line is not None:
+                    full += f", from {labels.source_text(line)}"
                 self.drawn.append(Frame(title, parent, inner, full))
 
         return self._number[scope]
 
-    def tells_no_line(self, scope: int | None) -> bool:
-        """Whether the frame of this scope does not tell the script's line that its
-        boxes come from.
-        """
-        return scope not in self._calls_from
-
     def around(self, nodes: Sequence[int]) -> int | None:
         """The innermost scope that holds all of these nodes, None when there is none."""
         return self._tree.common({self._graph.nodes[node].scope for node in nodes})
-
-
-def _referred_to(graph: Graph) -> frozenset[str]:
-    """Paths of modules that are called several times, where some box says that its
-    parameters are those of an earlier call.
-    """
-    if not any(
-        node.group is not None and node.group.same_as is not None
-        for node in graph.nodes
-    ):
-        return frozenset()
-    return frozenset(scope.path for scope in graph.scopes if scope.call > 1)
 
 
 def _used(graph: Graph) -> dict[int, int]:
@@ -127,28 +99,17 @@ def _used(graph: Graph) -> dict[int, int]:
     return used
 
 
-def frame_title(
-    scope: Scope,
-    module: str = "",
-    line: SourceLine | None = None,
-    *,
-    first: bool = False,
-    used: int = 0,
-) -> str:
+def frame_title(scope: Scope, used: int, module: str = "") -> str:
     """Path, class, which call when it is a later one, and parameters:
     `fc Linear, 12 parameters`.
 
-    The path is given relative to the module `module`. `line` is the script's that
-    everything inside comes from. `first`: a box refers to the first call, so that is
-    numbered, too. `used`: elements of its parameters that are in the graph.
+    The path is given relative to the module `module`. `used`: elements of its
+    parameters that are in the graph.
     """
     path = scope.path.removeprefix(f"{module}.") if module else scope.path
     words = [one_line(titled(path, scope.type))]
-    if scope.call > 1 or first:
+    if scope.call > 1:
         words.append(f"call {count_text(scope.call)}")
-
-    if line is not None:
-        words.append(f"from {labels.source_text(line)}")
 
     if scope.parameters and used and used != scope.parameters:
         words.append(f"{count_text(used)} of {plural(scope.parameters, 'parameter')}")

@@ -9,7 +9,7 @@ of magnitude, the factor that spreads the steps over those seen. Features have a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
@@ -115,17 +115,12 @@ def memory_heat(graph: Graph) -> Heat:
 
 
 class BoxNorms(NamedTuple):
-    """One box: the first and last place of what is inside it, how many places, and the
-    norms that arrive.
+    """The norms that arrive at what is inside one box.
 
-    Places begin at 1. `least` and `most` are None when no gradient arrives; `most` is
-    infinite when one is not finite. Not `measured`: nobody knows what arrives at any of
-    the places.
+    `least` and `most` are None when no gradient arrives; `most` is infinite when one is
+    not finite. Not `measured`: nobody knows what arrives.
     """
 
-    first: int
-    last: int
-    places: int
     least: float | None
     most: float | None
     measured: bool = True
@@ -162,21 +157,19 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
     >>> norms = gradient_norms(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
     >>> norms.of[1], norms.heat.step(0), norms.heat.step(1)
-    (BoxNorms(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 1)
+    (BoxNorms(least=0.02, most=0.02, measured=True), 5, 1)
     """
     original = graph.original if graph.original is not None else graph
     if not original.backward:
         raise FormatError(
-            "this graph does not know its gradients and the order of backward. On the command line, draw the script itself, "
+            "this graph does not know its gradients. On the command line, draw the script itself, "
             "not a graph saved without them; in Python, draw gradviz.flow(loss).graph."
         )
 
-    places = {step.node: place for place, step in enumerate(original.backward, 1)}
-
-    def arrival(inside: Iterable[int]) -> BoxNorms | None:
-        return _arrival([places[i] for i in inside if i in places], original.backward)
-
-    boxes = tuple(map(arrival, graph.inside))
+    steps = {step.node: step for step in original.backward}
+    boxes = tuple(
+        _arrival([steps[i] for i in inside if i in steps]) for inside in graph.inside
+    )
     most = tuple(
         0.0 if box is None or box.most is None or math.isinf(box.most) else box.most
         for box in boxes
@@ -194,21 +187,10 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     return GradientNorms(boxes, heat, most.index(least) if is_spread else None)
 
 
-def _arrival(
-    places: Sequence[int],
-    steps: Sequence[BackwardStep],
-) -> BoxNorms | None:
-    if not places:
+def _arrival(steps: Sequence[BackwardStep]) -> BoxNorms | None:
+    if not steps:
         return None
 
-    taken = [steps[place - 1] for place in places]
-    norms = [step.norm for step in taken if step.norm is not None]
-    measured = any(step.measured for step in taken)
-    return BoxNorms(
-        min(places),
-        max(places),
-        len(places),
-        min(norms, default=None),
-        max(norms, default=None),
-        measured,
-    )
+    norms = [step.norm for step in steps if step.norm is not None]
+    measured = any(step.measured for step in steps)
+    return BoxNorms(min(norms, default=None), max(norms, default=None), measured)

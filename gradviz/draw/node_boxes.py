@@ -6,31 +6,27 @@ what else is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.draw import details
-from gradviz.draw.frames import Frames
 from gradviz.draw.heat import HEATS, Heat, gradient_norms
 from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, BoxKind
-from gradviz.draw.summary import backward_lines, is_all_freed
+from gradviz.draw.summary import is_all_freed
 from gradviz.features import load
 from gradviz.graph import BackwardStep, Graph, Leaf, Node, column
 from gradviz.report import labels
 
 
 class NodeBox(NamedTuple):
-    """One box. `names` are those of the node as `lines` has them: relative to the frame
-    around.
-    """
+    """One box."""
 
     kind: BoxKind
     lines: tuple[str, ...]
     flags: tuple[str, ...]
-    names: tuple[str, ...] = ()
 
 
 class NodeBoxes:
@@ -42,19 +38,17 @@ class NodeBoxes:
         self,
         graph: Graph,
         options: Options,
-        frames: Frames,
         brief: Callable[[str], str],
     ) -> None:
         self._graph, self._options = graph, options
-        self._frames, self._brief = frames, brief
+        self._brief = brief
         self._colors_grad = options.color == "grad"
-        wants_norms = self._colors_grad or options.numbers
-        self._norms = gradient_norms(graph) if wants_norms else None
+        self._norms = gradient_norms(graph) if self._colors_grad else None
 
         self.heat: Heat | None = None
         if options.color in HEATS:
             self.heat = load(HEATS[options.color])(graph)
-        elif self._norms is not None and self._colors_grad:
+        elif self._norms is not None:
             self.heat = self._norms.heat
 
         self.numbers = _numbers(graph)
@@ -65,24 +59,13 @@ class NodeBoxes:
 
     def op(self, node: Node) -> NodeBox:
         """The box of an op or a group."""
-        module = self.path(node.scope)
+        module, amount = self.path(node.scope), self._amount(node)
         title, *rest = details.node_lines(
-            self._graph,
-            node,
-            self._options,
-            module=module,
-            amount=self._amount(node),
-            with_script=self._frames.tells_no_line(node.scope),
+            self._graph, node, self._options, module, amount
         )
         sign = details.sign_text(self._graph, node, title, self.numbers)
         self.signs += len(sign) > 1 and sign != title
-        names = tuple(labels.relative(name, module) for name in node.names)
-        return self._box(
-            node,
-            kind_of_node(node),
-            (sign, *rest),
-            names,
-        )
+        return self._box(node, kind_of_node(node), (sign, *rest))
 
     def leaf(
         self,
@@ -101,19 +84,11 @@ class NodeBoxes:
         """The module whose frame is around a box in this scope."""
         return "" if scope is None else self._graph.scopes[scope].path
 
-    def backward_lines(self) -> Iterator[str]:
-        """How to read what backward does at each box."""
-        if self._norms is not None:
-            yield from backward_lines(
-                self._norms, numbers=self._options.numbers, grad=self._colors_grad
-            )
-
     def _box(
         self,
         node: Node,
         plain: BoxKind,
         lines: tuple[str, ...],
-        names: tuple[str, ...] = (),
     ) -> NodeBox:
         """A box with what is said of every node, below the lines that it has."""
         words = labels.flag_words(self._graph, node) if node.flags else {}
@@ -125,14 +100,10 @@ class NodeBoxes:
             # a number in its place tells that the shape is ()
             shapes = [line for line in lines if self._brief(line) != "()"]
             lines = (*shapes, value)
-        norms = self._norms.of[node.id] if self._norms is not None else None
-        lines = details.with_norms(lines, norms, self._options)
-        return NodeBox(
-            self._kind(node.id, plain),
-            lines,
-            self._flags(node),
-            names,
-        )
+        if self._norms is not None:
+            arriving = details.norms_text(self._norms.of[node.id])
+            lines = (*lines, *filter(None, [arriving]))
+        return NodeBox(self._kind(node.id, plain), lines, self._flags(node))
 
     def _amount(self, node: Node) -> str:
         """What a box is coloured by, in words. A folded box says in another line what
@@ -166,7 +137,7 @@ class NodeBoxes:
             for flag in node.flags
             if flag in labels.ALARMS and not (flag == "freed" and self._all_freed)
         ]
-        if self._norms is not None and self._colors_grad:
+        if self._norms is not None:
             alarms += self._norms.marks(node.id)
         marks = self.marked.nodes.get(node.id, ())
         return (*alarms, *labels.mark_words(marks))

@@ -20,7 +20,7 @@ from gradviz.features import is_there
 from gradviz.report.labels import OpNames
 from gradviz.retired import without_retired_names
 
-Direction = Literal["auto", "down", "up", "right", "left"]
+Direction = Literal["auto", "down", "right"]
 Leaves = Literal["auto", "shared", "per-use", "parameters", "hidden"]
 Views = Literal["auto", "show"]
 Names = Literal["auto", "variable", "forward", "backward"]
@@ -28,22 +28,8 @@ Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad", "time"]
 
 By = Literal["auto", "node", "module", "line"]
-OUTLINE_COLUMNS = (
-    "calls",
-    "ops",
-    "parameters",
-    "output",
-    "saved",
-    "forward",
-    "backward",
-    "made",
-)
-
-
 _MEASURES = "gradviz.gradients"
-"""The feature without which nobody asks for gradients, times, and the order of
-backward.
-"""
+"""The feature without which nobody asks for gradients and times."""
 
 
 def _option(
@@ -52,17 +38,13 @@ def _option(
     check: Callable[[str, Any], Any],
     kinds: tuple[type, ...] = (str,),
     choices: tuple[str, ...] = (),
-    needs: str = "gradviz.draw",
 ) -> Any:
-    """A field with what whoever asks for its value must know. `needs`: the feature
-    without which it is no option.
-    """
+    """A field with what whoever asks for its value must know."""
     metadata = {
         "help": help,
         "kinds": kinds,
         "choices": choices,
         "check": check,
-        "needs": needs,
     }
     return field(default=default, metadata=metadata)
 
@@ -118,7 +100,6 @@ def _value(
     valid: str,
     accepts: Callable[[Any], bool],
     kept: Callable[[Any], Any] = lambda value: value,
-    needs: str = "gradviz.draw",
 ) -> Any:
     """A field of these kinds that takes what `accepts` lets pass, `valid` in words, and
     keeps what `kept` makes of it.
@@ -129,20 +110,12 @@ def _value(
             raise FormatError(f"{name} cannot be {value!r}. {valid}")
         return kept(value)
 
-    return _option(default, help, check, kinds, needs=needs)
+    return _option(default, help, check, kinds)
 
 
-def _flag(help: str, needs: str = "gradviz.draw") -> Any:
+def _flag(help: str) -> Any:
     valid = "Valid are: True, False."
-    return _value(
-        False, (bool,), help, valid, lambda value: type(value) is bool, needs=needs
-    )
-
-
-def _column_names(name: str, value: Any) -> tuple[str, ...]:
-    """Names of columns, given as a list or as one text with commas. Raises FormatError."""
-    words = value.split(",") if isinstance(value, str) else value
-    return tuple(one_of(name, str(word).strip(), OUTLINE_COLUMNS) for word in words)
+    return _value(False, (bool,), help, valid, lambda value: type(value) is bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,14 +182,10 @@ class Options:
         "Colour boxes by kind, memory held, incoming gradient, or time of forward and backward.",
         needs={"grad": _MEASURES, "time": _MEASURES},
     )
-    numbers: bool = _flag("Number boxes in the order of backward.", needs=_MEASURES)
     by: By = _choice(
         "auto",
         By,
         "Rows of a tree: nodes from the output down, modules, or lines of code.",
-    )
-    columns: str | tuple[str, ...] = _option(
-        (), f"Columns, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
     )
     max_rows: int | None = _value(
         None,
@@ -229,7 +198,6 @@ class Options:
     details: bool = _flag(
         "Say in each box what it made, its line of code, bytes and parameters."
     )
-    attributes: bool = _flag("Show other saved values, such as sizes and numbers.")
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -249,7 +217,7 @@ class Options:
         """Options from a mapping of names to values. Raises FormatError for an unknown
         name or a value not taken.
         """
-        names = [item.name for item in option_fields()]
+        names = [item.name for item in fields(cls)]
         values = without_retired_names("render", values, _warn)
         for name in values:
             if name not in names:
@@ -268,4 +236,4 @@ def option_fields() -> tuple[Field[Any], ...]:
     """Every option in the order help shows them, for whoever generates a command line
     or a page from them.
     """
-    return tuple(item for item in fields(Options) if is_there(item.metadata["needs"]))
+    return fields(Options)

@@ -2,7 +2,7 @@
 and once for dark.
 
 As in torchviz, blue is a leaf, grey a backward function, orange a saved tensor, green
-an output and dark green the base of a view. This module knows colours and their
+an output. This module knows colours and their
 meaning, not how any format writes them.
 """
 
@@ -14,7 +14,7 @@ from gradviz.draw.options import Theme
 from gradviz.graph import NodeFlag
 
 BoxKind = Literal[
-    "op", "leaf", "output", "base", "saved", "stale", "group",
+    "op", "leaf", "output", "saved", "stale", "group",
     "heat1", "heat2", "heat3", "heat4", "heat5",
     "added", "removed", "changed", "ghost", "input",
     "layer", "activation", "norm", "attention", "loss", "shape",
@@ -39,7 +39,6 @@ MEANING: dict[BoxKind, str] = {
     "saved": "tensor saved for backward",
     "stale": "saved tensor that backward() can no longer use",
     "output": "output",
-    "base": "base of a view, on a dotted line",
     "ghost": "cut off: no gradient passes",
     "added": "only some ranks have it",
     "changed": "differs by rank",
@@ -56,7 +55,6 @@ _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "op": ("#e7e8eb", "#393b3f"),
     "leaf": ("#92c7ec", "#0d5571"),
     "output": ("#c9e887", "#44561e"),
-    "base": ("#a8c673", "#2e4925"),
     "saved": ("#feb958", "#734917"),
     "group": ("#d0c9ed", "#474072"),
     "stale": ("#ffe3c3", "#503f2b"),

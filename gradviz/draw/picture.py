@@ -74,9 +74,6 @@ MOST_OF_SLIDE = 120
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
-# pixels; Chromium misplaces things by 2 pixels at 27 million, and loses them from 33.5
-# million on
-FAR = 20e6
 GAP, RANK_GAP = 18.0, 22.0
 SHEETS = ((1600.0, 900.0, 1.0), (1100.0, 1500.0, 0.8))
 """Pixels of a slide, and of a page, and what each is worth: a picture is shown more
@@ -87,47 +84,37 @@ MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 
 def picture(graph: Graph, options: Options) -> Picture:
-    """The picture of a graph."""
+    """The picture of a graph, in the direction that is asked for; by itself, in the one
+    that a page or a slide shows larger.
+    """
     placed = _placed.get(id(graph))
     if placed is not None and placed.options == options:
-        return _composed(graph, placed.drawn, options, placed.page)
-    return _composed(graph, scene(graph, options), options)
-
-
-def _composed(
-    graph: Graph, drawn: Scene, options: Options, page: _Page | None = None
-) -> Picture:
-    """The picture in the direction that is asked for; by itself, in the one that a page
-    or a slide shows larger.
-    """
-    page = page or _page(drawn, options)
-    down, right = (replace(options, direction=way) for way in ("down", "right"))
-    if page.placement.is_u and options.direction != "up":
-        return compose(graph, drawn, down, page)
-    if options.direction != "auto":
-        return compose(graph, drawn, options, page)
+        drawn, page = placed.drawn, placed.page
+    else:
+        drawn = scene(graph, options)
+        page = _page(drawn, options.direction)
 
     # it is made smaller on a page: perhaps less so when it runs sideways
-    if len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
-        flat = _Page(drawn, right)
+    is_free = options.direction == "auto" and not page.placement.is_u
+    if is_free and len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
+        flat = Page(drawn, is_flat=True)
         # folding has seen to it that the other way fits
         if flat.width <= Limits().width and _shown(flat) > _shown(page):
-            return compose(graph, drawn, right, flat)
-    return compose(graph, drawn, down, page)
+            page = flat
+    return compose(graph, drawn, page)
 
 
-def _page(drawn: Scene, options: Options) -> _Page:
-    """The page in the direction of the options; a U stays upright, since it leads from
-    the left to the right as it is.
+def _page(drawn: Scene, direction: Direction) -> Page:
+    """The page in a direction; a U stays upright, since it leads from the left to the
+    right as it is.
     """
-    if _is_sideways(options.direction):
-        upright = _Page(drawn, replace(options, direction="down"))
-        if upright.placement.is_u:
-            return upright
-    return _Page(drawn, options)
+    upright = Page(drawn)
+    if direction == "right" and not upright.placement.is_u:
+        return Page(drawn, is_flat=True)
+    return upright
 
 
-def _shown(page: _Page) -> float:
+def _shown(page: Page) -> float:
     """How large a picture is on the sheet that suits it, as a part of its own size."""
     return max(
         part * min(1.0, width / page.width, height / page.height)
@@ -145,7 +132,7 @@ def measured(graph: Graph, options: Options) -> Size:
     if len(drawn.boxes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
 
-    page = _page(drawn, options)
+    page = _page(drawn, options.direction)
     key = id(graph)
     _placed[key] = _Placed(
         drawn,
@@ -157,54 +144,40 @@ def measured(graph: Graph, options: Options) -> Size:
     # nobody reads a U in parts, so it is kept to what a slide shows
     if page.placement.is_u:
         return Size(page.width, page.height * U_HEIGHT)
-
-    sides = (page.width, page.height)
-    return Size(*(sides[::-1] if _is_sideways(options.direction) else sides))
-
-
-def _is_sideways(direction: Direction) -> bool:
-    return direction in ("left", "right")
+    if page.is_flat:
+        return Size(page.height, page.width)
+    return Size(page.width, page.height)
 
 
-class _Page:
-    """Where the boxes of a scene and the texts around them go."""
+class Page:
+    """Where the boxes of a scene and the texts around them go. `is_flat`: data flows to
+    the right instead of down.
+    """
 
-    def __init__(self, drawn: Scene, options: Options) -> None:
-        direction = "down" if options.direction == "auto" else options.direction
+    def __init__(self, drawn: Scene, *, is_flat: bool = False) -> None:
+        self.is_flat = is_flat
         self.boxes = measured_all(drawn.boxes)
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
-        placed = _place(
-            _drawing(drawn, self.boxes, self.titles, direction),
-            direction,
-        )
-        placement = wires.with_loops(
-            placed, drawn, self.boxes, flat=_is_sideways(direction)
-        )
+        placed = _place(_drawing(drawn, self.boxes, self.titles, is_flat), is_flat)
+        placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
+
         room = max(placement.width, LEAST_ROOM)
-        above = _above(drawn, room, _too_far(placement))  # the footer may be far away
-        below = _below(drawn, placement.notes, room)
+        above, below = _above(drawn, room), _below(drawn, placement.notes, room)
         inner = max(
             placement.width,
             above.width,
             below.width,
             wires.loop_width(drawn, self.boxes, placement),
         )
-        left, top = (
-            MARGIN + float(round((inner - placement.width) / 2)),
-            MARGIN + above.height,
-        )
+        left = MARGIN + float(round((inner - placement.width) / 2))
+        top = MARGIN + above.height
+        bottom = top + placement.height
+
         self.width = math.ceil(inner + 2 * MARGIN)
-        self.height = math.ceil(top + placement.height + below.height + MARGIN)
-        self.around = Rect(
-            0.0,
-            top,
-            inner + 2 * MARGIN,
-            placement.height,
-        )
-        self.above, self.below = (
-            above.moved(MARGIN, MARGIN),
-            below.moved(MARGIN, top + placement.height),
-        )
+        self.height = math.ceil(bottom + below.height + MARGIN)
+        self.around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
+        self.above = above.moved(MARGIN, MARGIN)
+        self.below = below.moved(MARGIN, bottom)
         self.placement = wires.moved(placement, left, top)
 
 
@@ -212,7 +185,7 @@ class _Placed(NamedTuple):
     """A scene that was measured, for whoever draws it next."""
 
     drawn: Scene
-    page: _Page
+    page: Page
     options: Options
     graph: weakref.ref[Graph]
 
@@ -221,46 +194,27 @@ _placed: dict[int, _Placed] = {}
 """By id of a graph, as long as that is alive."""
 
 
-def compose(
-    graph: Graph, drawn: Scene, options: Options, page: _Page | None = None
-) -> Picture:
-    """The picture of a scene, with the boxes where the layout puts them, or where they
-    are on `page`.
-    """
-    page = page or _Page(drawn, options)
-    placement, links = page.placement, drawn.links
-    curves = wires.with_heads(
-        placement,
-        [link.style in FLOWS for link in links],
-    )
-    blocks = PlacedBoxes(
-        graph,
-        drawn.boxes,
-        page.boxes,
-        placement,
-    )
-    frames = _frames(drawn, page.titles, placement, options.direction)
+def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
+    """The picture of a scene, with the boxes where they are on `page`."""
+    links = drawn.links
+    curves = wires.with_heads(page.placement, [link.style in FLOWS for link in links])
+    blocks = PlacedBoxes(graph, drawn.boxes, page.boxes, page.placement)
+    frames = _frames(drawn, page)
+    texts = [_texts(link) for link in links]
+    labels = wire_labels.label_words(texts, curves, blocks.rects, page.around, frames)
 
     return Picture(
         width=page.width,
         height=page.height,
         title=one_line(drawn.title) or "Autograd graph",
-        description=_description(graph, drawn, options.direction),
+        description=_description(graph, drawn, page.is_flat),
         words=page.above.words + page.below.words,
         swatches=(*page.above.swatches, *page.below.swatches),
         frames=frames,
         blocks=blocks,
         curves=curves,
         wires=links,
-        wire_words=tuple(
-            wire_labels.label_words(
-                [_texts(link) for link in links],
-                curves,
-                blocks.rects,
-                page.around,
-                frames,
-            )
-        ),
+        wire_words=tuple(labels),
     )
 
 
@@ -331,17 +285,16 @@ def _drawing(
     drawn: Scene,
     boxes: list[Sized],
     titles: list[FrameTitle],
-    direction: Direction,
+    is_flat: bool,
 ) -> Drawing:
     """The drawing as a layout sees it, which always runs downwards: where data flows
     sideways, widths and heights are exchanged.
     """
-    flat = _is_sideways(direction)
     words = np.zeros(len(boxes))
 
     for link in drawn.links:
         if link.label:
-            if flat:
+            if is_flat:
                 room = text_width(link.label, wire_labels.SIZE)
             else:
                 room = wire_labels.SIZE
@@ -353,7 +306,7 @@ def _drawing(
         np.array([box.height for box in boxes]),
     ]
     sizes = [(title.width + 2 * PAD_X, title.height) for title in titles]
-    if flat:
+    if is_flat:
         # the layout only knows downwards
         sides.reverse()
         sizes = [(height, width) for width, height in sizes]
@@ -374,97 +327,59 @@ def _drawing(
         gap=GAP,
         rank_gap=RANK_GAP,
         words=words,
-        u_shapes=not flat,
+        u_shapes=not is_flat,
     )
 
 
-def _place(drawing: Drawing, direction: Direction) -> Placement:
+def _place(drawing: Drawing, is_flat: bool) -> Placement:
     """The placement in its direction, on whole pixels, as curves."""
     placed = wires.spread(drawing, layered.place(drawing))
-    points = np.rint(placed.points)
-    width, height = float(math.ceil(placed.width)), float(math.ceil(placed.height))
     rounded = replace(
         placed,
         x=np.rint(placed.x),
         y=np.rint(placed.y),
-        points=points,
-        width=width,
-        height=height,
+        points=np.rint(placed.points),
+        width=float(math.ceil(placed.width)),
+        height=float(math.ceil(placed.height)),
     )
-
-    return wires.turn(wires.smooth(rounded), direction)
+    smooth = wires.smooth(rounded)
+    return wires.turned(smooth) if is_flat else smooth
 
 
 # -- frames ----------------------------------------------------------------------------
 
 
-def _frames(
-    drawn: Scene, titles: list[FrameTitle], placement: Placement, direction: Direction
-) -> tuple[FrameBlock, ...]:
+def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
     """Frames with their titles, outer ones first. A frame with nothing in it has no
     size and is not drawn.
     """
     depths: list[int] = []
-    for frame in drawn.frames:  # a parent comes before its children
-        depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
-
     blocks: list[FrameBlock] = []
-    for frame, title, rect, depth in zip(
-        drawn.frames, titles, placement.frames, depths
-    ):
+    places = zip(drawn.frames, page.titles, page.placement.frames)
+    for frame, title, rect in places:
+        # a parent comes before its children
+        depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
         if rect.width and rect.height:
-            words = _frame_words(rect, title, direction)
-            blocks.append(
-                FrameBlock(rect, words, one_line(frame.full or frame.title), depth)
+            x, y = rect.x + PAD_X, rect.y + FRAME_TITLE - 5.0
+            words = tuple(
+                typesetting.words(line, "dim", x, y + FRAME_LINE * i)
+                for i, line in enumerate(title.lines)
             )
+            tip = one_line(frame.full or frame.title)
+            blocks.append(FrameBlock(rect, words, tip, depths[-1]))
 
     # an inner frame is painted over the outer one
     return tuple(sorted(blocks, key=lambda frame: frame.depth))
 
 
-def _frame_words(
-    rect: Rect, title: FrameTitle, direction: Direction
-) -> tuple[Words, ...]:
-    """The title where the layout left room for it: at the side that data comes from, in
-    its upper or left corner.
-    """
-    if direction == "left":
-        x = rect.x + rect.width - PAD_X - title.width
-    else:
-        x = rect.x + PAD_X
-
-    top = rect.y + rect.height - title.height if direction == "up" else rect.y
-    y = top + FRAME_TITLE - 5.0
-    return tuple(
-        typesetting.words(line, "dim", x, y + FRAME_LINE * i)
-        for i, line in enumerate(title.lines)
-    )
-
-
 # -- words -----------------------------------------------------------------------------
 
 
-def _above(drawn: Scene, room: float, warning: str) -> Strip:
+def _above(drawn: Scene, room: float) -> Strip:
     title = typesetting.lines_strip([one_line(drawn.title)], room, "title")
-    warned = typesetting.lines_strip([warning] if warning else [], room)
     entries = [*drawn.legend, *([(None, drawn.dtype)] if drawn.dtype else [])]
     legend = typesetting.legend_strip(entries, room)
-    return typesetting.stacked(
-        [title, warned, legend],
-        PART_GAP / 2,
-        after=PART_GAP,
-    )
-
-
-def _too_far(placement: Placement) -> str:
-    """What to say above a drawing that no browser shows to its end."""
-    size = max(placement.width, placement.height)
-    if size <= FAR:
-        return ""
-    return (
-        f"This drawing is {size / 1e6:.0f} million pixels long. Browsers misplace or leave out what lies beyond "
-        f"{FAR / 1e6:.0f} million: fold it with --depth, or write it as html, txt or json."
-    )
+    return typesetting.stacked([title, legend], PART_GAP / 2, after=PART_GAP)
 
 
 def _below(
@@ -478,16 +393,8 @@ def _below(
     return typesetting.stacked([strip], PART_GAP, before=PART_GAP)
 
 
-_TOWARDS: dict[Direction, str] = {
-    "auto": "downwards",
-    "down": "downwards",
-    "up": "upwards",
-    "right": "to the right",
-    "left": "to the left",
-}
-
-
-def _description(graph: Graph, drawn: Scene, direction: Direction) -> str:
-    flow = f"Data flows {_TOWARDS[direction]}, from the leaves to the outputs"
+def _description(graph: Graph, drawn: Scene, is_flat: bool) -> str:
+    towards = "to the right" if is_flat else "downwards"
+    flow = f"Data flows {towards}, from the leaves to the outputs"
     sentences = (flow, counts_line(graph), *drawn.footer)
     return ". ".join(sentences) + "."

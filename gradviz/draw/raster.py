@@ -14,7 +14,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -24,9 +23,9 @@ import numpy as np
 from gradviz.draw.dot import quote
 from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind, Palette, border, dim, ground, palette
-from gradviz.draw.picture import MARGIN, Picture, picture
+from gradviz.draw.picture import Picture, picture
 from gradviz.draw.scene import FLOWS, LinkStyle
-from gradviz.draw.typesetting import BOLD, SIZES, Block, Tone, Words, lines_strip
+from gradviz.draw.typesetting import BOLD, SIZES, Block, Tone, Words
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.draw.wires import HEAD_LENGTH
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, OutputError
@@ -45,8 +44,6 @@ HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points lo
 LINE_STYLE: dict[LinkStyle, str] = {
     "data": "",
     "saved": ",dir=none,style=dashed",
-    "view": ",dir=none,style=dotted",
-    "same": ",dir=none,style=dashed",
     "cut": ",style=dashed",
 }
 
@@ -211,13 +208,7 @@ def render_png(graph: Graph, options: Options) -> bytes:
     without Graphviz.
     """
     image = picture(graph, options)
-    scale = png_scale(image.width, image.height)
-    if scale < PNG_SCALE:
-        image = with_note(
-            image,
-            f"drawn at {scale:.2f} instead of {PNG_SCALE:g} pixels, since the picture is large",
-        )
-    return paint(image, options, "png", scale)
+    return paint(image, options, "png", png_scale(image.width, image.height))
 
 
 def render_pdf(graph: Graph, options: Options) -> bytes:
@@ -253,18 +244,6 @@ def png_scale(width: float, height: float) -> float:
         )
 
     return min(PNG_SCALE, math.floor(room * 100) / 100)
-
-
-def with_note(image: Picture, note: str) -> Picture:
-    """The picture with one more line under its footer."""
-    strip = lines_strip([note], image.width - 2 * MARGIN).moved(
-        MARGIN, image.height - MARGIN
-    )
-    return replace(
-        image,
-        words=image.words + strip.words,
-        height=image.height + strip.height,
-    )
 
 
 def paint(

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import data_boxes, details
-from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.draw.edge_words import EdgeWords
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.names import name_of
@@ -21,6 +20,7 @@ from gradviz.draw.node_boxes import NodeBoxes
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
 from gradviz.draw.summary import (
+    GRADIENT_NORM,
     cut_lines,
     dtype_text,
     footer_lines,
@@ -31,7 +31,6 @@ from gradviz.draw.summary import (
     without_dtype,
 )
 from gradviz.graph import (
-    Base,
     Data,
     Edge,
     Graph,
@@ -44,7 +43,7 @@ from gradviz.graph import (
 from gradviz.report import labels
 from gradviz.stages import Stage
 
-LinkStyle = Literal["data", "view", "saved", "same", "cut"]
+LinkStyle = Literal["data", "saved", "cut"]
 FLOWS: tuple[LinkStyle, ...] = ("data", "cut")
 """Styles of links with an arrow."""
 STALE: tuple[SavedState, ...] = ("freed", "modified")
@@ -54,27 +53,24 @@ MOST_OUTPUTS = 12
 SPLIT_ABOVE = 4
 
 
-About = Leaf | Root | Base | SavedTensor | Data
+About = Leaf | Root | SavedTensor | Data
 
 
 class Box(NamedTuple):
     """One rectangle. `id` is its index in `Scene.boxes`.
 
     `lines` are ready to print, single lines: the title first, the rest in smaller or
-    muted text. `flags` are words such as "freed", to be marked as a warning. `names`
-    are those of a node, as `lines` has them: relative to the frame around. `about` is
+    muted text. `flags` are words such as "freed", to be marked as a warning. `about` is
     the record that is drawn when that is not the node itself; `subject` gives either.
     """
 
     id: int
     kind: BoxKind
     lines: tuple[str, ...]
-    # the graph's node behind it; None for an output without a graph, a base outside the
-    # graph, and data
+    # the graph's node behind it; None for an output without a graph, and data
     node: int | None
     about: About | None
     flags: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
     frame: int | None = None  # index into `Scene.frames`, None when not inside one
 
 
@@ -94,10 +90,9 @@ class Link(NamedTuple):
 
     A link from a box to itself is a loop: the turns of a folded loop feed each other.
 
-    Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view;
-    "saved" has no arrow, from a saved tensor or leaf to the node that holds it; "same"
-    is dashed, between two saved tensors with one storage; "cut" is dashed data that no
-    gradient goes back along. `label` is ready to print and mostly empty. `edges` are
+    Style: "data" has an arrow at `target`; "saved" has none, from a saved tensor or
+    leaf to the node that holds it; "cut" is dashed data that no gradient goes back
+    along. `label` is ready to print and mostly empty. `edges` are
     drawn as this one; `tip` tells more of them than the label does, and `short` less,
     where the label has no room.
     """
@@ -133,8 +128,8 @@ class Scene(NamedTuple):
 
 
 def scene(graph: Graph, options: Options) -> Scene:
-    """What to draw of a graph under these options (`leaves`, `saved`, `attributes`,
-    `color`, `numbers` matter).
+    """What to draw of a graph under these options (`leaves`, `saved`, `color`
+    matter).
 
     >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
@@ -150,7 +145,7 @@ def scene(graph: Graph, options: Options) -> Scene:
 
 class Drafter:
     """Builds one scene. Order of boxes: nodes by id, then copies of leaves, saved
-    tensors, outputs, bases.
+    tensors, outputs.
     """
 
     def __init__(self, graph: Graph, options: Options) -> None:
@@ -161,8 +156,6 @@ class Drafter:
         self.box_of: dict[int, int] = {}
         # (leaf, its user) -> box id
         self.copies: dict[tuple[int, int | None], int] = {}
-        # (node, output) -> box id of a base or of an output that is one
-        self.bases: dict[tuple[int, int], int] = {}
         self.outputs_cut = 0
         self.data_uses = 0  # of data that is drawn
 
@@ -170,7 +163,7 @@ class Drafter:
         self.brief = without_dtype(self.dtype)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
-        self.nodes = NodeBoxes(graph, options, self.frames, self.brief)
+        self.nodes = NodeBoxes(graph, options, self.brief)
         self.words = EdgeWords(
             graph,
             options,
@@ -194,13 +187,7 @@ class Drafter:
         elif self.options.leaves not in ("parameters", "hidden"):
             self._draw_data()
 
-        for root, rest in self._outputs():
-            if rest:
-                self._draw_rest(root, rest)
-            else:
-                self._draw_root(root)
-
-        self._draw_views()
+        self._draw_outputs()
         return Scene(
             title=self.graph.title,
             boxes=tuple(self.boxes),
@@ -236,20 +223,19 @@ class Drafter:
         about: About | None,
         flags: tuple[str, ...] = (),
         scope: int | None = None,
-        names: tuple[str, ...] = (),
     ) -> int:
         brief_lines = (lines[0], *map(self.brief, lines[1:]))
         frame = self.frames.of(scope)
         box = len(self.boxes)
-        self.boxes.append(Box(box, kind, brief_lines, node, about, flags, names, frame))
+        self.boxes.append(Box(box, kind, brief_lines, node, about, flags, frame))
         return box
 
     def _draw_node(self, node: Node) -> None:
         leaf = self.graph.leaf_of.get(node.id)
         if leaf is None:
-            kind, lines, flags, names = self.nodes.op(node)
+            kind, lines, flags = self.nodes.op(node)
             self.box_of[node.id] = self._add(
-                kind, lines, node.id, None, flags, node.scope, names
+                kind, lines, node.id, None, flags, node.scope
             )
         elif self.options.leaves != "hidden" and node.id not in self.split:
             users = [edge.consumer for edge in self.graph.consumers(node.id)]
@@ -265,7 +251,7 @@ class Drafter:
         leaf comes from outside.
         """
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
-        kind, lines, flags, _ = self.nodes.leaf(leaf, uses, scope)
+        kind, lines, flags = self.nodes.leaf(leaf, uses, scope)
         return self._add(kind, lines, leaf.node, leaf, flags, scope)
 
     def _source(
@@ -327,7 +313,6 @@ class Drafter:
         """A box for each saved tensor. A saved leaf has its box already, and is only
         linked to who saved it.
         """
-        first: dict[int, int] = {}  # storage -> the box that showed it first
         owners = {leaf.storage: leaf.node for leaf in self.graph.leaves}
         for node in self.graph.nodes:
             target = self.box_of.get(node.id)
@@ -342,20 +327,11 @@ class Drafter:
                     source = self._source(leaf, node.id)
                 if source is not None:
                     self._link(source, target, "saved", details.saved_leaf_label(saved))
-                    continue
+                else:
+                    box = self._draw_slot(node, saved, is_stale)
+                    self._link(box, target, "saved")
 
-                box = self._draw_slot(node, saved, is_stale)
-                self._link(box, target, "saved")
-                if saved.storage is not None:
-                    shown = first.setdefault(saved.storage, box)
-                    self._link(box, shown, "same", "same storage")
-
-    def _draw_slot(
-        self,
-        node: Node,
-        saved: SavedTensor,
-        is_stale: bool,
-    ) -> int:
+    def _draw_slot(self, node: Node, saved: SavedTensor, is_stale: bool) -> int:
         lines = details.saved_lines(saved, self.graph, state=not is_stale)
         flags = (labels.state_text(saved.state),) if is_stale else ()
         kind: BoxKind = "stale" if is_stale else "saved"
@@ -387,32 +363,24 @@ class Drafter:
                 for box in entry.boxes:
                     self._link(drawn, box, edges=len(several))
 
-    def _outputs(self) -> Iterator[tuple[Root, int]]:
-        """The outputs to draw; the last one of many from one folded box stands for the
-        rest, which are counted.
+    def _draw_outputs(self) -> None:
+        """A box for each output; the last one of many from one folded box stands for
+        the rest, which are counted.
         """
         seen: Counter[int] = Counter()
         for root in self.graph.roots:
             rest = 0
             if root.node is not None and self.graph.nodes[root.node].group is not None:
-                rest = len(self.graph.roots_of[root.node]) - MOST_OUTPUTS + 1
                 seen[root.node] += 1
-                if rest > 1 and seen[root.node] > MOST_OUTPUTS:
-                    continue
-                if rest < 2 or seen[root.node] < MOST_OUTPUTS:
-                    rest = 0
-            yield root, rest
+                rest = len(self.graph.roots_of[root.node]) - MOST_OUTPUTS + 1
 
-    def _draw_rest(self, root: Root, rest: int) -> None:
-        assert root.node is not None, "only outputs of a folded box have others"
-        self.outputs_cut += rest
-        lines = (labels.more(rest), "outputs")
-        box = self._add("output", lines, root.node, root)
-        self._link(
-            self._source(root.node, None),
-            box,
-            edges=rest,
-        )
+            if root.node is None or rest < 2 or seen[root.node] < MOST_OUTPUTS:
+                self._draw_root(root)
+            elif seen[root.node] == MOST_OUTPUTS:
+                self.outputs_cut += rest
+                lines = (labels.more(rest), "outputs")
+                box = self._add("output", lines, root.node, root)
+                self._link(self._source(root.node, None), box, edges=rest)
 
     def _draw_root(self, root: Root) -> None:
         flags = labels.mark_words(self.nodes.marked.outputs.get(root.name, ()))
@@ -430,38 +398,6 @@ class Drafter:
             label = f"{label} {name}".strip()
         source = self._source(root.node, None)
         self._link(source, box, self._style(root.node), label)
-        if root.base is None:
-            self.bases.setdefault((root.node, root.output), box)
-
-    def _draw_views(self) -> None:
-        for box in tuple(self.boxes):
-            if isinstance(box.about, (Root, Leaf)) and box.about.base is not None:
-                self._link(
-                    self._base(box.about.base),
-                    box.id,
-                    "view",
-                )
-
-    def _base(self, base: Base) -> int | None:
-        """The box of a base: its leaf's, an output's that is the same tensor, one drawn
-        before, or a new one.
-        """
-        lines = details.base_lines(base)
-        if base.node is None:
-            return self._add("base", lines, None, base)
-        if base.node in self.graph.leaf_of and self.options.leaves != "hidden":
-            return self._source(base.node, None)
-
-        place = (base.node, base.output)
-        if place not in self.bases:
-            self.bases[place] = self._add("base", lines, base.node, base)
-            source = self.box_of.get(base.node)
-            self._link(
-                source,
-                self.bases[place],
-                label=self.words.which(*place),
-            )
-        return self.bases[place]
 
     # -- words -------------------------------------------------------------------------
 
@@ -491,5 +427,5 @@ class Drafter:
             yield self.nodes.heat.note
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             yield "grad: gradient arriving here; \u00d7: local derivative on the way back"
-        yield from self.nodes.backward_lines()
-        yield from chart_lines(chart_of(self.graph))
+        if self.options.color == "grad":
+            yield GRADIENT_NORM

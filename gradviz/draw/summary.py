@@ -15,14 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from gradviz.draw.chart import chart_of
 from gradviz.draw.details import root_lines
-from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
-from gradviz.fold.order import is_view
 from gradviz.graph import Graph, Leaf, Node, Root, TensorInfo, column
-from gradviz.graph.amounts import depth, forward_order
+from gradviz.graph.amounts import depth
 from gradviz.graph.origins import number_beside
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line, verb
@@ -157,40 +154,8 @@ def _without_tensor(node: Node) -> int:
 
 def inferred_lines(graph: Graph) -> Iterator[str]:
     """How far the modules can be relied on, when nobody recorded their calls."""
-    whole = graph.original or graph
-    if whole.attribution != "inferred":
-        return
-
-    own = {leaf.node for leaf in whole.leaves if leaf.kind == "parameter"}
-    for node in forward_order(whole):
-        inputs = whole.inputs(node)
-        if (
-            is_view(whole.nodes[node].op)
-            and inputs
-            and own.issuperset(edge.producer for edge in inputs)
-        ):
-            # a transposed weight names its module as well as the weight does
-            own.add(node)
-
-    placed = [
-        node.id
-        for node in whole.nodes
-        if node.scope is not None and node.id not in whole.leaf_of
-    ]
-    sure = 0
-    for node in placed:
-        inputs = whole.inputs(node)
-        sure += node in own or any(edge.producer in own for edge in inputs)
-    yield _inferred_line(sure, len(placed) - sure)
-
-
-def _inferred_line(sure: int, rest: int) -> str:
-    whose = "its" if rest == 1 else "their"
-    others = f", {rest:,} by {whose} neighbours" if rest else ""
-    return (
-        f"Module boxes are inferred ({sure:,} of {plural(sure + rest, 'op')} by their "
-        f"parameter{others}). gradviz.record() gives exact ones."
-    )
+    if (graph.original or graph).attribution == "inferred":
+        yield "Module boxes are inferred. gradviz.record() gives exact ones."
 
 
 def cut_lines(outputs: int) -> Iterator[str]:
@@ -219,22 +184,11 @@ def saved_lines(graph: Graph) -> Iterator[str]:
             yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
 
 
-def backward_lines(
-    norms: GradientNorms,
-    *,
-    numbers: bool,
-    grad: bool,
-) -> Iterator[str]:
-    """How to read what backward does at each box."""
-    if numbers:
-        yield "#1, #2, ...: the order in which backward() calls the functions"
-        if any(
-            arrival is not None and arrival.last - arrival.first >= arrival.places
-            for arrival in norms.of
-        ):
-            yield "#3…7: other boxes have some of the numbers between"
-    if grad:
-        yield "gradient norm: of the gradient that arrives at a function, the largest one when it has several outputs"
+GRADIENT_NORM = (
+    "gradient norm: of the gradient that arrives at a function, "
+    "the largest one when it has several outputs"
+)
+"""How to read a picture that is coloured by gradients."""
 
 
 def mark_lines(findings: Marked) -> Iterator[str]:
@@ -263,8 +217,7 @@ SHOWN = 6  # outputs, leaves, ops and notes that are listed before "+N more"
 
 
 def summary(graph: Graph) -> str:
-    """Counts, outputs, leaves, ops, depth, saved tensors, flags and notes, at most
-    about 40 short lines.
+    """Counts, outputs, leaves, ops, depth and notes, at most about 30 short lines.
 
     >>> from gradviz.graph import Graph, Node
     >>> print(summary(Graph((Node(0, "AddBackward0"),))))
@@ -284,19 +237,10 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows("outputs", [_root(root) for root in graph.roots])
     yield from _rows("leaves", [_leaf(leaf) for leaf in graph.leaves])
     yield from _rows("ops", _ops(graph))
-    yield from _rows("saved", _saved(graph))
-    yield from _rows("flags", _flags(graph))
-    yield from _rows("modules", _scopes(graph))
     yield from _rows(
         "notes",
         [note.replace("not drawn: ", "") for note in notes],
     )
-    yield from _rows(
-        "held",
-        [bar.text for bar in chart_of(graph).bars],
-    )
-    if graph.torch:
-        yield from _rows("recorded by", [f"torch {one_line(graph.torch)}"])
 
 
 def _rows(
@@ -327,30 +271,3 @@ def _ops(graph: Graph) -> list[str]:
         labels.op_title(graph, node, names="backward").name for node in ops
     )
     return [f"{count_text(count)} {op}" for op, count in counts.most_common()]
-
-
-def _saved(graph: Graph) -> list[str]:
-    states = Counter(
-        labels.state_text(saved.state) for node in graph.nodes for saved in node.saved
-    )
-    return [
-        f"{plural(count, 'tensor')} {state}" for state, count in states.most_common()
-    ]
-
-
-def _flags(graph: Graph) -> list[str]:
-    counts = Counter(
-        words
-        for node in graph.nodes
-        for words in labels.flag_words(graph, node).values()
-    )
-    return [
-        f"{plural(count, 'node')}: {words}" for words, count in counts.most_common()
-    ]
-
-
-def _scopes(graph: Graph) -> list[str]:
-    if not graph.scopes:
-        return []
-    how = f", {graph.attribution}" if graph.attribution else ""
-    return [f"{plural(len(graph.scopes), 'call')} of modules{how}"]

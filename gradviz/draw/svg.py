@@ -99,9 +99,7 @@ def _shape_rules() -> list[tuple[str, str]]:
         (".gv-t", f"font-size:{SIZES['title']:g}px;font-weight:700"),
         (".gv-e path", "fill:none;stroke-width:1.2"),
         (".gv-e .gv-saved", "stroke-dasharray:5 3"),
-        (".gv-e .gv-same", "stroke-dasharray:8 4"),
         (".gv-e .gv-cut", "stroke-dasharray:4 3"),
-        (".gv-e .gv-view", "stroke-dasharray:1.5 3"),
     ]
 
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.draw.chart import chart_lines, chart_of
-from gradviz.draw.heat import held_by_box, held_line
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.summary import (
@@ -27,7 +25,6 @@ from gradviz.draw.summary import (
 )
 from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
-from gradviz.errors import FormatError
 from gradviz.fold import outline
 from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
@@ -57,7 +54,6 @@ if TYPE_CHECKING:
 
 
 TERMINAL_ROWS = 200
-HELD_WIDTH = 10  # of the longest text, "1023.9 MiB"
 _COLORS: dict[Style, str] = {
     "op": "bold",
     "group": "bold italic",
@@ -85,9 +81,7 @@ def tree(graph: Graph, options: Options | None = None) -> RenderableType:
     """The graph as a rich renderable, at most 200 rows unless `max_rows` says
     otherwise.
     """
-    options = options or Options()
-    refuse_backward(options)
-    return TerminalTree(graph, options)
+    return TerminalTree(graph, options or Options())
 
 
 def render_text(graph: Graph, options: Options) -> Iterator[str]:
@@ -101,9 +95,8 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     <BLANKLINE>
     2 backward functions, 0 leaves, 0 outputs, 1 edge
     """
-    refuse_backward(options)
     for line in _lines(graph, options, options.max_rows or 0):
-        yield f"{_plain(line, options)}\n"
+        yield f"{_plain(line)}\n"
 
 
 def _lines(
@@ -132,10 +125,8 @@ def _lines(
     yield from (Text(line, "dim") for line in below)
 
 
-def _plain(line: TreeRow | Text, options: Options) -> str:
-    if isinstance(line, TreeRow):
-        return _held(line, options) + line.text
-    return line.plain
+def _plain(line: TreeRow | Text) -> str:
+    return line.text if isinstance(line, TreeRow) else line.plain
 
 
 def limited_rows(
@@ -143,9 +134,7 @@ def limited_rows(
     options: Options,
     limit: int,
 ) -> Iterator[TreeRow]:
-    """At most `limit` rows (0: all), then how many nodes are missing. A reference to a
-    row that was cut says so.
-    """
+    """At most `limit` rows (0: all), then how many nodes are missing."""
     rows = iter(TreeRows(graph, options))
     if not limit:
         yield from rows
@@ -153,8 +142,7 @@ def limited_rows(
 
     kept = list(islice(rows, limit))
     shown = {row.node for row in kept if row.node is not None}
-    for row in kept:
-        yield row if row.see is None or row.see in shown else _not_shown(row)
+    yield from kept
 
     # the number left comes from the nodes: a million rows need not be made
     if next(rows, None) is not None:
@@ -167,24 +155,6 @@ def limited_rows(
         yield TreeRow("", (("note", f"{what} (max_rows=0 shows all)"),))
 
 
-def refuse_backward(options: Options) -> None:
-    """A tree shows no gradients and no numbers. Raises FormatError, which says what
-    does.
-    """
-    if options.color == "grad" or options.numbers:
-        from gradviz.draw.output import listed
-
-        raise FormatError(
-            "a tree shows no gradients and does not number nodes. `gradviz flow --by node` lists both, "
-            f"and `gradviz render` draws them as {listed(pictures=True)}."
-        )
-
-
-def _not_shown(row: TreeRow) -> TreeRow:
-    style, text = row.parts[-1]
-    return row._replace(parts=(*row.parts[:-1], (style, f"{text} (not shown)")))
-
-
 def notes(graph: Graph, options: Options) -> Iterator[str]:
     """Lines for under the tree: how to read it, when it has branches, then counts and
     everything left out.
@@ -192,14 +162,11 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
     if any(len(graph.inputs(node)) > 1 for node in range(len(graph.nodes))):
         yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
     yield from _below(graph, hidden=options.leaves == "hidden")
-    if options.color == "memory":
-        yield held_line(held_by_box(graph))
 
 
 def _below(graph: Graph, hidden: bool = False) -> Iterator[str]:
     yield from mark_lines(marked(graph))
     yield from footer_lines(graph, hidden=hidden)
-    yield from chart_lines(chart_of(graph))
 
 
 class TerminalTree:
@@ -216,20 +183,20 @@ class TerminalTree:
     ) -> RenderResult:
         for line in _lines(self.graph, self.options, self._limit, options.max_width):
             if isinstance(line, TreeRow):
-                yield _fitted(_styled(line, self.options), options)
+                yield _fitted(_styled(line), options)
             else:
                 yield _encodable(line, options)
 
     def __repr__(self) -> str:
         """The same rows as plain text, for `print` and for a notebook."""
         lines = _lines(self.graph, self.options, self._limit)
-        return "\n".join(_plain(line, self.options) for line in lines)
+        return "\n".join(map(_plain, lines))
 
 
-def _styled(row: TreeRow, options: Options) -> Text:
+def _styled(row: TreeRow) -> Text:
     from gradviz.report.rich_parts import Text
 
-    line = Text.assemble((_held(row, options) + row.guides, "dim"))
+    line = Text.assemble((row.guides, "dim"))
     for i, (style, text) in enumerate(row.parts):
         line.append(("  " if i else "") + text, _COLORS[style])
     return line
@@ -258,13 +225,6 @@ def _fitted(line: Text, options: ConsoleOptions) -> Text:
 
 
 _BROKEN = re.compile(r"(?:\([^()]*|[\d.,]+)$")
-
-
-def _held(row: TreeRow, options: Options) -> str:
-    """The column of bytes in front of a row, when the options ask for it."""
-    if options.color != "memory":
-        return ""
-    return f"{bytes_text(row.held) if row.held else '':>{HELD_WIDTH}}  "
 
 
 # -- the outline: modules indented by nesting, or lines of code, with columns of numbers
@@ -375,7 +335,7 @@ def table(
     kept = list(islice(outline_rows, limit or None))
     left = len(list(outline_rows))
 
-    columns = _columns(graph, options, kept, by_line)
+    columns = _columns(graph, kept, by_line)
     outputs = [row.output for row in kept] if "output" in columns else []
     dtype, several = usual_dtype(outputs)
     brief = without_dtype(dtype)
@@ -414,19 +374,17 @@ def _left_note(rows: int) -> Iterator[str]:
 
 def _columns(
     graph: Graph,
-    options: Options,
     rows: Sequence[OutlineRow],
     by_line: bool,
 ) -> dict[str, Heading]:
-    """The columns by heading: those asked for, else what is usual."""
+    """The columns by heading."""
     headings: Sequence[str] = FOR_TIMES if _is_timed(graph) else FOR_MODULES
     if not by_line and any(row.calls > 1 for row in rows):
         headings = ("calls", *headings)
     if by_line:
         headings = FOR_LINES
-    columns = {heading: COLUMNS[heading] for heading in options.columns or headings}
-    # columns that were asked for get no bar beside them
-    if options.columns or by_line:
+    columns = {heading: COLUMNS[heading] for heading in headings}
+    if by_line:
         return columns
 
     most = max((row.nbytes for row in rows), default=0)

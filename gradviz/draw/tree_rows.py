@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from gradviz.draw import details
-from gradviz.draw.heat import held_by_box
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.summary import is_all_freed
@@ -153,12 +152,10 @@ class TreeRow(NamedTuple):
     node: int | None = None  # the node shown in full
     see: int | None = None  # the node that the last part refers to
     first: bool = False  # begins another part, to be set apart by an empty line
-    # bytes that the node holds for backward, when the options ask for them
-    held: int = 0
 
     @property
     def text(self) -> str:
-        """The row without its bytes."""
+        """The row without colours."""
         return self.guides + "  ".join(text for _, text in self.parts)
 
 
@@ -184,7 +181,6 @@ class TreeRows:
         self.several = {edge.producer for edge in graph.edges if edge.output}
         self.all_freed = is_all_freed(graph)
         self.marked = marked(graph)
-        self.held = held_by_box(graph) if options.color == "memory" else ()
 
     def __iter__(self) -> Iterator[TreeRow]:
         shown: set[int] = set()
@@ -229,13 +225,11 @@ class TreeRows:
                 )
             else:
                 alone = step.owner == -1 and step.node not in self.graph.roots_of
-                held = self.held[step.node] if self.held else 0
                 yield TreeRow(
                     step.lead,
                     self._node_parts(step),
                     step.node,
                     first=alone,
-                    held=held,
                 )
                 stack.extend(self._below(step))
 
@@ -360,10 +354,6 @@ class TreeRows:
         place = _place(self.graph, node)
         if place:
             yield "place", place
-
-        if self.options.attributes:
-            for name, value in node.attributes.items():
-                yield "note", labels.attribute_line(name, value)
 
 
 def _place(graph: Graph, node: Node) -> str:

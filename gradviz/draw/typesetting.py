@@ -21,7 +21,6 @@ from rich.cells import cell_len
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import Box
 from gradviz.layout import Rect
-from gradviz.report.labels import names_text
 from gradviz.wording import one_line
 
 FONTS = (
@@ -430,7 +429,7 @@ def measured_all(boxes: Iterable[Box]) -> list[Sized]:
     sized: list[Sized] = []
 
     for box in boxes:
-        key = (box.lines, box.flags, box.names, box.kind in SMALL)
+        key = (box.lines, box.flags, box.kind in SMALL)
         if key not in sizes:
             sizes[key] = measured(box)
         sized.append(sizes[key])
@@ -442,9 +441,9 @@ def measured(box: Box) -> Sized:
     """The box's lines as they will be drawn, and its size in whole, even pixels, so
     that its middle is a whole one.
     """
-    toned: list[tuple[str, Tone]] = [
-        (line, _tone(box, i)) for i, line in enumerate(box.lines)
-    ]
+    title, *rest = box.lines
+    toned: list[tuple[str, Tone]] = [(title, "name" if box.kind in SMALL else "strong")]
+    toned += [(line, "plain") for line in rest]
     if box.flags:
         toned.append((", ".join(box.flags), "warning"))
 
@@ -466,16 +465,6 @@ def measured(box: Box) -> Sized:
         _even(LINE * len(lines) + 2 * along),
         cut,
     )
-
-
-def _tone(box: Box, index: int) -> Tone:
-    """The look of one line: the title stands out, and so do the names that the user's
-    code has for what a node made.
-    """
-    if not index:
-        return "strong" if box.kind not in SMALL else "name"
-    names = {names_text([name]) for name in box.names}
-    return "name" if names.issuperset(box.lines[index].split(" = ")) else "plain"
 
 
 def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:

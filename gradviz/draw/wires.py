@@ -1,5 +1,5 @@
 """The lines of a picture: where along a box's edge they begin and end, their curves and
-arrowheads, turned to any direction.
+arrowheads, downwards or to the right.
 
 Curves are control points of cubic Bezier pieces: 1 + 3k points for each edge.
 Everything works on whole arrays, since a drawing may have a million edges. This module
@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
@@ -300,40 +299,21 @@ HEAD_HALF_WIDTH = 3.0
 # -- direction -------------------------------------------------------------------------
 
 
-def turn(placement: Placement, direction: Direction) -> Placement:
-    """The placement (made downwards, for left and right with widths and heights
-    exchanged) with data flowing in `direction`.
+def turned(placement: Placement) -> Placement:
+    """The placement (made downwards, with widths and heights exchanged) with data
+    flowing to the right.
     """
-    if direction == "down":
-        return placement
-
-    width, height = placement.width, placement.height
-    is_flat = direction in ("left", "right")
-    # left and right: what was laid out downwards is turned on its side
-    if is_flat:
-        width, height = height, width
-
-    def turned(points: Floats) -> Floats:
-        points = np.array(points[:, ::-1] if is_flat else points)
-        if direction == "left":
-            points[:, 0] = width - points[:, 0]
-        if direction == "up":
-            points[:, 1] = height - points[:, 1]
-        return points
-
-    middles = turned(np.column_stack([placement.x, placement.y]))
-    frames = np.array(placement.frames, np.float64).reshape(-1, 2, 2)
-    start, end = turned(frames[:, 0]), turned(frames.sum(axis=1))
-    corners = np.minimum(start, end)
-    sides = np.column_stack([corners, np.abs(end - start)])
+    frames = tuple(
+        Rect(y, x, height, width) for x, y, width, height in placement.frames
+    )
     return replace(
         placement,
-        x=middles[:, 0],
-        y=middles[:, 1],
-        points=turned(placement.points),
-        frames=tuple(Rect(*frame) for frame in sides.tolist()),
-        width=width,
-        height=height,
+        x=placement.y,
+        y=placement.x,
+        points=np.array(placement.points[:, ::-1]),
+        frames=frames,
+        width=placement.height,
+        height=placement.width,
     )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from gradviz.draw.chart import chart_of
 from gradviz.features import hook
 from gradviz.graph import (
     Absent,
@@ -77,7 +76,7 @@ def records(
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         absent=[_absent(absent) for absent in graph.absent],
         ofRanks=bool(graph.by_rank),
-        byRank=chart_of(graph).bars,
+        byRank=_by_rank(graph),
         formulas=_formulas(graph),
     )
 
@@ -421,3 +420,9 @@ def _gradient_sizes(graph: Graph) -> list[int]:
             sizes = (tensor_bytes(tensor) for tensor in filter(None, tensors))
             size_of[tensors] = sum(filter(None, sizes))
     return [size_of[tensors] for tensors in outputs]
+
+
+def _by_rank(graph: Graph) -> list[Any]:
+    """A bar for what each rank of a merged graph holds."""
+    bars = hook("gradviz.ranks.bars:bars") if graph.by_rank else None
+    return list(bars(graph.by_rank)) if bars is not None else []

@@ -1,41 +1,54 @@
-"""The bar chart of what each rank holds, which is drawn under a merged graph and
-printed by `gradviz merge`.
-"""
+"""The bars of what each rank holds, which `gradviz merge` prints, and its page shows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from gradviz.draw.chart import Bar, Chart
 from gradviz.graph import RankShare
 from gradviz.rank import named
-from gradviz.wording import bytes_text, one_line, plural
+from gradviz.wording import bar, bytes_text, one_line, plural
 
 _MOST = 16
 # of a RankMemory
 _PARTS = ("for backward", "parameters", "gradients", "optimizer state")
 
 
-def chart(shares: Sequence[RankShare]) -> Chart:
+class Bar(NamedTuple):
+    """How long a bar is, as a part of the longest one, and what stands beside it."""
+
+    part: float
+    text: str
+
+
+def chart_lines(shares: Sequence[RankShare]) -> Iterator[str]:
+    """The bars as text."""
+    if shares:
+        yield "held by each rank:"
+    for part, text in bars(shares):
+        yield f"{bar(part or None, 12):12}  {text}"
+
+
+def bars(shares: Sequence[RankShare]) -> list[Bar]:
     """A bar for each share; of many that differ the largest, and how many more there
     are.
     """
     longest = max((share.total for share in shares), default=0)
     largest = sorted(shares, key=lambda share: -share.total)
     shown = sorted(largest[:_MOST], key=lambda share: share.ranks)
-    bars = [
+    drawn = [
         Bar(share.total / longest if longest else 0.0, _text(share)) for share in shown
     ]
 
     left = len(largest) - len(shown)
     if left:
-        bars.append(
+        drawn.append(
             Bar(
                 0.0,
                 f"{plural(left, 'rank')} with less, from {bytes_text(largest[-1].total)} on",
             )
         )
-    return Chart("held by each rank", tuple(bars))
+    return drawn
 
 
 def _text(share: RankShare) -> str:

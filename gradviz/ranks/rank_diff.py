@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.graph import Edge, Graph, Mark, Process
 from gradviz.graph.origins import own_line
 from gradviz.rank import Ranks, grouped, named
+from gradviz.ranks.bars import chart_lines
 from gradviz.report.labels import source_text
 from gradviz.report.results import displayed
 from gradviz.wording import few, one_line, plural, verb
@@ -113,7 +113,7 @@ def table(diff: RankDiff) -> RenderableType:
     ]
     if diff.missing:
         lines.append(f"no graph of {named(diff.missing)}")
-    lines += ["", *chart_lines(chart_of(diff.graph))]
+    lines += ["", *chart_lines(diff.graph.by_rank)]
     return Text("\n".join(lines), overflow="fold")
 
 

@@ -335,11 +335,6 @@ def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:
     return tuple(f"{mark.number}. {mark.id}" for mark in marks)
 
 
-def attribute_line(name: str, value: object) -> str:
-    """One attribute: `dim: 1`."""
-    return clip(f"{name}: {value}")
-
-
 def _is_checkpointed(graph: Graph, node: Node) -> bool:
     """Whether checkpoints packed all that hooks packed in a node, or in what a folded
     box stands for.

@@ -55,7 +55,7 @@ def test_modules_are_coloured_by_their_time(gradviz: Gradviz, tmp_path: Path) ->
     gradviz("render", at, "--color", "time", "-o", tmp_path / "times.svg")
     drawn = (tmp_path / "times.svg").read_text()
     assert "takes more than" in drawn and "time of forward and backward" in drawn
-    assert "Draw two pictures" in gradviz("render", at, "--color", "time", "--numbers", code=2).output
+    assert "Draw two pictures" in gradviz("render", at, "--color", "time", "--values", code=2).output
     gradviz("render", at, "-o", tmp_path / "untimed.json")
     untimed = gradviz("render", tmp_path / "untimed.json", "--color", "time", "-o", tmp_path / "no.svg", code=2)
     assert "does not know how long" in untimed.output

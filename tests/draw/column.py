@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
 from gradviz.draw.options import Direction, Options
-from gradviz.draw.picture import Picture, compose
+from gradviz.draw.picture import Page, Picture, compose
 from gradviz.draw.scene import Scene, scene
 from gradviz.graph import Graph
 from gradviz.layout import (
@@ -44,13 +43,11 @@ def _around(drawing: Drawing, x: Floats, y: Floats, boxes: npt.NDArray[np.bool_]
 
 
 def drawn(graph: Graph, direction: Direction = "down", **options: object) -> Picture:
-    given = Options.of({"direction": direction, **options})
-    return composed(graph, scene(graph, given), given)
+    made = scene(graph, Options.of({"direction": direction, **options}))
+    return composed(graph, made, direction)
 
 
-def composed(
-    graph: Graph, drawn: Scene, options: Options, placer: Callable[[Drawing], Placement] = in_a_column
-) -> Picture:
-    """The picture of a scene, with the boxes where `placer` puts them."""
-    with patch("gradviz.layout.layered.place", placer):
-        return compose(graph, drawn, options)
+def composed(graph: Graph, drawn: Scene, direction: Direction = "down") -> Picture:
+    """The picture of a scene, with the boxes in a column."""
+    with patch("gradviz.layout.layered.place", in_a_column):
+        return compose(graph, drawn, Page(drawn, is_flat=direction == "right"))

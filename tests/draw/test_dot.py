@@ -100,5 +100,5 @@ def test_data_may_leave_a_module_and_come_back() -> None:
 
 
 def test_directions_and_theme() -> None:
-    assert "rankdir=TB" in written(diamond()) and "rankdir=RL" in written(diamond(), direction="left")
+    assert "rankdir=TB" in written(diamond()) and "rankdir=LR" in written(diamond(), direction="right")
     assert 'bgcolor="#ffffff"' in written(diamond()) and 'bgcolor="#16181c"' in written(diamond(), theme="dark")

@@ -1,4 +1,4 @@
-"""Mermaid: what is drawn, what is cut, and that no text leaves its quotes."""
+"""Mermaid: what is drawn, what is too large, and that no text leaves its quotes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gradviz.draw.mermaid import (
-    MAX_LINKS,
-    cut,
     escape,
     render,
 )
@@ -19,7 +17,8 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import encode
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import scene
-from gradviz.graph import Graph, Scope
+from gradviz.errors import FormatError
+from gradviz.graph import Graph
 from tests.builders import (
     GRAPHS,
     chain,
@@ -32,8 +31,8 @@ KINDS = "|".join(get_args(BoxKind))
 BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:' + KINDS + ")$")
 LINK = re.compile(r'^  n(\d+) (?:-->|-\.->|-\.-|---)(?:\|"[^"]+"\|)? n(\d+)$')
 OTHER = re.compile(
-    r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|BT|LR|RL)'
-    r'|  classDef \w+ [\w:#,-]+|  more\["#43;[\d,]+ more boxes"\])$'
+    r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|LR)'
+    r"|  classDef \w+ [\w:#,-]+)$"
 )
 
 
@@ -78,35 +77,7 @@ def test_entities_give_the_text_back(line: str) -> None:
         assert re.sub(lead + r"#(\d+);", lambda found: chr(int(found[1])), escape(line, lead)) == one_line(line)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "made",
-    [pytest.param(lambda: chain(100_000), marks=pytest.mark.long), lambda: random_dag(2, 3000)],
-    ids=["chain", "random"],
-)
-def test_what_mermaid_cannot_draw_is_cut_and_said(made: Callable[[], Graph]) -> None:
-    graph = made()
-    drawn = scene(graph, Options())
-    part = cut(drawn)
-    page = written(graph)
-    assert len(part.links) <= MAX_LINKS and len("\n".join(chart(page))) < 50_000
-    assert 100 < len(part.boxes) < len(drawn.boxes)
-    assert f"#43;{len(drawn.boxes) - len(part.boxes):,} more boxes" in page
-    assert f"{len(part.boxes):,} of {len(drawn.boxes):,} boxes and {len(part.links)} of" in page
-    ids = {box.id for box in part.boxes}
-    assert all(link.source in ids and link.target in ids for link in part.links)
-
-
-def test_a_cut_keeps_what_is_nearest_to_the_output() -> None:
-    kept = {box.node for box in cut(scene(chain(2000), Options())).boxes}
-    assert kept == set(range(len(kept)))
-
-
-def test_frames_count_towards_the_limit_too() -> None:
-    scopes = tuple(Scope(f"module{i}" + "x" * 200, "Long", 1, None) for i in range(400))
-    graph = chain(399)
-    inside = Graph(
-        tuple(node._replace(scope=node.id) for node in graph.nodes), graph.edges, roots=graph.roots, scopes=scopes
-    )
-    page = written(inside)
-    assert "more boxes" in page and len("\n".join(chart(page))) < 50_000
+@pytest.mark.parametrize("made", [lambda: chain(3000), lambda: random_dag(2, 1500)], ids=["chain", "random"])
+def test_what_mermaid_cannot_draw_is_refused_with_advice(made: Callable[[], Graph]) -> None:
+    with pytest.raises(FormatError, match=r"too large for Mermaid: .*Write SVG, .*fold the graph"):
+        written(made())

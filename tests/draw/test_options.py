@@ -20,7 +20,7 @@ def test_every_field_has_what_the_command_line_needs() -> None:
 def test_defaults() -> None:
     options = Options()
     assert (options.direction, options.leaves) == ("auto", "auto")
-    assert (options.max_rows, options.saved, options.attributes) == (None, False, False)
+    assert (options.max_rows, options.saved) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def test_defaults() -> None:
     [
         ({"directoin": "up"}, ["directoin", "Did you mean direction?", "max_rows"]),
         ({"zzz": 1}, ["zzz", "The options are", "direction", "theme"]),
-        ({"direction": "dwn"}, ["direction", "'dwn'", "down, up, right, left", "Did you mean down?"]),
-        ({"direction": None}, ["direction", "None", "down, up, right, left"]),
+        ({"direction": "dwn"}, ["direction", "'dwn'", "down, right", "Did you mean down?"]),
+        ({"direction": None}, ["direction", "None", "down, right"]),
         ({"leaves": 3}, ["leaves", "per-use"]),
         ({"max_rows": -1}, ["max_rows", "-1"]),
         ({"max_rows": "10"}, ["max_rows", "'10'"]),

@@ -43,7 +43,7 @@ from tests.builders import (
     views,
 )
 
-OPS = set(get_args(BoxKind)) - {"leaf", "output", "base", "saved", "stale", "input"}
+OPS = set(get_args(BoxKind)) - {"leaf", "output", "saved", "stale", "input"}
 
 
 def titles(made: Scene, kind: str) -> list[str]:
@@ -59,7 +59,7 @@ def ends(made: Scene, style: str = "data") -> list[tuple[str, str]]:
 @pytest.mark.parametrize("saved", [False, True])
 def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None:
     graph = GRAPHS[name]
-    made = scene(graph, Options.of({"leaves": leaves, "saved": saved, "attributes": saved}))
+    made = scene(graph, Options.of({"leaves": leaves, "saved": saved}))
     assert [box.id for box in made.boxes] == list(range(len(made.boxes)))
     for box in made.boxes:
         assert box.lines and all(len(line.splitlines()) <= 1 for line in box.lines)
@@ -73,7 +73,7 @@ def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None
     data = Counter(
         (made.boxes[a].node, made.boxes[b].node)
         for a, b, style, *_ in made.links
-        if made.boxes[b].kind in OPS and made.boxes[a].kind != "base" and style == "data"
+        if made.boxes[b].kind in OPS and style == "data"
     )
     wanted = Counter((edge.producer, edge.consumer) for edge in graph.edges if edge.producer not in missing)
     assert data == wanted
@@ -143,18 +143,10 @@ def test_how_often_a_leaf_is_drawn(leaves: str, uses: int, boxes: int) -> None:
     assert ("not drawn: 2 leaves" in words) == (leaves == "hidden")
 
 
-def test_views_point_at_their_base() -> None:
-    made = scene(views(), Options())
-    assert ends(made, "view") == [("e", "flat"), ("w", "row")]
-    assert ("exp", "e") in ends(made)
-    assert titles(made, "base") == ["e"]
-
-
-def test_a_base_that_is_an_output_is_not_drawn_twice() -> None:
+def test_the_tooltip_of_a_view_names_its_base() -> None:
     graph = views()
-    both = Graph(graph.nodes, graph.edges, graph.leaves, (*graph.roots, Root(1, 0, "e too", tensor(3, 4))))
-    made = scene(both, Options())
-    assert titles(made, "base") == [] and ("e too", "flat") in ends(made, "view")
+    told = {root.name: dict(details(graph, root)).get("view of") for root in graph.roots}
+    assert told["flat"] == "e" and told["constant"] is None
 
 
 def test_an_output_without_a_graph_says_why() -> None:
@@ -200,10 +192,8 @@ def test_a_leaf_that_was_modified_since_has_a_box_to_say_so() -> None:
     assert made.boxes[-1].flags == ("modified in place",)
 
 
-def test_slots_of_one_storage_are_linked() -> None:
-    slots = [SavedTensor(name, tensor(4), 1, "activation", "live", 16) for name in ("self", "other", "result")]
-    made = saving(*slots)
-    assert ends(made, "same") == [("other", "self"), ("result", "self")]
+def test_a_slot_says_how_large_its_storage_is() -> None:
+    made = saving(SavedTensor("self", tensor(4), 1, "activation", "live", 16))
     assert made.boxes[2].lines[-1] == "16 B of a 3.9 KiB storage"
 
 
@@ -237,14 +227,13 @@ def test_folded_boxes_hold_what_is_inside() -> None:
     assert "not drawn: 2 saved tensors inside folded boxes" in scene(folded, Options(saved=True)).footer
 
 
-def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
-    box: Box = scene(everything(), Options(attributes=True, details=True, names="variable")).boxes[0]
+def test_a_box_shows_where_it_was_made_when_asked() -> None:
+    box: Box = scene(everything(), Options(details=True, names="variable")).boxes[0]
     assert box.lines[:3] == (
         "h = hidden",
         "Scale (s93, 4) float16 jagged cuda:0, unknown tensor",
-        "nets: train.py:12",
+        "main.py:3 → nets: train.py:12",
     )
-    assert "alpha: nan" in box.lines and "mode: None" in box.lines
     assert box.lines[-2:] == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"]) and not box.flags  # no alarms
 
 

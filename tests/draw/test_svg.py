@@ -30,7 +30,6 @@ from tests.builders import (
     GRAPHS,
     chain,
     odd_names,
-    views,
 )
 from tests.draw.column import drawn
 
@@ -52,7 +51,7 @@ def boxes(root: ElementTree.Element) -> list[ElementTree.Element]:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_box_line_and_text_of_the_picture_is_written(name: str) -> None:
-    made = drawn(GRAPHS[name], saved=True, attributes=True)
+    made = drawn(GRAPHS[name], saved=True)
     root = ElementTree.fromstring("".join(write(made, "auto")).encode())
     assert len(boxes(root)) == len(made.blocks)
     texts = Counter(element.text or "" for element in root.iter(f"{SVG}text"))
@@ -84,9 +83,7 @@ def test_every_box_has_a_tooltip_with_its_facts() -> None:
     assert "sequence number: 5" in tips[0] and "custom function: Scale at ops.py:3" in tips[0]
 
 
-def test_saved_tensors_and_views_have_lines_of_their_own() -> None:
-    root = parsed(views())
-    assert len(root.findall(f"{SVG}g[@class='gv-e']/{SVG}path[@class='gv-view']")) == 2
+def test_saved_tensors_have_lines_of_their_own() -> None:
     root = parsed(GRAPHS["everything"], saved=True)
     assert len(root.findall(f"{SVG}g[@class='gv-e']/{SVG}path[@class='gv-saved']")) == 3
 
@@ -95,7 +92,7 @@ def test_saved_tensors_and_views_have_lines_of_their_own() -> None:
 
 
 def test_odd_names_make_well_formed_xml_without_foreign_elements() -> None:
-    root = parsed(odd_names(), saved=True, attributes=True)
+    root = parsed(odd_names(), saved=True)
     assert {element.tag for element in root.iter()} == {
         SVG + tag for tag in ("svg", "title", "desc", "style", "rect", "g", "path", "text")
     }

@@ -215,13 +215,11 @@ def test_the_ops_of_a_gradient_are_in_no_module() -> None:
     assert len(made) == 3 and all(node.scope is None for node in made)
 
 
-def test_a_picture_says_that_its_modules_are_inferred_and_how_many_ops_say_so() -> None:
+def test_a_picture_says_that_its_modules_are_inferred() -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     inferred = gradviz.walk(net(torch.randn(5, 3)).sum(), model=net)
     (line,) = [line for line in footer_lines(inferred) if "inferred" in line]
-    placed = [node for node in inferred.nodes if node.scope is not None and node.id not in inferred.leaf_of]
-    # two products, two transposed weights
-    assert f"(4 of {len(placed)} ops by their parameter, {len(placed) - 4} by" in line
+    assert "gradviz.record() gives exact ones" in line
     assert line in list(footer_lines(inferred.fold(depth=1)))
 
 
