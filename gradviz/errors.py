@@ -73,13 +73,6 @@ class NoPathError(GradientError):
     """
 
 
-class PartError(GradvizError, KeyError):
-    """A part of a graph that is not there."""
-
-    def __str__(self) -> str:  # that of a KeyError quotes its message
-        return str(self.args[0])
-
-
 class OutputError(GradvizError, OSError):
     """A file that cannot be written."""
 

@@ -25,10 +25,12 @@ _WATCH = (
 NAMES: dict[str, str] = {
     "apply_checkpoints": "gradviz no longer wraps modules: call torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False) "
     "for each path in plan.steps.",
+    "Graph[path]": "a Graph has no parts any more: graph.fold(focus=path) opens one module, "
+    "and gradviz.walk(output of the module) has its graph alone.",
     "watch": _WATCH,
     "integrations": _WATCH,
 }
-"""Attributes of `gradviz`; a sentence each."""
+"""Attributes of `gradviz` and its objects; a sentence each."""
 
 ANY = ("",)
 """Every value of an option."""

@@ -305,11 +305,8 @@ class Graph:
         checked = load("gradviz.draw.options:Options").of(options)
         return load("gradviz.draw.tree:tree")(self, checked)  # type: ignore[no-any-return]
 
-    def __getitem__(self, path: str) -> Graph:
-        """One module as a Graph of its own: `graph["encoder.layer.0"]`. See
-        `gradviz.graph.part.part`.
-        """
-        return load("gradviz.graph.part:part")(self, path)  # type: ignore[no-any-return]
+    def __getitem__(self, path: str) -> Any:
+        return load("gradviz.retired:attribute")("Graph[path]")
 
     def to_svg(self, **options: Any) -> str:
         """The picture as text, as `save` writes it to an SVG file. Options are those of

@@ -83,12 +83,10 @@ def test_a_tensor_that_requires_grad_is_a_leaf_and_no_data() -> None:
     assert found(gradviz.walk((x[1:] * w[1:]).sum())) == {"w": ((3,), 1)}
 
 
-def test_a_file_and_a_part_of_a_graph_keep_it() -> None:
+def test_a_file_keeps_it() -> None:
     net, images = Net(), torch.randn(3, 2, 2)
     graph = gradviz.walk(net(images), model=net)
     assert loads("".join(dump(graph))) == graph and graph.data
-    assert found(graph["first"]) == {"images": ((3, 2, 2), 1)}
-    assert not graph["last"].data
 
 
 def test_nothing_is_kept_alive() -> None:
