@@ -87,7 +87,7 @@ def test_edges_past_the_budget_into_one_box_share_a_line(monkeypatch: pytest.Mon
     assert len(np.unique(placement.points[placement.points[:, 0] > right, 0])) == 1
 
 
-@pytest.mark.parametrize("leaves", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("leaves", [3, 5, 7])
 def test_a_box_that_only_uses_leaves_stands_below_their_middle(leaves: int) -> None:
     placement = place(plain(leaves + 2, [*((i, leaves) for i in range(leaves)), (leaves, leaves + 1)]))
     assert placement.x[leaves] == pytest.approx(placement.x[:leaves].mean())

@@ -67,13 +67,11 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     row = rows_by_component(rank, component, count, sheet.levels.turn)
     row = rows_by_component(row, component, count, sheet.pin)
     near = neighbours(sheet.size, *ends)
-    ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
     main = longest_ways(
         near,
         np.array(heights(near)[0], np.int64),
         component,
         sheet.pin == TOP,
-        ported,
     )
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
