@@ -26,17 +26,14 @@ from gradviz.stages import Stage
 Depth = Literal["auto", "all"] | int
 PAGE = Limits()
 NO_LIMITS = Limits(math.inf, math.inf, math.inf)
-TRIES, FILLS = 4, 10
-"""Pictures that are measured, and choices of what is open that are estimated for them.
-"""
+TRIES = 4
+"""Pictures that are measured."""
 FULL = 0.85
 """The part of a page that a picture fills at least: with less, more is tried."""
 FIRST = 0.9
 """How much of a page is filled first, by the estimate, which knows no detours."""
-LEAVES = (8, 4, 1)
-"""Leaves that stay single when there are so many that no page holds them; fewer where
-their names are long.
-"""
+LEAVES = 4
+"""Leaves that stay single when there are so many that no page holds them."""
 
 
 def fold(
@@ -200,26 +197,15 @@ def _with_few_leaves(
     expand: list[int],
     measure: Callable[[Graph], Size],
 ) -> Graph:
-    """What is open, with as many single leaves as the page holds; all in one box when
-    it holds none of these.
-    """
-    most = next(
-        (most for most in LEAVES if _holds(measure, folded(opening, leaves=most))),
-        None,
-    )
-    if most is None and focus is None:
+    """What is open, with few single leaves; all in one box when no page holds that."""
+    if focus is None and not _holds(measure, folded(opening, leaves=LEAVES)):
         opening.reset()
         # not even the outermost level fits: the graph becomes a single box
         opening.close_all()
-        most = next(
-            (most for most in LEAVES if _holds(measure, folded(opening, leaves=most))),
-            None,
-        )
-
     for group_id in expand:
         opening.show(group_id)
 
-    return folded(opening, leaves=most or LEAVES[-1])
+    return folded(opening, leaves=LEAVES)
 
 
 def _best(
@@ -229,53 +215,33 @@ def _best(
     measure: Callable[[Graph], Size],
 ) -> _View | None:
     """The view with most boxes of a few that are measured. Each takes from the last how
-    far the estimate was off; what was measured already is followed by something between
-    the best view and the last one that was too large.
+    far the estimate was off.
     """
     best: _View | None = None
     now = limits._replace(
         width=FIRST * limits.width,
         height=FIRST * limits.height,
     )
-    too_large = now
-    tried: dict[frozenset[tuple[int, ...]], bool] = {}
 
-    for _ in range(FILLS):
+    for _ in range(TRIES):
         _fill(opening, focus, now)
-        shown = frozenset(
-            (child, *opening.sizes.span(child)) for child, _ in opening.visible()
-        )
-        # another estimate for the same boxes: measuring again would tell nothing new
-        if shown in tried:
-            if best is None or len(tried) == TRIES:
-                break
-            small, too_large = (now, too_large) if tried[shown] else (best.limits, now)
-            now = _between(small, too_large)
-            continue
         folded_graph, estimate = folded(opening), opening.sizes.of[0]
         size = measure(folded_graph)
         wide, tall = size.width / limits.width, size.height / limits.height
-        fits = tried[shown] = max(wide, tall) <= 1.0
+        fits = max(wide, tall) <= 1.0
         if fits and (best is None or opening.sizes.boxes > best.boxes):
             best = _View(opening.sizes.boxes, now, folded_graph)
-        if (fits and max(wide, tall) >= FULL) or len(tried) == TRIES:
+        if fits and max(wide, tall) >= FULL:
             break
+
         # what was too large aims a little lower, since the estimate is off again
         spare = 1.0 if fits else 0.97
-        too_large = too_large if fits else now
-        width, height = (
-            spare * estimate.width / max(wide, 1e-3),
-            spare * estimate.height / max(tall, 1e-3),
+        now = now._replace(
+            width=spare * estimate.width / max(wide, 1e-3),
+            height=spare * estimate.height / max(tall, 1e-3),
         )
-        now = now._replace(width=width, height=height)
 
     return best
-
-
-def _between(small: Limits, large: Limits) -> Limits:
-    return small._replace(
-        width=(small.width + large.width) / 2, height=(small.height + large.height) / 2
-    )
 
 
 def _fill(

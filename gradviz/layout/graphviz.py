@@ -37,8 +37,10 @@ Engine = Literal["system", "bundled"]
 
 VARIABLE = "GRADVIZ_GRAPHVIZ"
 CHOICES = ("system", "bundled", "none")
-PROGRAMS = ("dot", "neato", "fdp", "sfdp", "twopi", "circo", "osage", "patchwork")
-PROGRAMS += ("nop2",)  # draws what has its places already
+PROGRAMS = (
+    *("dot", "neato", "fdp", "sfdp", "twopi", "circo", "osage", "patchwork"),
+    "nop2",  # draws what has its places already
+)
 
 _CHILD = Path(__file__).with_name("_child.py")
 _WINDOWS = sys.platform == "win32"

@@ -107,15 +107,6 @@ def test_random_frames_hold_what_they_should(drawing: Drawing) -> None:
     assert_framed(drawing, place(drawing))
 
 
-@settings(max_examples=40, deadline=None)
-@given(framed_drawings())
-def test_frames_are_right_past_the_budget(drawing: Drawing) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gradviz.layout.layered.layers.LEAST_BUDGET", 0)
-        patch.setattr("gradviz.layout.layered.layers.BUDGET_PER_NODE", 0)
-        assert_framed(drawing, place(drawing))
-
-
 @pytest.mark.parametrize(("make", "size"), [(gpt, 2), (lstm, 3), (resnet, 4)])
 def test_networks_with_frames(make: Callable[[int], Network], size: int) -> None:
     drawing = make(size).drawing(frames=True)

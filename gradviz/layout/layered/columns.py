@@ -49,10 +49,6 @@ def _last_lines(
     x, rows, _ = placed
     first, end = layers.first_line[component : component + 2].tolist()
     inside = layers.component == component
-    # an edge in a channel runs past all rows, so every break would cut it
-    if inside[sheet.above[layers.left_out]].any():
-        return []
-
     width = float(np.ptp(x[inside])) + 2 * float(layers.half[inside].max())
     height = float(rows.height[component])
     count = round((height / (width + CHANNEL * layers.gap)) ** 0.5)

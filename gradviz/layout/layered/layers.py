@@ -7,7 +7,7 @@ frames cost no more than one large drawing. They never touch each other.
 In the layered graph every edge is cut into pieces from row to row, with a bend point in
 each row that it passes. Long edges that leave a box at one point share a trunk of bend
 points, from which each branches off just above its end: what one box sends to many is
-one line. Bend points are made within a budget; the rest is left for the side channels.
+one line. Bend points are made within a budget; edges over it are straight lines.
 Knows rows and half widths, no coordinates.
 """
 
@@ -105,7 +105,7 @@ def plain_sheet(drawing: Drawing) -> Sheet:
 
 BEND_HALF_WIDTH = 2.0
 BEND_GAP = 0.6  # of the gap between boxes, between two lines
-LEAST_BUDGET = 20_000  # bend points that any drawing may have
+LEAST_BUDGET = 100_000  # bend points that any drawing may have
 BUDGET_PER_NODE = 2
 
 
@@ -134,7 +134,6 @@ class Layers:
     # (long,) the place of the first among the bends; an edge goes through as many as
     # rows lie between its ends
     first_bend: Ints
-    left_out: Ints  # edges over the budget
     gap: float
 
     @property
@@ -194,7 +193,7 @@ def cut_into_layers(
     span = row[sheet.below] - row[sheet.above]
     # edges that leave at one point share their bends, and part where they turn off
     trunk = _trunks(sheet, main)
-    # a bend in every row for every edge would be millions; the longest go round instead
+    # a bend in every row for every edge would be millions
     within = _within_budget(span, trunk, n)
     short = np.flatnonzero(span == 1)
     long = np.flatnonzero(within & (span > 1))
@@ -264,7 +263,6 @@ def cut_into_layers(
         bend_edge=bend_edge,
         long=long,
         first_bend=first,
-        left_out=np.flatnonzero(~within),
         gap=sheet.gap,
     )
 

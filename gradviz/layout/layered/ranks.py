@@ -13,7 +13,7 @@ Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -330,48 +330,31 @@ def rows_by_component(
 # -- straight edges --------------------------------------------------------------------
 
 
-def longest_ways(
-    near: Neighbours, height: Ints, component: Ints, entry: Mask, ported: Mask
-) -> Mask:
+def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -> Mask:
     """True for the straight edges on the longest way down through each component.
 
     It begins at an `entry` where there is one: what comes from outside is the main
-    stream. Of equal ways it is the one in the middle. Where an even number of them part
-    at the very first box, or meet for the first time, none is in the middle and none
-    goes straight on, except by `ported` edges: those lead to a frame where a line
-    inside it goes on.
+    stream. Of equal ways it is the one in the middle.
     """
     below, start, length = near.below, near.below_start, height.tolist()
-
-    def onwards(node: int) -> list[int]:
-        return [
-            i
-            for i in range(start[node], start[node + 1])
-            if length[below[i]] == length[node] - 1
-        ]
-
     straight = np.zeros(len(near.upper), np.bool_)
-    for beginnings in _beginnings(near, height, component, entry):
+
+    for node in _beginnings(near, height, component, entry):
         way: list[int] = []
-        node = beginnings[len(beginnings) // 2]
-        while equal := onwards(node):
+        while length[node]:
+            following = range(start[node], start[node + 1])
+            equal = [i for i in following if length[below[i]] == length[node] - 1]
             way.append(equal[len(equal) // 2])
             node = below[way[-1]]
+        straight[near.below_edge[way]] = True
 
-        edges = near.below_edge[way]
-        straight[edges] = True
-        if not entry[beginnings[0]]:
-            uneven = edges[_even_steps(beginnings, below, onwards)]
-            straight[uneven] = ported[uneven]
     return straight
 
 
 def _beginnings(
     near: Neighbours, height: Ints, component: Ints, entry: Mask
-) -> Iterator[list[int]]:
-    """Where the longest ways of each component begin, all that are equal; an entry
-    alone.
-    """
+) -> Iterator[int]:
+    """Where the longest way of each component begins: of equal ones in the middle."""
     uses = counts(near.upper, near.size)
     ends = (uses + counts(near.lower, near.size) < 2) & ~entry
     # of several entries not one that goes everywhere, as an embedding of time does
@@ -380,38 +363,14 @@ def _beginnings(
     first = first_of_runs(component[order]).tolist()
 
     for begin, end in pairwise([*first, len(order)]):
-        if end - begin == 1:
-            continue  # a box alone has no way
-
         nodes = order[begin:end]
         if not entry[nodes[0]]:
             best = height[nodes] == height[nodes[0]]
             best &= ends[nodes] == ends[nodes[0]]
-            yield nodes[best].tolist()
+            nodes = nodes[best]
+            yield int(nodes[len(nodes) // 2])
         else:
-            yield nodes[:1].tolist()
-
-
-def _even_steps(
-    beginnings: list[int],
-    below: list[int],
-    onwards: Callable[[int], list[int]],
-) -> list[int]:
-    """Steps down where an even number of equal ways part at the only beginning, or
-    first meet.
-    """
-    even: list[int] = []
-    level, step = beginnings, 0
-    while step == 0 or len(level) > 1:
-        edges = [below[i] for node in level for i in onwards(node)]
-        if not edges:
-            break  # they end apart
-
-        following = list(dict.fromkeys(edges))
-        if len(edges) % 2 == 0 and 1 in (len(level), len(following)):
-            even.append(step)
-        level, step = following, step + 1
-    return even
+            yield int(nodes[0])
 
 
 # -- first orders ----------------------------------------------------------------------

@@ -14,16 +14,12 @@ from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
     counts,
-    distinct,
     first_of_runs,
     members,
-    place_in_group,
     ranges,
     starts_of,
 )
 from gradviz.layout.layered.layers import (
-    BEND_GAP,
-    BEND_HALF_WIDTH,
     BOTTOM,
     TOP,
     Layers,
@@ -120,33 +116,6 @@ def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
     )
 
 
-# Side channels: edges too long for bend points in every row run down beside their
-# component, in shared lines.
-
-
-def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
-    """x of the channel of every edge in `layers.left_out`. Edges into one box, or else
-    out of one box, share one.
-    """
-    edges = layers.left_out
-    if not len(edges):
-        return np.zeros(0)
-
-    above, below = sheet.above[edges], sheet.below[edges]
-    into = counts(below, sheet.size)[below]
-    out_of = counts(above, sheet.size)[above]
-    # by the end where more of them meet, so that most lines fall together
-    by_end = np.where(into >= out_of, below * 2, above * 2 + 1)
-    channels, channel = distinct(by_end)
-    _, right = layers.borders(x)
-    component = np.zeros(len(channels), np.int64)
-    component[channel] = layers.component[above]
-    nearest = right[component] + layers.gap
-    step = BEND_GAP * layers.gap + BEND_HALF_WIDTH
-    beside: Floats = nearest + step * place_in_group(component)
-    return beside[channel]
-
-
 SAME = 1e-6  # px
 
 
@@ -166,11 +135,9 @@ class _Runs(NamedTuple):
     last: Ints
 
 
-def edge_routes(
-    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, channel_x: Floats
-) -> Routes:
+def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows) -> Routes:
     """Routes of all edges of a sheet. y counts from the top of the component."""
-    runs = _vertical_runs(sheet, layers, x, channel_x)
+    runs = _vertical_runs(sheet, layers, x)
     per_edge = counts(runs.edge, len(sheet.above))
     starts = starts_of(2 * per_edge + 4)
     points = np.empty((int(starts[-1]), 2))
@@ -242,9 +209,8 @@ def _vertical_runs(
     sheet: Sheet,
     layers: Layers,
     x: Floats,
-    channel_x: Floats,
 ) -> _Runs:
-    """Bend points above one another make one run; every channel is one run."""
+    """Bend points above one another make one run."""
     long = layers.long
     owner, turn = ranges(
         layers.row[sheet.below[long]] - layers.row[sheet.above[long]] - 1
@@ -256,32 +222,8 @@ def _vertical_runs(
     begins[first_of_runs(edge)] = True
     begins[1:] |= np.abs(np.diff(bend_x)) > SAME
     first = np.flatnonzero(begins)
-    last = (
-        np.append(
-            first[1:],
-            len(edge),
-        )[: len(first)]
-        - 1
-    )
-    runs = _Runs(
-        edge[first],
-        bend_x[first],
-        line[first],
-        line[last],
-    )
-    if not len(layers.left_out):
-        return runs
-
-    out = layers.left_out
-    channels = _Runs(
-        out,
-        channel_x,
-        layers.line[sheet.above[out]] + 1,
-        layers.line[sheet.below[out]] - 1,
-    )
-    both = [np.concatenate(columns) for columns in zip(runs, channels)]
-    order = np.argsort(both[0], kind="stable")
-    return _Runs(*(column[order] for column in both))
+    last = np.append(first[1:], len(edge))[: len(first)] - 1
+    return _Runs(edge[first], bend_x[first], line[first], line[last])
 
 
 def without_idle_points(routes: Routes) -> Routes:

@@ -31,7 +31,6 @@ from gradviz.layout.layered.ranks import (
 from gradviz.layout.layered.routes import (
     Routes,
     Rows,
-    channel_coordinates,
     edge_routes,
     place_rows,
 )
@@ -67,13 +66,11 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     row = rows_by_component(rank, component, count, sheet.levels.turn)
     row = rows_by_component(row, component, count, sheet.pin)
     near = neighbours(sheet.size, *ends)
-    ported = (sheet.above_offset != 0) | (sheet.below_offset != 0)
     main = longest_ways(
         near,
         np.array(heights(near)[0], np.int64),
         component,
         sheet.pin == TOP,
-        ported,
     )
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
@@ -91,13 +88,12 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     x = relax(x_of_place, pieces, straight, room)[order.place]
     phase("routes")
     rows = place_rows(sheet, layers, x)
-    channel_x = channel_coordinates(sheet, layers, x)
-    routes = edge_routes(sheet, layers, x, rows, channel_x)
+    routes = edge_routes(sheet, layers, x, rows)
     phase("shelves")
     if sheet.columns:
         x, rows, routes = in_columns(sheet, layers, (x, rows, routes))
 
-    return _on_shelves(sheet, layers, x, rows, routes, channel_x)
+    return _on_shelves(sheet, layers, x, rows, routes)
 
 
 def _on_shelves(
@@ -106,16 +102,10 @@ def _on_shelves(
     x: Floats,
     rows: Rows,
     routes: Routes,
-    channel_x: Floats,
 ) -> SheetPlacement:
     """Move every component to its place in its drawing."""
     component = layers.component[: sheet.size]
     left, right = layers.borders(x)
-    np.maximum.at(
-        right,
-        component[sheet.above[layers.left_out]],
-        channel_x,
-    )
     move, sizes = _shelves(sheet, component, right - left, rows.height)
     move[:, 0] -= left
     owner = np.repeat(component[sheet.above], np.diff(routes.starts))
