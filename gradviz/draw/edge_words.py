@@ -22,7 +22,6 @@ from gradviz.wording import plural, tensor_line
 
 # edges between the same two boxes that are still drawn one by one; more are one link
 APART = 2
-LISTED = 12  # edges that a tooltip lists
 LABELLED = 2000  # boxes above which no edge says what it carries
 
 
@@ -32,7 +31,6 @@ class DrawnEdge(NamedTuple):
     edge: Edge
     label: str
     uses: int
-    tip: str = ""
     short: str = ""  # the label without a shape, where that leaves something
 
 
@@ -69,10 +67,7 @@ class EdgeWords:
             return None
 
         uses = sum(edge.count for edge in bundle)
-        texts = [self._texts(edge)[0] for edge in bundle]
-        rest = [labels.more(len(texts) - LISTED)] if len(texts) > LISTED else []
-        tip = ", ".join((*texts[:LISTED], *rest))
-        return DrawnEdge(own, _tensors_text(len(bundle), uses), uses, tip)
+        return DrawnEdge(own, _tensors_text(len(bundle), uses), uses)
 
     def which(self, node: int, output: int) -> str:
         """Which output of several a line comes from: a folded box lists its kinds of

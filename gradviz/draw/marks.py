@@ -14,14 +14,13 @@ class Marked(NamedTuple):
     """Marks by node id of the graph given, by (consumer, producer) of its edges, and by
     name of outputs without a node.
 
-    `all` is every mark; those that mark nothing here are in `elsewhere`.
+    `all` is every mark, also those that mark nothing here.
     """
 
     nodes: Mapping[int, tuple[Mark, ...]]
     edges: Mapping[tuple[int, int], tuple[Mark, ...]]
     outputs: Mapping[str, tuple[Mark, ...]]
     all: tuple[Mark, ...]
-    elsewhere: frozenset[int]
 
 
 def marked(graph: Graph) -> Marked:
@@ -34,13 +33,12 @@ def marked(graph: Graph) -> Marked:
     """
     original = graph.original if graph.original is not None else graph
     if not original.marks:
-        return Marked({}, {}, {}, (), frozenset())
+        return Marked({}, {}, {}, ())
 
     box_of = graph.box_of
     nodes: dict[int, tuple[Mark, ...]] = {}
     edges: dict[tuple[int, int], tuple[Mark, ...]] = {}
     outputs: dict[str, tuple[Mark, ...]] = {}
-    elsewhere = set()
 
     for mark in original.marks:
         # a folded box may hold several of its nodes, and shows the mark once
@@ -57,7 +55,5 @@ def marked(graph: Graph) -> Marked:
             edges[pair] = (*edges.get(pair, ()), mark)
         for name in mark.outputs:
             outputs[name] = (*outputs.get(name, ()), mark)
-        if not boxes and not ends and not mark.outputs:
-            elsewhere.add(mark.number)
 
-    return Marked(nodes, edges, outputs, original.marks, frozenset(elsewhere))
+    return Marked(nodes, edges, outputs, original.marks)

@@ -339,10 +339,8 @@ def _advice(path: str, error: OSError) -> str:
     folder = os.path.dirname(path) or "."
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.isdir(folder):
         return f"there is no folder {folder!r}. Create it first, or choose another."
-    if os.path.isdir(path) or error.errno == errno.EISDIR:
+    if os.path.isdir(path):
         return f"it is a folder. Give a file name, such as {os.path.join(path, 'graph.svg')!r}."
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"no permission to write there. Choose a folder that you may write to, or change the rights of {folder!r}."
     if error.errno == errno.ENOSPC:
         return "the disk is full. Free some space, or choose another folder."
     return f"{error.strerror or error}. Choose another file name or folder."

@@ -226,13 +226,6 @@ def _texts(link: Link) -> tuple[str, ...]:
 # -- boxes: each made when it is asked for, since a million with their texts take more m
 
 
-def tooltip_note(count: int) -> str:
-    """What to say about tooltips that are left out of a picture of that many boxes."""
-    if count <= MAX_TOOLTIPS:
-        return ""
-    return f"tooltips only where text is shortened, since there are more than {MAX_TOOLTIPS:,} boxes"
-
-
 class PlacedBoxes:
     """Block i is box i of the scene with its middle where the placement says."""
 
@@ -262,7 +255,7 @@ class PlacedBoxes:
         box, sized = self._boxes[index], self._texts[index]
         rect = Rect(*self.rects[index].tolist())
         about = subject(self._graph, box)
-        if sized.cut or not tooltip_note(len(self)):
+        if sized.cut or len(self) <= MAX_TOOLTIPS:
             facts = details(self._graph, about)
         else:
             facts = ()
@@ -387,8 +380,7 @@ def _below(
     notes: tuple[str, ...],
     room: float,
 ) -> Strip:
-    texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
-    lines = [one_line(line) for line in texts if line]
+    lines = [one_line(line) for line in (*drawn.footer, *notes)]
     strip = typesetting.lines_strip(lines, room)
     return typesetting.stacked([strip], PART_GAP, before=PART_GAP)
 

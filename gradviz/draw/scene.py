@@ -93,8 +93,7 @@ class Link(NamedTuple):
     Style: "data" has an arrow at `target`; "saved" has none, from a saved tensor or
     leaf to the node that holds it; "cut" is dashed data that no gradient goes back
     along. `label` is ready to print and mostly empty. `edges` are
-    drawn as this one; `tip` tells more of them than the label does, and `short` less,
-    where the label has no room.
+    drawn as this one; `short` is for where the label has no room.
     """
 
     source: int
@@ -102,7 +101,6 @@ class Link(NamedTuple):
     style: LinkStyle = "data"
     label: str = ""
     edges: int = 1
-    tip: str = ""
     short: str = ""
 
 
@@ -281,12 +279,11 @@ class Drafter:
         style: LinkStyle = "data",
         label: str = "",
         edges: int = 1,
-        tip: str = "",
         short: str = "",
     ) -> None:
         is_drawn = source != target or style in FLOWS
         if source is not None and target is not None and is_drawn:
-            self.links.append(Link(source, target, style, label, edges, tip, short))
+            self.links.append(Link(source, target, style, label, edges, short))
 
     def _style(self, *ends: int) -> LinkStyle:
         return "data" if self.nodes.flagged.keys().isdisjoint(ends) else "cut"
@@ -305,7 +302,6 @@ class Drafter:
             self._style(producer, consumer),
             " ".join(filter(None, (drawn.label, *marked))),
             drawn.uses,
-            drawn.tip,
             drawn.short and " ".join((drawn.short, *marked)),
         )
 

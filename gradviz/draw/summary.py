@@ -192,12 +192,8 @@ GRADIENT_NORM = (
 
 
 def mark_lines(findings: Marked) -> Iterator[str]:
-    """Findings, numbered as at the boxes; those that no box or edge stands for are told
-    apart.
-    """
-    for mark in findings.all:
-        missing = " (not in this picture)" if mark.number in findings.elsewhere else ""
-        yield one_line(f"{mark.number}. {mark.words}{missing}")
+    """Findings, numbered as at the boxes."""
+    return (one_line(f"{mark.number}. {mark.words}") for mark in findings.all)
 
 
 def is_all_freed(graph: Graph) -> bool:

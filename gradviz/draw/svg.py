@@ -364,10 +364,9 @@ def _wires(image: Picture) -> Iterator[str]:
 
 
 def _wire(link: Link, path: str) -> str:
-    tip = link.tip or link.label
     name = "" if link.style == "data" else f' class="gv-{link.style}"'
-    if tip:
-        return f'<path{name} d="{path}"><title>{_told(tip)}</title></path>\n'
+    if link.label:
+        return f'<path{name} d="{path}"><title>{_told(link.label)}</title></path>\n'
     return f'<path{name} d="{path}"/>\n'
 
 

@@ -34,7 +34,6 @@ class JoinedEdges(NamedTuple):
 
     node: int
     edges: int
-    outputs: tuple[int, ...]
 
 
 class TreeShape:
@@ -63,14 +62,11 @@ class TreeShape:
         """What a node takes in, by position; several edges from one producer come as
         one.
         """
-        joined: dict[int, JoinedEdges] = {}
+        joined: dict[int, int] = {}
         for edge in self.graph.inputs(node):
             if edge.producer not in self._skip:
-                _, count, outputs = joined.get(edge.producer, (0, 0, ()))
-                joined[edge.producer] = JoinedEdges(
-                    edge.producer, count + edge.count, (*outputs, edge.output)
-                )
-        return list(joined.values())
+                joined[edge.producer] = joined.get(edge.producer, 0) + edge.count
+        return [JoinedEdges(*item) for item in joined.items()]
 
     def straight_on(self, node: int, inputs: list[JoinedEdges]) -> int:
         """Which of `inputs` goes on in the same column: the only one, else the biggest
@@ -167,7 +163,6 @@ class _Pending(NamedTuple):
     node: int
     owner: int = -1  # who shows it here; -2: an output whose node has its row elsewhere
     edges: int = 1
-    outputs: tuple[int, ...] = ()
     lead: str = ""
     rest: str = ""
 
@@ -178,7 +173,6 @@ class TreeRows:
     def __init__(self, graph: Graph, options: Options) -> None:
         self.graph, self.options = graph, options
         self.shape = TreeShape(graph, leaves=options.leaves != "hidden")
-        self.several = {edge.producer for edge in graph.edges if edge.output}
         self.all_freed = is_all_freed(graph)
         self.marked = marked(graph)
 
@@ -186,25 +180,13 @@ class TreeRows:
         shown: set[int] = set()
         for i, root in enumerate(self.graph.roots):
             title, tensor, *why = details.root_lines(root)
-            yield TreeRow(
-                "",
-                (
-                    ("output", title),
-                    ("tensor", tensor),
-                    *(("note", line) for line in why),
-                ),
-                first=i > 0,
-            )
+            parts: list[Part] = [("output", title), ("tensor", tensor)]
+            parts += [("note", line) for line in why]
+            yield TreeRow("", tuple(parts), first=i > 0)
             if root.node is not None:
                 first = root.node not in shown and self.shape.owner[root.node] < 0
                 shown.add(root.node)
-                yield from self._rows(
-                    _Pending(
-                        root.node,
-                        -1 if first else -2,
-                        outputs=(root.output,),
-                    )
-                )
+                yield from self._rows(_Pending(root.node, -1 if first else -2))
 
         for top in self.shape.tops:
             yield from self._rows(_Pending(top))
@@ -250,7 +232,7 @@ class TreeRows:
             for slot in slots
         ]
         branches += [
-            _Pending(item.node, step.node, *item[1:])
+            _Pending(item.node, step.node, item.edges)
             for i, item in enumerate(inputs)
             if i != on
         ]
@@ -266,12 +248,10 @@ class TreeRows:
                 below.append(branch._replace(lead=lead, rest=rest))
 
         if on >= 0:
-            straight = _Pending(
-                inputs[on].node,
-                step.node,
-                *inputs[on][1:],
+            ahead = inputs[on]
+            below.append(
+                _Pending(ahead.node, step.node, ahead.edges, step.rest, step.rest)
             )
-            below.append(straight._replace(lead=step.rest, rest=step.rest))
 
         # the stack takes the last first
         return below[::-1]
@@ -299,9 +279,6 @@ class TreeRows:
         """How the row above uses this one, where that is not plain."""
         if step.edges > 1:
             yield "note", labels.again(step.edges)
-        if step.node in self.several or any(step.outputs):
-            numbers = ", ".join(str(output) for output in sorted(set(step.outputs)))
-            yield "note", f"output {numbers}"
 
     def _reference(self, step: _Pending) -> tuple[Part, ...]:
         return (
