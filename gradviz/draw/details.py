@@ -84,7 +84,7 @@ def node_lines(
         " → ".join(labels.source_text(place) for place in places if place is not None)
     )
     lines.append(amount)
-    lines += attribute_lines or [labels.placed_text(node)]
+    lines += attribute_lines
     return tuple(filter(None, lines))
 
 
