@@ -18,7 +18,6 @@ from tests.forks import Forks, ended
 FEATURES: tuple[str, ...] = runpy.run_path(str(ROOT / "docs" / "structure.py"))["FEATURES"]
 TESTED = [
     *(
-        "graph/test_columns",
         "graph/test_hostile_files",
         "walker/test_walker",
         "walker/test_saved",

@@ -95,7 +95,6 @@ class EdgeWords:
         step = self._numbers.get(edge.consumer)
         before = _joined(which, name)
         after = (
-            labels.moved_text(self._graph.nodes[edge.consumer]),
             details.factor_text(step, edge.position),
             self._passed_on(edge) or self._uses(edge, name),
         )

@@ -75,9 +75,7 @@ class NodeBoxes:
     ) -> NodeBox:
         """The box of a leaf in the frame of a module call."""
         node = self._graph.nodes[leaf.node]
-        placed = (labels.placed_text(node), labels.moved_text(node))
         lines = details.leaf_lines(leaf, uses, self.path(scope))
-        lines = (*lines, *filter(None, placed))
         return self._box(node, "leaf", lines)
 
     def path(self, scope: int | None) -> str:

@@ -23,7 +23,7 @@ from gradviz.draw.options import Options, near
 from gradviz.errors import FormatError, OutputError
 from gradviz.features import is_there, load
 from gradviz.graph import Graph
-from gradviz.graph.columns import paused
+from gradviz.graph.collector import paused
 from gradviz.graph.files import dump
 
 

@@ -297,11 +297,6 @@ class TreeRows:
 
         parts += self._use(step)
         parts += [
-            ("note", words)
-            for words in (labels.placed_text(node), labels.moved_text(node))
-            if words
-        ]
-        parts += [
             ("flag", f"[{words}]")
             for flag, words in labels.flag_words(self.graph, node).items()
             if flag not in labels.REMARKS and not (flag == "freed" and self.all_freed)

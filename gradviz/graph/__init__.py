@@ -1,6 +1,4 @@
-"""The record of a graph: plain immutable records, their columns, and graph files. Knows
-no torch.
-"""
+"""The record of a graph: plain immutable records, and graph files. Knows no torch."""
 
 from gradviz.graph.model import Graph as Graph, column as column
 from gradviz.graph.records import (

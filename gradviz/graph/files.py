@@ -34,7 +34,7 @@ from gradviz.graph.codecs import (
     Word,
     shown,
 )
-from gradviz.graph.columns import paused
+from gradviz.graph.collector import paused
 from gradviz.graph.model import Graph
 from gradviz.graph.records import Edge, Leaf, Scope
 from gradviz.stages import Stage

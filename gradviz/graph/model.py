@@ -13,9 +13,10 @@ forward pass.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from gradviz.features import load
@@ -48,9 +49,7 @@ class Graph:
     """A detached snapshot of an autograd graph.
 
     `nodes` is indexed by id; `edges` are sorted by consumer, then position. `storages`
-    and `scopes` are indexed by id. `nodes`, `edges` and `storages` are tuples, or
-    `gradviz.graph.columns` in a graph of more than 50,000 nodes: sequences that are
-    equal to those tuples, and make each record when it is read.
+    and `scopes` are indexed by id.
 
     Examples
     --------
@@ -124,9 +123,7 @@ class Graph:
 
     @cached_property
     def ops(self) -> Sequence[str]:
-        """The name of each backward function, by node id: no record of a large graph is
-        made to read one.
-        """
+        """The name of each backward function, by node id."""
         return column(self.nodes, "op")
 
     @cached_property
@@ -342,20 +339,13 @@ class Graph:
         return load("gradviz.notebook:mimebundle")(self)  # type: ignore[no-any-return]
 
 
-def column(
-    records: Sequence[Any],
-    name: str,
-) -> Sequence[Any]:
-    """One field of all records, read without making the records where a large graph
-    keeps columns.
+def column(records: Sequence[Any], name: str) -> list[Any]:
+    """One field of all records.
 
-    >>> list(column(Graph(edges=(Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))).edges, "producer"))
+    >>> column(Graph(edges=(Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))).edges, "producer")
     [1, 2]
     """
-    read: Callable[[str], Sequence[Any]] | None = getattr(records, "column", None)
-    if read is not None:
-        return read(name)
-    return [getattr(record, name) for record in records]
+    return list(map(attrgetter(name), records))
 
 
 def _starts(

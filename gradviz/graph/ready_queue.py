@@ -11,7 +11,6 @@ https://gcc.gnu.org/onlinedocs/libstdc++/latest-doxygen/a00527_source.html
 from __future__ import annotations
 
 from gradviz.graph import Graph, column
-from gradviz.graph.columns import UNNUMBERED
 
 
 class ReadyQueue:
@@ -95,7 +94,7 @@ def engine_order(graph: Graph) -> list[int]:
     while ready or queue:
         for node in ready:
             sequence = sequences[node]
-            queue.push(node, UNNUMBERED if sequence is None else sequence)
+            queue.push(node, 2**64 if sequence is None else sequence)
         order.append(queue.pop())
         ready = []
         for place in graph.input_places(order[-1]):

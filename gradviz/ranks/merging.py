@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gradviz.comparison.merging import Merging, View
 from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Process, RankMemory, RankShare, column
-from gradviz.graph.columns import paused
+from gradviz.graph.collector import paused
 from gradviz.graph.files import load
 from gradviz.rank import Rank, Ranks, grouped, named
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks

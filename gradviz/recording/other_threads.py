@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
-from gradviz.graph import columns
+from gradviz.graph import collector
 from gradviz.packages import frames_from, is_foundation, package_of
 from gradviz.walker.private import OWN_THREADS, peek_sequence
 from gradviz.wording import visible
@@ -82,7 +82,7 @@ class OtherThreads:
 
     def __bool__(self) -> bool:
         if self._users:
-            with columns.paused():
+            with collector.paused():
                 # those that have ended are gone from the frames
                 self._users &= sys._current_frames().keys()
         return bool(self._begun or self._users)
@@ -109,7 +109,7 @@ class OtherThreads:
         )
         # up to Python 3.11 a collection in there may wait for a lock that its own
         # thread holds
-        with columns.paused():
+        with collector.paused():
             frames = sys._current_frames()
 
         self.older = frozenset(frames)

@@ -308,26 +308,6 @@ def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
     return words
 
 
-def placed_text(node: Node) -> str:
-    """How a node's tensor lies on a mesh of processes: `S(0) on tp=2`, "" where it is
-    not distributed.
-    """
-    return one_line(str(node.attributes.get("placements", "")))
-
-
-def moved_text(node: Node) -> str:
-    """The collective that a node implies, with its bytes: `all_reduce 48 B`; "" where
-    it implies none.
-    """
-    name, nbytes = (
-        node.attributes.get("collective"),
-        node.attributes.get("collective bytes"),
-    )
-    if name and isinstance(nbytes, int):
-        return f"{one_line(str(name))} {bytes_text(nbytes)}"
-    return ""
-
-
 def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:
     """Findings at a box or an edge: `1. stale-saved`, as they are numbered under the
     picture.

@@ -4,29 +4,39 @@ asks an attribution where each came from.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, repeat
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from gradviz.graph import Base, Data, Leaf, Root, TensorInfo
-from gradviz.graph.columns import EdgeColumns, NodeColumns, NodeType
+from gradviz.graph import (
+    NO_ATTRIBUTES,
+    Base,
+    Data,
+    Edge,
+    Function,
+    Leaf,
+    Node,
+    NodeFlag,
+    Root,
+    SavedTensor,
+    StorageKind,
+    TensorInfo,
+)
 from gradviz.stages import Stage
 from gradviz.walker import private
 from gradviz.walker.names import Names
 from gradviz.walker.outputs import LiveRoot
 from gradviz.walker.places import Argument, Attribution, BareGraph, Places
-from gradviz.walker.private import LAST, Node
-from gradviz.walker.saved import SavedReader, saved_operand
+from gradviz.walker.private import LAST, Node as LiveNode
+from gradviz.walker.saved import Input, SavedReader, saved_operand
 from gradviz.walker.slots import modules_behind, node_type, nodes_of
 from gradviz.walker.tensors import (
     Storages,
     base_of,
     grad_fn_of,
     metadata_info,
-    placements,
     storage_of,
     tensor_info,
 )
@@ -35,16 +45,18 @@ from gradviz.walker.tensors import (
 class Traversal(NamedTuple):
     """Every node that a walk visited, by id, and what it read on the way."""
 
-    nodes: list[Node]
-    position_of: dict[Node, int]
-    sequences: array[int]
-    edges: EdgeColumns
+    nodes: list[LiveNode]
+    position_of: dict[LiveNode, int]
+    sequences: list[int]
+    edges: list[Edge]
     none_inputs: dict[int, int]
 
 
 CHECKPOINT = "CheckpointFunctionBackward"
 ACCUMULATE = "AccumulateGrad"
 _UNDEFINED = TensorInfo((), "float32", "cpu")
+Outputs = tuple[TensorInfo | None, ...]
+Fact = TypeVar("Fact")
 
 
 class Description:
@@ -101,7 +113,7 @@ class Description:
         ]
         self.roots = [self._root(root) for root in roots]
 
-    def _owners(self) -> Mapping[int, str]:
+    def _owners(self) -> Mapping[int, StorageKind]:
         """Who owns each storage that is known beforehand: the caller's tensors, then
         the graph's own leaves.
         """
@@ -114,90 +126,63 @@ class Description:
 
     # -- nodes -------------------------------------------------------------------------
 
-    def _nodes(self, roots: Sequence[LiveRoot]) -> NodeColumns:
-        """The facts of every node, a column at a time."""
-        nodes, columns, places = self._live.nodes, NodeColumns(), self.places
+    def _nodes(self, roots: Sequence[LiveRoot]) -> list[Node]:
+        """The record of every node, from columns of one fact each."""
+        nodes, places = self._live.nodes, self.places
         types = {type: node_type(type) for type in set(map(type, nodes))}
-        columns.type = [types[type] for type in map(type, nodes)]
+        kinds = [types[type(node)] for node in nodes]
+        # a type may not tell its op, so the node is asked
+        ops = [kind.op or node.name() for kind, node in zip(kinds, nodes)]
+        functions = [kind.function for kind in kinds]
 
-        # it does not tell, so the node is asked
-        if not all(type.op for type in types.values()):
-            columns.type = [
-                type if type.op else type._replace(op=node.name())
-                for type, node in zip(columns.type, nodes)
-            ]
-
-        with Stage("read", "nodes", columns.outputs.__len__, len(nodes)):
-            self._add_outputs(columns)
-
+        outputs: list[Outputs] = []
+        with Stage("read", "nodes", outputs.__len__, len(nodes)):
+            self._add_outputs(outputs)
         if any(type.function is not None for type in types.values()):
-            self._leave_out_undefined(columns, roots)
+            self._leave_out_undefined(outputs, functions, roots)
 
-        columns.sequence, columns.none_inputs = (
-            self._live.sequences,
-            self._live.none_inputs,
-        )
-        columns.scope = list(islice(places.scope_of, len(nodes)))
-        columns.source, columns.script_line = (
-            list(islice(lines, len(nodes)))
-            for lines in (places.source_of, places.script_line_of)
-        )
-        columns.assigned = dict(places.assigned)
-
+        flags = [kind.flags for kind in kinds]
+        saved: Iterable[tuple[SavedTensor, ...]] = repeat(())
+        attributes: Iterable[Mapping[str, Any]] = repeat(NO_ATTRIBUTES)
         if self._saved:
-            with Stage(
-                "saved",
-                "nodes",
-                columns.saved.first.__len__,
-                len(nodes),
-            ):
-                operands = dict(self._operands())
-                self._given = self._given_as(operands)
-                reader = SavedReader(
-                    self._leaf_ids, self.storages, columns, self._given
-                )
-                reader.read(nodes)
-            self.storages.name(self._names.named())
-            self.data = self._data(reader, operands)
-        else:
-            columns.read_nothing()
+            reader = self._read_saved()
+            saved, attributes = reader.saved, reader.attributes
+            for i, states in reader.flags.items():
+                flags[i] = (*flags[i], *states)
 
-        self._add_what_is_known_by_name(columns)
-        edges = zip(
-            self._live.edges.consumer,
-            self._live.edges.producer,
+        names = self._add_what_is_known_by_name(flags)
+        columns = (
+            *(count(), ops, outputs),
+            [number if number != LAST else None for number in self._live.sequences],
+            *(places.scope_of, places.source_of, attributes, saved, flags),
+            _of_each(nodes, names, ()),
+            _of_each(nodes, self._live.none_inputs, 0),
+            *(functions, repeat(None), places.script_line_of),
+            _of_each(nodes, places.assigned, ""),
         )
-        for i, more in placements(
-            nodes, columns.type, edges, self.variables, self._names.shards
-        ).items():
-            columns.attributes[i] = {**columns.attributes[i], **more}
+        # the constructor of a named tuple takes longer
+        return list(map(tuple.__new__, repeat(Node), zip(*columns)))
 
-        return columns
-
-    def _add_outputs(self, into: NodeColumns) -> None:
+    def _add_outputs(self, outputs: list[Outputs]) -> None:
         """Shape, dtype and device of the outputs of each node's forward. Equal ones are
         one object.
         """
-        nodes, outputs = self._live.nodes, into.outputs
+        nodes = self._live.nodes
         if not private.HAS_METADATA:
             outputs.extend([()] * len(nodes))
             return
 
-        infos_by_key: dict[Any, tuple[TensorInfo | None, ...]] = {}
+        infos_by_key: dict[Any, Outputs] = {}
         find, add = infos_by_key.get, outputs.append
         for node in nodes:
             metadata = node._input_metadata
             try:
-                if len(metadata) == 1:
-                    (output,) = metadata
-                    key: Any = (*output.shape, output.dtype, output.device)
-                else:
-                    key = tuple(
-                        [
-                            (*output.shape, output.dtype, output.device)
-                            for output in metadata
-                        ]
-                    )
+                key = tuple(
+                    [
+                        (*output.shape, output.dtype, output.device)
+                        for output in metadata
+                    ]
+                )
                 infos = find(key)
             except (RuntimeError, TypeError):
                 # a strided nested tensor has no shape; symbolic sizes have no hash
@@ -208,60 +193,75 @@ class Description:
             add(infos)
 
     def _leave_out_undefined(
-        self, columns: NodeColumns, roots: Sequence[LiveRoot]
+        self,
+        outputs: list[Outputs],
+        functions: Sequence[Function | None],
+        roots: Sequence[LiveRoot],
     ) -> None:
         """None for results of a custom Function that have no gradient: torch describes
         them all as one float32 number.
 
         A result that something uses is a real one.
         """
-        outputs, edges = columns.outputs, self._live.edges
         doubtful = [
             i
-            for i, type in enumerate(columns.type)
-            if type.function is not None
-            and len(outputs[i]) > 1
-            and _UNDEFINED in outputs[i]
+            for i, function in enumerate(functions)
+            if function is not None and len(outputs[i]) > 1
         ]
-        used = set(zip(edges.producer, edges.output)) if doubtful else set()
-        used |= {
-            (self._live.position_of[root.node], root.output)
-            for root in roots
-            if root.node
-        }
+        used = {(self._live.position_of.get(root.node), root.output) for root in roots}
+        if doubtful:
+            used.update((edge.producer, edge.output) for edge in self._live.edges)
 
         for i in doubtful:
-            infos = enumerate(outputs[i])
             outputs[i] = tuple(
                 [
-                    None if info == _UNDEFINED and (i, number) not in used else info
-                    for number, info in infos
+                    info if info != _UNDEFINED or (i, number) in used else None
+                    for number, info in enumerate(outputs[i])
                 ]
             )
 
-    def _add_what_is_known_by_name(self, columns: NodeColumns) -> None:
-        """Names and hooks, which few nodes have: those of tensors that the caller
-        holds, and of leaves.
+    def _add_what_is_known_by_name(
+        self, flags: list[tuple[NodeFlag, ...]]
+    ) -> dict[int, tuple[str, ...]]:
+        """Names by node, of tensors that the caller holds and of leaves; into `flags`
+        goes which of those have hooks.
         """
         names, position_of = self._names, self._live.position_of
+        found: dict[int, tuple[str, ...]] = {}
         for node in names.results:
             if node in position_of:
-                columns.names[position_of[node]] = names.result(node)
+                found[position_of[node]] = names.result(node)
 
         hooked = [position_of[node] for node in names.hooked if node in position_of]
         for i, variable in self.variables.items():
-            columns.names[i] = self._leaf_names(i, variable)
+            found[i] = self._leaf_names(i, variable)
             if _hooks(variable):
                 hooked.append(i)
 
         for i in hooked:
-            columns.flags[i] = (
-                *columns.flags.get(
-                    i,
-                    columns.type[i].flags,
-                ),
-                "hooks",
-            )
+            flags[i] = (*flags[i], "hooks")
+        return found
+
+    # -- saved tensors and data --------------------------------------------------------
+
+    def _read_saved(self) -> SavedReader:
+        """What the nodes saved; `data` are the tensors among it that the user gave."""
+        operands = dict(self._operands())
+        # what data is called where it was given to a module, or to an operator
+        self._arguments = {
+            id(tensor): Argument(self.places.operands[node].name, True)
+            for node, tensor in operands.items()
+        }
+        self._arguments |= self.places.arguments
+        reader = SavedReader(self._leaf_ids, self.storages, self._arguments)
+        nodes = self._live.nodes
+        with Stage("saved", "nodes", reader.saved.__len__, len(nodes)):
+            reader.read(nodes)
+
+        self.storages.name(self._names.named())
+        unsaved = (Input(tensor, "", [node]) for node, tensor in operands.items())
+        self.data = self._data([*reader.inputs.values(), *unsaved])
+        return reader
 
     def _operands(self) -> Iterator[tuple[int, torch.Tensor]]:
         """The operands without gradient that the code names, by node id: those that the
@@ -275,41 +275,21 @@ class Description:
             if tensor is not None and tensor.dim() and not tensor.requires_grad:
                 yield node, tensor
 
-    def _given_as(self, operands: Mapping[int, torch.Tensor]) -> Mapping[int, Argument]:
-        """What data is called where it was given to a module, or to an operator."""
-        of_operands = {
-            id(tensor): Argument(self.places.operands[node].name, True)
-            for node, tensor in operands.items()
-        }
-        return {**of_operands, **self.places.arguments}
-
-    def _data(
-        self, reader: SavedReader, operands: Mapping[int, torch.Tensor]
-    ) -> tuple[Data, ...]:
+    def _data(self, inputs: Iterable[Input]) -> tuple[Data, ...]:
         """One record for each tensor that has a name; a view without a name counts for
         its base, or for who shares its memory.
         """
         found: dict[object, Data] = {}
-        unsaved = ((tensor, "", (node,)) for node, tensor in operands.items())
-        for tensor, slot, nodes in chain(reader.given(), unsaved):
+        for tensor, slot, nodes in inputs:
             tensor, names, inner = self._data_names(tensor)
             storage = self.storages.known(tensor)
-            key = id(tensor) if names else ("storage", storage)
-            if not names:
-                if storage is not None:
-                    names = self.storages.columns.names.get(storage, ())
-                else:
-                    names = ()
+            key: object = id(tensor) if names else ("storage", storage)
+            if not names and storage is not None:
+                names = self.storages.records[storage].names
                 inner = not names
+
             data = found.setdefault(
-                key,
-                Data(
-                    names or (slot,),
-                    tensor_info(tensor),
-                    (),
-                    storage,
-                    inner,
-                ),
+                key, Data(names or (slot,), tensor_info(tensor), (), storage, inner)
             )
             found[key] = data._replace(nodes=tuple(sorted({*data.nodes, *nodes})))
 
@@ -331,9 +311,9 @@ class Description:
 
         passed = []
         for i, candidate in enumerate(both):
-            parameter = self._given.get(id(candidate))
-            if parameter is not None:
-                passed.append((parameter.inner, i, parameter.name))
+            argument = self._arguments.get(id(candidate))
+            if argument is not None:
+                passed.append((argument.inner, i, argument.name))
         if not passed:
             return tensor, (), True
 
@@ -424,14 +404,18 @@ class Description:
 
         node = self._leaf_ids[id(tensor)] = len(self.nodes)
         self.variables[node] = tensor
-        flags: tuple[Literal["hooks"], ...] = ("hooks",) if _hooks(tensor) else ()
-        self.nodes.add(
-            NodeType(ACCUMULATE, flags, None),
-            (info,),
-            self._names.leaf(tensor),
-        )
+        flags: tuple[NodeFlag, ...] = ("hooks",) if _hooks(tensor) else ()
+        names = self._names.leaf(tensor)
+        self.nodes.append(Node(node, ACCUMULATE, (info,), flags=flags, names=names))
         self.leaves.append(self._leaf(node, tensor))
         return node
+
+
+def _of_each(
+    nodes: Sequence[LiveNode], facts: Mapping[int, Fact], default: Fact
+) -> Iterator[Fact]:
+    """A fact that few nodes have, for each of them."""
+    return (facts.get(i, default) for i in range(len(nodes)))
 
 
 def _hooks(tensor: torch.Tensor) -> int:

@@ -46,9 +46,8 @@ class Names:
     `owner_of` maps a storage's identity to "parameter", "buffer", "input" or "output"
     for everything that the caller holds. `modules` are the outermost ones that the
     caller knows with their names: `model` without one, then those the variables lead
-    to. `results` are the names by node. `shards` has what this process holds of each
-    gathered parameter, by that one's identity. Keeps the named tensors referenced, so
-    it must not outlive the walk.
+    to. `results` are the names by node. Keeps the named tensors referenced, so it must
+    not outlive the walk.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class Names:
         variables: Sequence[Namespace] = (),
     ) -> None:
         self.owner_of: dict[int, StorageKind] = {}
-        self.shards: dict[int, torch.Tensor] = {}
         self._tensors: dict[int, tuple[torch.Tensor, tuple[str, ...], int]] = {}
         self._aliases: dict[int, list[str]] = {}
         self.modules: _Named = []
@@ -151,7 +149,6 @@ class Names:
             yield name, tensor
         for name, shard, full in gathered(prefix, root):
             self._kinds |= {id(full): "parameter", id(shard): "parameter"}
-            self.shards[id(full)] = shard
             yield from (
                 (name, tensor) for tensor in (full, shard) if tensor is not None
             )

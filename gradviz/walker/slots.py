@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.graph import NO_ATTRIBUTES, Function, NodeFlag, Packing, SavedState
-from gradviz.graph.columns import NodeType
 from gradviz.packages import code_line
 from gradviz.variables.objects import is_a, own_attributes
 from gradviz.walker import private
@@ -35,6 +34,14 @@ def nodes_of(
     if kinds:
         return {i: node for i, node in enumerate(nodes) if type(node) in kinds}
     return {}
+
+
+class NodeType(NamedTuple):
+    """What all nodes of one type share."""
+
+    op: str
+    flags: tuple[NodeFlag, ...]
+    function: Function | None
 
 
 _HIDES: dict[str, NodeFlag] = {
@@ -80,25 +87,23 @@ def _function(type: Any) -> Function:
 # -- attributes ------------------------------------------------------------------------
 
 RAW, SAVED = "_raw_saved_", "_saved_"
-FetchAll = Callable[[Node], tuple[Any, ...]]
+Fetch = Callable[[Node], Any]
 
 
 class SlotLayout(NamedTuple):
     """How to read the nodes of one type."""
 
-    # each tensor slot, and what fetches it
-    slots: tuple[tuple[str, Callable[[Node], Any]], ...]
+    slots: tuple[tuple[str, Fetch], ...]  # each tensor slot, and what fetches it
     plain: tuple[str, ...]  # names of the attributes that are no tensors
-    values: FetchAll | None  # fetches all of those at once
+    values: Fetch  # fetches all of those at once
     custom: bool
 
 
-def plan(node: Node) -> SlotLayout:
+def layout(node: Node) -> SlotLayout:
     """How to read the nodes of one type."""
     # once for each type: it is slow, and the same for all of its nodes
     members = dir(node)
     custom = isinstance(node, private.BackwardCFunction)
-
     if custom:
         # a custom Function has one list of all that it saved
         tensors = ["tensors"]
@@ -107,23 +112,23 @@ def plan(node: Node) -> SlotLayout:
 
     saved = [name.removeprefix(SAVED) for name in members if name.startswith(SAVED)]
     plain = tuple([name for name in saved if name not in tensors])
-    if private.HAS_RAW_DATA:
-        slots = tuple([(name, attrgetter(RAW + name)) for name in tensors])
-    else:
-        slots = ()
+    slots = [
+        ("saved_tensors" if custom else name, attrgetter(RAW + name))
+        for name in tensors
+        if private.HAS_RAW_DATA
+    ]
+    return SlotLayout(tuple(slots), plain, _fetch_all(plain), custom)
 
-    return SlotLayout(slots, plain, _fetch_all(plain), custom)
 
-
-def plans(nodes: Sequence[Node]) -> dict[type, SlotLayout]:
+def layouts(nodes: Sequence[Node]) -> dict[type, SlotLayout]:
     """How to read the types of these nodes."""
     examples = {type(node): node for node in nodes}
-    return {type: plan(node) for type, node in examples.items()}
+    return {type: layout(node) for type, node in examples.items()}
 
 
-def _fetch_all(plain: tuple[str, ...]) -> FetchAll | None:
+def _fetch_all(plain: tuple[str, ...]) -> Fetch:
     if not plain:
-        return None
+        return lambda node: ()
     fetch = attrgetter(*[SAVED + name for name in plain])
     return fetch if len(plain) > 1 else lambda node: (fetch(node),)
 
@@ -131,84 +136,41 @@ def _fetch_all(plain: tuple[str, ...]) -> FetchAll | None:
 _SIGNED_FROM = 2**63
 
 
-class _NothingIn(dict[tuple[str, ...], Mapping[str, Any]]):
-    """The attributes of nodes without plain ones, by the slots that hold nothing: each
-    is None.
-    """
-
-    def __missing__(
-        self,
-        empty: tuple[str, ...],
-    ) -> Mapping[str, Any]:
-        mapping = self[empty] = _mapping((), (), empty)
-        return mapping
-
-
 class Attributes:
-    """Reads the attributes of the nodes of one walk; `nothing_in` has those of nodes
-    without plain ones.
-    """
+    """Reads the attributes of the nodes of one walk; equal ones are one object."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Mapping[str, Any]] = {}
-        self.nothing_in = _NothingIn({(): NO_ATTRIBUTES})
 
     def read(
-        self,
-        node: Node,
-        plain: tuple[str, ...],
-        fetch: FetchAll | None,
-        empty: Sequence[str],
+        self, node: Node, layout: SlotLayout, extra: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Plain attributes, as the node's `slots.Plan` has them, and None for the slots
-        in `empty`, which hold nothing.
-        """
-        values: tuple[Any, ...] = ()
+        """The plain attributes of a node, and what else is one of it."""
+        plain = layout.plain
+        if not plain and not extra:
+            return NO_ATTRIBUTES
         try:
-            if fetch is not None:
-                values = fetch(node)
-            # types, because 1 == 1.0 == True
-            key = (
-                plain,
-                values,
-                tuple(map(type, values)),
-                *empty,
-            )
-            mapping = self._known.get(key)
+            values = layout.values(node)
         except RuntimeError:  # one cannot be read: ask one by one
-            return _mapping(
-                plain,
-                tuple([_one(node, name) for name in plain]),
-                empty,
-            )
+            values = tuple([_one(node, name) for name in plain])
+
+        everything = (*values, *extra.values())
+        # types, because 1 == 1.0 == True
+        key = (plain, *extra, everything, *map(type, everything))
+        try:
+            attributes = self._known.get(key)
         except TypeError:  # a list or a symbolic size, which have no hash
-            return _mapping(plain, values, empty)
-
-        if mapping is None:
-            mapping = self._known[key] = _mapping(plain, values, empty)
-
-        return mapping
-
-    def with_number(
-        self, attributes: Mapping[str, Any], name: str, value: complex
-    ) -> Mapping[str, Any]:
-        """The attributes of a node, which it keeps, with one more; equal ones are one
-        object.
-        """
-        key = (id(attributes), name, value, type(value))
-        merged = self._known.get(key)
-        if merged is None:
-            merged = self._known[key] = {**attributes, name: value}
-        return merged
+            return _mapping(plain, values, extra)
+        if attributes is None:
+            attributes = self._known[key] = _mapping(plain, values, extra)
+        return attributes
 
 
 def _mapping(
-    plain: tuple[str, ...],
-    values: tuple[Any, ...],
-    empty: Sequence[str],
+    plain: tuple[str, ...], values: tuple[Any, ...], extra: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    values_by_name = dict(zip(plain, map(_decoded, values))) | dict.fromkeys(empty)
-    return {name: values_by_name[name] for name in sorted(values_by_name)}
+    by_name = dict(zip(plain, map(_decoded, values))) | dict(extra)
+    return {name: by_name[name] for name in sorted(by_name)}
 
 
 def _one(node: Node, name: str) -> Any:
@@ -234,11 +196,6 @@ def _decoded(value: Any) -> Any:
 
 
 # -- the state of a slot ---------------------------------------------------------------
-
-
-def shown(name: str) -> str:
-    """A slot's name for a reader."""
-    return "saved_tensors" if name == "tensors" else name
 
 
 def is_freed(node: Node, slot: str) -> bool:

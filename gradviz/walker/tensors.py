@@ -1,5 +1,5 @@
-"""What one tensor is, read without disturbing it: shape, dtype, device, layout,
-storage, and how it lies on a mesh of processes.
+"""What one tensor is, read without disturbing it: shape, dtype, device, layout and
+storage.
 
 Call everything here under `isolated()`, or a tensor subclass runs the user's code at
 each attribute. Never reads `data_ptr()`, which would materialise a copy-on-write
@@ -8,17 +8,13 @@ tensor.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from functools import cache
-from math import prod
 from typing import Any
 
 import torch
 
-from gradviz.graph import Shape, StorageKind, TensorInfo
-from gradviz.graph.columns import NodeType, StorageColumns
+from gradviz.graph import Shape, Storage, StorageKind, TensorInfo
 from gradviz.walker import private
 from gradviz.walker.private import Node, made_as, transform_of
 
@@ -247,20 +243,20 @@ def elements(parameters: Iterable[torch.Tensor]) -> int | None:
 
 
 class Storages:
-    """The storages met so far.
+    """The storages met so far: their `records`, by number.
 
     `owners` maps a storage's identity to its kind; those tensors must stay alive while
     this numbers. What it does not know is an activation. `number_of` has the numbers by
     identity, `values` what the user's code wrote for a storage that holds one number.
     """
 
-    def __init__(self, owners: Mapping[int, str]) -> None:
+    def __init__(self, owners: Mapping[int, StorageKind]) -> None:
         self._owners = owners
-        self.columns = StorageColumns()
+        self.records: list[Storage] = []
         self.number_of: dict[int, int] = {}
         # by where a storage begins in memory, and its bytes
         self._at: dict[tuple[int, int], int] = {}
-        self.values: dict[int, complex] = {}
+        self.values: dict[int | None, complex] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of the tensor's storage when it was met before."""
@@ -274,8 +270,10 @@ class Storages:
         """Note the names of inputs that need no gradient, which no leaf tells."""
         for tensor, names in named:
             number = None if tensor.requires_grad else self.known(tensor)
-            if number is not None and self.columns.kind[number] == "input":
-                self.columns.names.setdefault(number, names)
+            if number is not None:
+                record = self.records[number]
+                if record.kind == "input" and not record.names:
+                    self.records[number] = record._replace(names=names)
 
     def number(self, tensor: torch.Tensor) -> int | None:
         """The number of the tensor's storage, a new one when it is met first; None
@@ -293,187 +291,37 @@ class Storages:
         """
         try:
             storage = tensor.untyped_storage()
-            identity = storage._cdata
-            number = self.number_of.get(identity)
-            if number is None:
-                return self.add(identity, storage.nbytes(), tensor, smaller)
-            return number
         except (RuntimeError, NotImplementedError):
             return None
+        # a storage is known by its identity, since tensors share it
+        identity = storage._cdata
+        number = self.number_of.get(identity)
+        if number is None:
+            number = self._add(storage.nbytes(), tensor, identity, smaller)
+            self.number_of[identity] = number
+        return number
 
-    def numbers_of_parts(
+    def _add(
         self,
+        nbytes: Any,
         tensor: torch.Tensor,
-    ) -> list[tuple[str, int]]:
-        """The storages of a tensor that is made of others, each with the part's name;
-        the one with the values is last.
-        """
-        numbers = [(name, self.number(part)) for name, part in parts_of(tensor)]
-        return [(name, number) for name, number in numbers if number is not None]
-
-    def add(
-        self,
         identity: int,
-        nbytes: int,
-        tensor: torch.Tensor,
         smaller: torch.Tensor | None,
     ) -> int:
-        """The number of a storage met for the first time, in `tensor`. `smaller` is
-        given where that may be a Python number.
-        """
-        kind: StorageKind = self._owners.get(identity)  # type: ignore[assignment]
-        columns = self.columns
-        number = len(columns.kind)
+        number = len(self.records)
         begins = private.address(tensor) if nbytes else 0
         if begins:
             first = self._at.setdefault((begins, nbytes), number)
             if first != number:  # another storage over the same array of NumPy
-                self.number_of[identity] = first
                 return first
 
-        if kind is None:
-            if smaller is not None and private.is_wrapped_number(tensor, smaller):
-                kind = "number"
-            else:
-                kind = "activation"
-            if kind == "number":
-                # on the CPU, so this waits for no device
-                self.values[number] = tensor.item()
-        self.number_of[identity] = number
+        kind = self._owners.get(identity, "activation")
+        is_number = smaller is not None and private.is_wrapped_number(tensor, smaller)
+        if identity not in self._owners and is_number:
+            kind = "number"
+            # on the CPU, so this waits for no device
+            self.values[number] = tensor.item()
         # asking a symbolic size would fix it
-        columns.nbytes.append(nbytes if type(nbytes) is int else -1)
-        columns.kind.append(kind)
+        known_bytes = nbytes if type(nbytes) is int else None
+        self.records.append(Storage(number, known_bytes, kind))
         return number
-
-
-# -- DTensors --------------------------------------------------------------------------
-
-PLACEMENTS, COLLECTIVE, BYTES = "placements", "collective", "collective bytes"
-"""Attributes of a node: how its tensor lies on the mesh, and what moving it takes, in
-bytes of one process's tensor.
-"""
-_MOVES = "RedistributeBackward"
-_TELLS = ("_ToTorchTensorBackward", _MOVES)
-
-
-def _leaf_placement(variable: Any, shard: Any) -> dict[str, Any]:
-    """That of a leaf, of which this process may hold a shard. Raises AttributeError
-    where it has none.
-    """
-    if shard is None:
-        return {PLACEMENTS: _words(variable._spec)}
-    # other dimensions of the mesh may cut it still
-    gathered = getattr(variable, "_local_tensor", variable)
-    words = {PLACEMENTS: _words(shard._spec)}
-    return {
-        **words,
-        COLLECTIVE: "all_gather",
-        BYTES: gathered.numel() * gathered.itemsize,
-    }
-
-
-def placements(
-    nodes: Sequence[Node],
-    types: Sequence[NodeType],
-    ends: Iterator[tuple[int, int]],
-    variables: Mapping[int, torch.Tensor],
-    shards: Mapping[int, torch.Tensor],
-) -> dict[int, dict[str, Any]]:
-    """Attributes to add, by node. `ends` are consumer and producer of every edge;
-    `variables` the leaves by node.
-
-    `shards` are what this process holds of leaves that were gathered, by their
-    identity.
-    """
-    # then no tensor can be a DTensor, and importing it takes a while
-    if "torch.distributed.tensor" not in sys.modules:
-        return {}
-
-    attributes: dict[int, dict[str, Any]] = {}
-    for i, variable in variables.items():
-        with suppress(AttributeError, TypeError):
-            attributes[i] = _leaf_placement(variable, shards.get(id(variable)))
-
-    moves = {i for i, type in enumerate(types) if type.op == _MOVES}
-    target = {
-        producer: consumer
-        for consumer, producer in ends
-        if producer in moves and types[consumer].op in _TELLS
-    }
-    # autograd keeps where a tensor came from; where it went, the node that uses it
-    # knows
-    for i in moves:
-        with suppress(AttributeError, TypeError):
-            before = nodes[i].current_spec
-            after = _spec(nodes[target[i]]) if i in target else None
-            moved = after is not None and _placed(after) != _placed(before)
-            if after is not None:
-                to = _placed(after)
-            else:
-                to = "placements that autograd does not keep"
-            placed = _words(before)
-            if moved or after is None:
-                placed = f"from {placed} to {to}"
-            attributes[i] = {PLACEMENTS: placed}
-            if moved:
-                attributes[i] |= _move(before, after)
-
-    return attributes
-
-
-def _spec(node: Node) -> Any:
-    return getattr(node, "dtensor_spec", None) or getattr(node, "current_spec", None)
-
-
-def _placed(spec: Any) -> str:
-    return ", ".join(str(placement) for placement in spec.placements)
-
-
-def _words(spec: Any) -> str:
-    """`S(0) on tp=2`: placements, then the dimensions of the mesh."""
-    mesh = spec.mesh
-    names = mesh.mesh_dim_names or tuple(f"dim{i}" for i in range(len(mesh.shape)))
-    return f"{_placed(spec)} on {', '.join(f'{name}={size}' for name, size in zip(names, mesh.shape))}"
-
-
-def _move(before: Any, after: Any) -> dict[str, Any]:
-    """The collectives that lead from one placement to the other, and the bytes of the
-    larger of both local tensors.
-    """
-    steps = [
-        _collective(start, end)
-        for start, end in zip(before.placements, after.placements)
-    ]
-    said = [step for step in steps if step]
-    if not said:
-        return {}
-
-    meta = before.tensor_meta
-    full_bytes = prod(meta.shape) * meta.dtype.itemsize
-    return {
-        COLLECTIVE: ", ".join(said),
-        BYTES: max(full_bytes // _shards(before), full_bytes // _shards(after)),
-    }
-
-
-def _shards(spec: Any) -> int:
-    """Parts that the tensor is cut into."""
-    return prod(
-        size
-        for size, placement in zip(spec.mesh.shape, spec.placements)
-        if placement.is_shard()
-    )
-
-
-def _collective(before: Any, after: Any) -> str:
-    if before == after:
-        return ""
-    if before.is_partial():
-        return "all_reduce" if after.is_replicate() else "reduce_scatter"
-    if before.is_shard():
-        if after.is_replicate():
-            return "all_gather"
-        if after.is_shard():
-            return "all_to_all"
-        return ""
-    return ""  # a part of what every process has

@@ -13,17 +13,16 @@ from __future__ import annotations
 import _thread
 import threading
 import time
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 
 from gradviz.errors import NoGraphError
 from gradviz.features import hook
-from gradviz.graph import Graph
-from gradviz.graph.columns import Columns, EdgeColumns, paused
+from gradviz.graph import Edge, Graph
+from gradviz.graph.collector import paused
 from gradviz.stages import Stage
 from gradviz.variables.objects import reading_once
 from gradviz.variables.scanner import Namespace, name_of
@@ -41,13 +40,6 @@ from gradviz.walker.outputs import (
 )
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import LAST, Node
-
-RECORDS_UP_TO = 50_000
-"""Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory,
-and slower to read one by one.
-"""
-
-_Record = TypeVar("_Record", bound=tuple[Any, ...])
 
 
 class Walked(NamedTuple):
@@ -107,12 +99,12 @@ def capture(
             _keep_named(names, traversed)
             described = Description(traversed, roots, names, saved, attribution)
             graph = Graph(
-                nodes=_kept(described.nodes),
-                edges=_kept(traversed.edges),
+                nodes=tuple(described.nodes),
+                edges=tuple(traversed.edges),
                 leaves=tuple(described.leaves),
                 roots=tuple(described.roots),
                 data=described.data,
-                storages=_kept(described.storages.columns) if saved else (),
+                storages=tuple(described.storages.records),
                 title=title
                 or ", ".join(root.name for root in roots[:3])
                 + (", ..." if len(roots) > 3 else ""),
@@ -150,13 +142,6 @@ def capture(
         return graph
 
 
-def _kept(columns: Columns[_Record]) -> Sequence[_Record]:
-    """What the graph keeps: the records themselves, quicker to read, or the columns of
-    a graph too large for that.
-    """
-    return tuple(columns) if len(columns) <= RECORDS_UP_TO else columns
-
-
 def live_nodes(outputs: Sequence[Output]) -> list[Node]:
     """The nodes that `capture` numbers for these outputs, in the same order. Whoever
     keeps them keeps the graph alive.
@@ -177,14 +162,12 @@ def traverse(starts: Sequence[Node]) -> Traversal:
     """
     nodes = list(dict.fromkeys(starts))
     index = {node: i for i, node in enumerate(nodes)}
-    sequences = array("Q", [node._sequence_nr() for node in nodes])
-    edges = EdgeColumns()
+    sequences = [node._sequence_nr() for node in nodes]
+    edges: list[Edge] = []
     none_inputs: dict[int, int] = {}
     # keepers of the first nodes, set when the graph turns out to be large
     waiting: list[tuple[Node, list[Node]]] = []
-    find, number_next = index.get, sequences.append
-    from_consumer, to_producer = edges.consumer.append, edges.producer.append
-    at_output, at_position = edges.output.append, edges.position.append
+    find, add_edge, new = index.get, edges.append, tuple.__new__
     protect, band, last, small = private.wrappers_are_preserved(), BAND, LAST, SMALL
 
     with Stage("walk", "nodes", nodes.__len__):
@@ -205,13 +188,10 @@ def traverse(starts: Sequence[Node]) -> Traversal:
                     producer = index[child] = len(nodes)
                     nodes.append(child)
                     number = child._sequence_nr()
-                    number_next(number)
+                    sequences.append(number)
                 else:
                     number = sequences[producer]
-                from_consumer(consumer)
-                to_producer(producer)
-                at_output(output)
-                at_position(position)
+                add_edge(new(Edge, (consumer, producer, output, position, 1)))
                 # see `BAND` below: a child in another band is kept by its consumer
                 if protect and not (floor <= number < sequence) and number != last:
                     if kept is None:

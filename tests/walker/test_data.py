@@ -78,6 +78,14 @@ def test_what_ops_made_themselves_is_no_data() -> None:
     assert list(found(recording.graph(top))) == ["x"]
 
 
+def test_a_mask_that_cross_entropy_made_of_the_target_is_no_data() -> None:
+    net, x, y = nn.Linear(4, 3), torch.randn(5, 4), torch.tensor([0, 2, 1, 0, 2])
+    with gradviz.record() as recording:
+        loss = F.cross_entropy(net(x), y, label_smoothing=0.1)
+    for graph in (gradviz.walk(loss), recording.graph(loss)):
+        assert list(found(graph)) == ["y", "x"]
+
+
 def test_a_tensor_that_requires_grad_is_a_leaf_and_no_data() -> None:
     x, w = torch.ones(3, requires_grad=True), torch.ones(3)
     assert found(gradviz.walk((x[1:] * w[1:]).sum())) == {"w": ((3,), 1)}
