@@ -30,7 +30,6 @@ FAMILIES = (
     "leaves",
     "updates",
     "optimizers",
-    "invariants",
     "saved",
     "history",
     "steps",
