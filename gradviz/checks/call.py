@@ -208,8 +208,6 @@ class BackwardCall:
     named_tensors: tuple[NamedTensor, ...] = ()
     # of parameters that no module lists, by node
     homes: Mapping[int, Home] = field(default_factory=dict)
-    # of leaves younger than an optimizer: the line, by node
-    born: Mapping[int, SourceLine] = field(default_factory=dict)
     cycles: tuple[Cycle, ...] = ()
     retained: tuple[RetainedHistory, ...] = ()
     earlier: tuple[Earlier, ...] = ()

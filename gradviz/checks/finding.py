@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal, overload
 
-from gradviz.checks.edit import Edit
 from gradviz.checks.excerpt import Excerpt
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, Mark
@@ -54,7 +53,6 @@ class Finding:
     edges: tuple[tuple[int, int], ...] = ()
     call: int | None = None  # the backward call that the node ids belong to
     code: Excerpt | None = None
-    edit: Edit | None = None  # the fix as data
     consequences: tuple[Finding, ...] = ()
     # the process that found it, where a launcher started several
     rank: int | None = None
@@ -65,8 +63,7 @@ class Finding:
         data["names"] = list(self.names)
         for key in Excerpt._fields:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
-        edit = self.edit.as_data() if self.edit is not None else None
-        data |= {"call": self.call, "rank": self.rank, "edit": edit}
+        data |= {"call": self.call, "rank": self.rank}
         data["consequences"] = [
             dict(zip(KEYS[:3], attrgetter(*KEYS[:3])(consequence)))
             for consequence in self.consequences

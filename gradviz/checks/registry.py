@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.causes import Explained, joined
-from gradviz.checks.edit import Edit
 from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
 from gradviz.checks.words import Names, code, line, listed, places, verb, where as place
@@ -30,7 +29,6 @@ FAMILIES = (
     "leaves",
     "updates",
     "optimizers",
-    "invariants",
     "saved",
     "history",
     "steps",
@@ -57,7 +55,7 @@ class Diagnosis(NamedTuple):
     that matters; without a `source` it is the line of the first node, if `where` names
     that. `where` is for what says more than that line, or than the place of the first
     node. `follows` are ids of checks: where one of them has found something in the same
-    run, this is told as its consequence. `edit` is `fix` as data.
+    run, this is told as its consequence.
     """
 
     summary: str
@@ -71,7 +69,6 @@ class Diagnosis(NamedTuple):
     part: str = ""
     follows: Names = ()
     where: str = ""
-    edit: Edit | None = None
 
 
 class Row(NamedTuple):
@@ -292,7 +289,6 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
         item.edges,
         call.call,
         excerpt(source, item.part, about),
-        item.edit,
     )
 
 

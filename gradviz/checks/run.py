@@ -50,9 +50,7 @@ class Kind(Enum):
     ASLEEP = "e"  # a step of a model in eval() mode; about its name, type and parts
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
-    # attributes that freeze nothing; about the attribute and what has it
-    MISTYPED = "m"
-    MISTYPED_MODULE = "M"
+    MISTYPED = "m"  # attributes that freeze nothing; about it and what has it
     # of a custom Function: about its name, and the place of an input
     OTHER_SLOPE = "f"
     NO_GRADIENT = "n"
@@ -132,14 +130,12 @@ class LeafRow:
     holders: Names = ()  # names of the optimizers that hold it
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    # times that it was stepped with a gradient that is not zero, at a rate that is not
-    # zero; and the sum of the parts of its sampled elements that were the same
-    # afterwards, bit for bit
+    # in half precision: times that it was stepped with a gradient that is not zero, at
+    # a rate that is not zero; and the sum of the parts of its sampled elements that were
+    # the same afterwards, bit for bit
     pushed: int = 0
     still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
-    # the line that made it, when it is younger than an optimizer
-    born: SourceLine | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -199,8 +195,6 @@ class RetainedHistory(NamedTuple):
     steps: int = 0  # whose graphs it holds, where that was seen later in the run
     # a joint whose two ends one line of code made, in this step and in an earlier one
     repeats: bool = False
-    # steps that lead from the variable to tensors with a graph: two in `[3].h`
-    depth: int = 0
 
 
 class Raised(NamedTuple):

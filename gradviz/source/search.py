@@ -85,14 +85,6 @@ def freezes(file: str) -> SourceLine | None:
     return _first(file, r"\.requires_grad(_\(| = )False")
 
 
-def changes_gradients(source: SourceLine | None) -> bool:
-    """Whether the file of a line assigns to a `.grad`, or calls a method of one whose
-    name ends in `_`.
-    """
-    changing = r"\.grad\b(\[.*\])? .?= |\.grad\b(\.data)?\.\w+_\("
-    return source is not None and _first(source.file, changing) is not None
-
-
 def sets_item(file: str, key: str) -> SourceLine | None:
     """The first line of a file that assigns to an item with this key, such as "lr" for
     `group["lr"] = 0.1`.

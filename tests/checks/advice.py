@@ -49,12 +49,3 @@ def shows_and_heals(fault: Fault, folder: Path) -> None:
     assert fault.advice in found[0]["fix"], found[0]["fix"]
     assert script.count(fault.old) == 1
     assert not alarms(script.replace(fault.old, fault.new), folder)
-
-
-def applied(edit: dict[str, Any], script: str) -> str:
-    """The script with the change of a finding, which names a line of it as it is."""
-    lines, number = script.splitlines(), edit["line"] - 1
-    assert lines[number].strip() == edit["old"]
-    indent = lines[number].removesuffix(lines[number].lstrip())
-    lines[number : number + 1] = [indent + line for line in edit["new"].splitlines()]
-    return "\n".join(lines) + "\n"

@@ -354,7 +354,7 @@ FAULTS = {
     "an update by hand that loses the leaf": Fault(
         "no-graph",
         "w = w - 0.1 * w.grad",
-        "w -= 0.1 * w.grad; w.grad = None",
+        "change w in place, so that it stays a leaf: w -= ...",
         "w = w - 0.1 * w.grad",
         "w -= 0.1 * w.grad; w.grad = None",
         """

@@ -12,7 +12,7 @@ FAULTS = [
     Fault(
         "gradient-not-reset",
         "loss.backward()",
-        "Reset it in every step, behind script.py:8: w.grad = None.",
+        "Set w.grad = None once in every step",
         "        w -= 0.1 * w.grad\n",
         "        w -= 0.1 * w.grad\n        w.grad = None\n",
         """
@@ -44,7 +44,7 @@ FAULTS = [
     Fault(
         "freed-graph",
         "loss = -(policy(state).log_softmax(-1)[:, 0] * gain).mean()",
-        "In script.py:8, use gain.detach() instead of gain: actor updates nothing behind it",
+        "In script.py:8, use gain.detach() instead of gain: another optimizer trains",
         "* gain)",
         "* gain.detach())",
         """
@@ -66,7 +66,7 @@ FAULTS = [
     Fault(
         "freed-graph",
         "out, memory = net(",
-        "Detach memory after script.py:15: memory = tuple(one.detach() for one in memory).",
+        "Detach memory after script.py:15: memory = tuple(part.detach() for part in memory).",
         "    loss.backward()\n",
         "    loss.backward()\n    memory = tuple(one.detach() for one in memory)\n",
         """
@@ -89,7 +89,7 @@ FAULTS = [
     Fault(
         "gradient-not-reset",
         "g_loss.backward()",
-        "Call for_g.zero_grad() once in every step: before backward(), or after the update.",
+        "Call for_g.zero_grad() once in every step",
         "    g_loss.backward()",
         "    for_g.zero_grad()\n    g_loss.backward()",
         """
@@ -191,7 +191,7 @@ FAULTS = [
     Fault(
         "freed-graph",
         "self.kept.append(",
-        "Clear policy.kept in every step, after script.py:16, so that it keeps nothing of the step before: policy.kept.clear()",
+        "Clear policy.kept in every step, after script.py:16, so that it keeps nothing of the step before",
         "    loss.backward()\n",
         "    loss.backward()\n    policy.kept.clear()\n",
         """
@@ -291,7 +291,7 @@ FAULTS = [
     Fault(
         "none-grad",
         "print(hidden.grad)",
-        "Behind script.py:5, call hidden.retain_grad()",
+        "call hidden.retain_grad()",
         "hidden = layer(torch.ones(2, 3))\n",
         "hidden = layer(torch.ones(2, 3))\nhidden.retain_grad()\n",
         """
@@ -358,7 +358,7 @@ FAULTS = [
     Fault(
         "growing-graph",
         "total += loss",
-        "In script.py:8, add a value without its graph: total += loss.detach()",
+        "Add loss.item() to a running total",
         "total += loss",
         "total += loss.detach()",
         """

@@ -52,9 +52,10 @@ def test_the_advice_makes_the_module_list_them(make: str, use: str, tmp_path: Pa
     assert (found["id"], code) == ("nonleaf-parameter", 1)
     line = script.splitlines()[found["line"] - 1]
     assert line.strip() == make.splitlines()[0] == found["code"].strip()
-    advice = re.search(rf"script\.py:{found['line']}, make it .*?: (self\.kept = .*\))\. The optimizer", found["fix"])
+    advice = re.search(rf"script\.py:{found['line']}, make self\.kept a (torch\.nn\.\w+)\(", found["fix"])
     assert advice is not None, found["fix"]
-    assert check(written(tmp_path, script.replace(make.splitlines()[0], advice[1])))[1] == 0
+    line = make.splitlines()[0].replace("self.kept = ", f"self.kept = {advice[1]}(") + ")"
+    assert check(written(tmp_path, script.replace(make.splitlines()[0], line)))[1] == 0
 
 
 def test_where_a_parameter_is_kept() -> None:

@@ -46,7 +46,7 @@ FAULTS = {
     "an update of a dict of tensors that is recorded": Fault(
         "nonleaf-parameter",
         'weights["w"] = weights["w"]',
-        "with torch.no_grad(): weights['w'] -= 0.1 * g; weights['b'] -= 0.1 * h",
+        "with torch.no_grad(): weights['w'] -= lr * gradient",
         '    weights["w"] = weights["w"] - 0.1 * g\n    weights["b"] = weights["b"] - 0.1 * h\n',
         "    with torch.no_grad(): weights['w'] -= 0.1 * g; weights['b'] -= 0.1 * h\n",
         """

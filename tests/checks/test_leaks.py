@@ -86,7 +86,7 @@ FAULTS = {
     "a named tuple in a buffer": Fault(
         "growing-graph",
         "buffer.append(Seen(",
-        "detach what has a graph before it is stored: .detach()",
+        "store it without its graph: .detach()",
         "Seen(x, out)",
         "Seen(x, out.detach())",
         f"import collections\n{HEAD}Seen = collections.namedtuple('Seen', 'x out')\nbuffer = collections.deque(maxlen=1000)\n"
@@ -95,7 +95,7 @@ FAULTS = {
     "one thing of a dict in a list": Fault(
         "growing-graph",
         "rows.append({",
-        "detach what has a graph before it is stored: .detach()",
+        "store it without its graph: .detach()",
         "'out': out}",
         "'out': out.detach()}",
         f"{HEAD}rows = []\n{TRAIN}    rows.append({{'x': x, 'out': out}})\n",
@@ -103,7 +103,7 @@ FAULTS = {
     "lists by key, made empty before": Fault(
         "growing-graph",
         "kept['loss'].append(loss)",
-        "kept['loss'].append(loss.detach())",
+        "store it without its graph: .detach()",
         "append(loss)",
         "append(loss.detach())",
         f"{HEAD}kept = {{}}\nkept['loss'] = []\n{TRAIN}    kept['loss'].append(loss)\n",
@@ -111,7 +111,7 @@ FAULTS = {
     "losses that are kept from the tenth step on": Fault(
         "growing-graph",
         "late.append(loss)",
-        "add a value without its graph: late.append(loss.detach())",
+        "store it without its graph: .detach()",
         "late.append(loss)",
         "late.append(loss.detach())",
         HEAD

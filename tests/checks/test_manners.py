@@ -1,4 +1,4 @@
-"""Faults in other manners than those of the other tables: one finding each, and its edit, applied as it is, heals the script."""
+"""Faults in other manners than those of the other tables: one finding each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from gradviz.checks.finding import Findings
 from gradviz.checks.output import report
-from tests.checks.advice import alarms, applied, skip_unread
+from tests.checks.advice import alarms, skip_unread
 
 
 class Manner(NamedTuple):
@@ -184,13 +184,13 @@ RAISED = [
         "raised",
         "torch.nn.MSELoss(",
         f"{STEP}    loss = torch.nn.MSELoss(net(x), y)\n{REST}",
-        "Make it, then call it, in script.py",
+        "Make the module first, then call it",
     ),
     Manner(
         "raised",
         "total += loss.item",
         f"total = 0.0\n{STEP}    loss = (net(x) - y).square().mean()\n{REST}    total += loss.item\n",
-        "Call the method, in script.py",
+        "Call it, as in loss.item()",
     ),
 ]
 MASKS = [
@@ -198,7 +198,7 @@ MASKS = [
         "growing-graph",
         "meter.update(loss",
         f"{METER}{STEP}    loss = (net(x) - y).square().mean()\n{REST}    meter.update(loss, x.size(0))\n",
-        "meter.update(loss.detach(), x.size(0))",
+        "store it without its graph",
     ),
 ]
 LEARNER = """
@@ -250,7 +250,7 @@ COPIES = [
             "self.scaler.scale(loss).backward()\n        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)",
         )
         .replace("self.opt.step()", "self.scaler.step(self.opt)"),
-        "Call self.scaler.unscale_(self.opt) directly before",
+        "Call scaler.unscale_(optimizer) directly before",
     ),
     Manner(
         "no-graph",
@@ -297,7 +297,7 @@ SWEEP = [
         "not-frozen",
         "net[0].requires_grad",
         _learner(init="net[0].requires_grad = False"),
-        "net[0].requires_grad_(False)",
+        "module.requires_grad_(False)",
     ),
     Manner(
         "not-frozen",
@@ -325,7 +325,7 @@ SWEEP = [
         _learner(init="self.scaler = torch.amp.GradScaler('cpu')")
         .replace("loss.backward()", "self.scaler.scale(loss).backward()")
         .replace("self.opt.step()", "self.scaler.step(self.opt)\n        self.scaler._per_optimizer_states.clear()"),
-        "Call self.scaler.update() after",
+        "Call scaler.update() after",
     ),
 ]
 STATES = [
@@ -365,15 +365,13 @@ STATES = [
 @pytest.mark.parametrize(
     "fault", [*UPDATES, *RAISED, *MASKS, *COPIES, *SWEEP, *STATES], ids=lambda fault: f"{fault.id}: {fault.at}"
 )
-def test_one_finding_whose_edit_heals(fault: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_finding(fault: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     script = textwrap.dedent(fault.script)
     (found,) = alarms(script, tmp_path)
     assert found["id"] == fault.id, found
     assert fault.at in found["code"], found["code"]
     assert fault.advice in found["fix"], found["fix"]
-    if found["edit"] is not None:  # else what is to be done is no change of one line
-        assert not alarms(applied(found["edit"], script), tmp_path)
 
 
 def test_a_hook_that_returns_nothing_may_look(tmp_path: Path) -> None:
@@ -558,23 +556,6 @@ ALIKE = {
 @pytest.mark.parametrize("script", ALIKE.values(), ids=ALIKE)
 def test_what_looks_alike_is_silent(script: str, tmp_path: Path) -> None:
     assert not alarms(textwrap.dedent(script), tmp_path)
-
-
-def test_a_cut_is_followed_through_an_attribute(tmp_path: Path) -> None:
-    """Nobody sees `.T` being read: its base is known."""
-    script = """
-        import torch
-        angle, shift = torch.zeros((), requires_grad=True), torch.zeros(2, requires_grad=True)
-        opt = torch.optim.SGD([angle, shift], lr=0.1)
-        for step in range(3):
-            turn = torch.tensor([[angle.cos(), -angle.sin()], [angle.sin(), angle.cos()]])
-            loss = (torch.ones(5, 2) @ turn.T + shift - 1).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """
-    found = alarms(textwrap.dedent(script), tmp_path)
-    assert any("torch.tensor([[" in one["code"] for one in found), found
 
 
 def test_the_step_of_an_environment_is_no_update(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ FAULTS = {
     "a layer that is thawed when the optimizer is there": Fault(
         "never-updated",
         "opt = torch.optim",
-        "opt.add_param_group({'params': net[0].parameters()})",
+        "where it is made, after all parameters are there: net[0].parameters()",
         "for epoch",
         "opt.add_param_group({'params': net[0].parameters()})\nfor epoch",
         THAWED,

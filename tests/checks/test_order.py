@@ -58,7 +58,7 @@ for x, y in data:
     scaler.step(opt)
     scaler.update()
 """,
-        "clip-order", "clip_grad_norm_(", "scaler.unscale_(opt) directly before",
+        "clip-order", "clip_grad_norm_(", "scaler.unscale_(optimizer) directly before",
         ("    clip_grad", "    scaler.unscale_(opt)\n    clip_grad"),
     ),
     "past the scaler": Case(

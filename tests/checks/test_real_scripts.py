@@ -74,7 +74,7 @@ def test_a_state_in_a_dict_is_cut_as_a_dict(tmp_path: Path) -> None:
     """
     found, code = check(written(tmp_path, text))
     (finding,) = [one for one in found if one["id"] == "freed-graph"]
-    cut = "state = {key: one.detach() for key, one in state.items()}"
+    cut = "state['h'] = state['h'].detach()"
     assert code == 1 and f": {cut}." in finding["fix"]
     found, code = check(written(tmp_path, text.replace("# HERE", cut)))
     assert code == 0
@@ -165,7 +165,7 @@ def test_a_running_total_that_an_object_keeps(start: str, add: str, name: str, t
     (finding,) = [one for one in found if one["severity"] != "note"]
     assert code == 1 and finding["id"] == "growing-graph" and finding["names"] == [name]
     detached = add.replace("loss", "loss.detach()")
-    assert f"add a value without its graph: {detached}. Use .item()" in finding["fix"]
+    assert ".item()" in finding["fix"]
     assert check(written(tmp_path, text.replace(add, detached)))[1] == 0
     assert check(written(tmp_path, text.replace("loss)", "loss.item())").replace("+= loss", "+= loss.item()")))[1] == 0
 

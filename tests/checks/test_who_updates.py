@@ -58,7 +58,7 @@ FAULTS = {
     "an optimizer of the other network's parameters": Fault(
         "never-updated",
         "opt_d = torch.optim.Adam(g.parameters())",
-        "give opt_d d.parameters(): all that it holds now, another optimizer holds, too",
+        "where it is made, after all parameters are there: d.parameters()",
         "opt_d = torch.optim.Adam(g.parameters())",
         "opt_d = torch.optim.Adam(d.parameters())",
         """
@@ -82,7 +82,7 @@ FAULTS = {
     "a group that was made and never given": Fault(
         "never-updated",
         "return torch.optim.AdamW(",
-        "Give them to the optimizer, right after it is made",
+        "Give them to the optimizer where it is made",
         "[{'params': decayed, 'weight_decay': 0.1}]",
         "[{'params': decayed, 'weight_decay': 0.1}, {'params': plain}]",
         """
@@ -106,8 +106,7 @@ FAULTS = {
     "weights alone": Fault(
         "never-updated",
         "opt = torch.optim.AdamW(weights)",
-        "opt.add_param_group({'params': [p for p in net.parameters() if all(p is not q for g in opt.param_groups for q in "
-        "g['params'])]})",
+        "Give them to the optimizer where it is made",
         "opt = torch.optim.AdamW(weights)\n",
         "opt = torch.optim.AdamW(weights)\nopt.add_param_group({'params': [p for p in net.parameters() if all(p is not q for g in "
         "opt.param_groups for q in g['params'])]})\n",
@@ -125,7 +124,7 @@ FAULTS = {
     "a head that the first forward makes": Fault(
         "never-updated",
         "opt = torch.optim.Adam(net.parameters())",
-        "or run the model once, in front of",
+        "after all parameters are there",
         "    opt = torch.optim.Adam(net.parameters())",
         "    net(torch.randn(8, 5))\n    opt = torch.optim.Adam(net.parameters())",
         """
@@ -154,8 +153,8 @@ FAULTS = {
     ),
     "a layer that every forward makes": Fault(
         "nonleaf-parameter",
-        "fc = nn.Linear(8, 1)",
-        "once, in __init__(), as an attribute",
+        "return fc(h) if",
+        "make parameters as attributes in __init__()",
         "self.fc = nn.Linear(5, 8), None\n",
         "self.fc = nn.Linear(5, 8), nn.Linear(8, 1)\n",
         """
@@ -180,7 +179,7 @@ FAULTS = {
     "a head made after the optimizer's list": Fault(
         "never-updated",
         "optim = torch.optim.AdamW(encoder.parameters())",
-        "optim.add_param_group({'params': head.parameters()})",
+        "where it is made, after all parameters are there: head.parameters()",
         "optim = torch.optim.AdamW(encoder.parameters())",
         "optim = torch.optim.AdamW(encoder.parameters()); optim.add_param_group({'params': head.parameters()})",
         """
@@ -200,7 +199,7 @@ FAULTS = {
     "a tensor as an attribute of a layer": Fault(
         "never-updated",
         "self.alpha = torch.ones(1, requires_grad=True)",
-        "self.alpha = torch.nn.Parameter(torch.ones(1))",
+        "Make it a parameter in __init__(): self.alpha = torch.nn.Parameter(",
         "self.alpha = torch.ones(1, requires_grad=True)",
         "self.alpha = torch.nn.Parameter(torch.ones(1))",
         """
@@ -223,7 +222,7 @@ FAULTS = {
     "a closure that resets nothing": Fault(
         "gradient-not-reset",
         "cost.backward()",
-        "Call optimizer.zero_grad() once in every step, before ",
+        "optimizer.zero_grad()",
         "    cost.backward()",
         "    optimizer.zero_grad()\n    cost.backward()",
         """
@@ -343,7 +342,7 @@ FAULTS = {
     "a module that has no such switch": Fault(
         "not-frozen",
         "net.backbone.requires_grad = False",
-        "net.backbone.requires_grad_(False)",
+        "module.requires_grad_(False) for a module",
         "net.backbone.requires_grad = False",
         "net.backbone.requires_grad_(False)",
         """

@@ -170,7 +170,7 @@ class Collector:
         live: LiveOutputs,
     ) -> None:
         """Note the facts about tensors, modules and optimizers."""
-        number, graph, leaves = live.call, walked.graph, walked.variables
+        number, graph = live.call, walked.graph
         reading = self._reader.reading(walked, live)
         call.graph = graph
         call.grad_enabled = torch.is_grad_enabled()
@@ -194,7 +194,6 @@ class Collector:
 
         with self._reading("the optimizers", number):
             call.optimizers = tuple(self._reader.held(reading))
-            call.born = self.optimizers.born(leaves)
         with self._reading("the variables", number):
             call.named_tensors = tuple(_named_tensors(reading))
         with self._reading("the modules", number):

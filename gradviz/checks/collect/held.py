@@ -12,7 +12,6 @@ import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -72,18 +71,7 @@ def _set_in(node: object, attribute: str) -> SourceLine | None:
 _TENSORS = 200  # of one variable that are looked at
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
-_STEP = re.compile(r"\.\w+|\[[^\]]*\]")
 _FIELD = re.compile(r"(?<=\[)(\d+\]).*\..*$")  # of an element of a list
-
-
-@dataclass
-class Held:
-    """The tensors with a graph that one variable holds, and the most steps that lead to
-    one from it: two to `[3].h`.
-    """
-
-    tensors: list[torch.Tensor] = field(default_factory=list)
-    depth: int = 0
 
 
 def _holder(name: str) -> str:
@@ -98,11 +86,11 @@ def _holder(name: str) -> str:
 
 def held_by(
     variables: Variables, names: Collection[str] | None = None
-) -> dict[str, Held]:
+) -> dict[str, list[torch.Tensor]]:
     """The tensors with a graph that each variable, or attribute of an object, holds. A
     list counts as one; windows over the last steps are left out. `names`: of no others.
     """
-    groups: dict[str, Held] = {}
+    groups: dict[str, list[torch.Tensor]] = {}
     seen = set[int]()
     for variable in scan(variables):
         tensor = variable.value
@@ -110,11 +98,7 @@ def held_by(
             continue
         if names is None or variable.name in names:
             seen.add(id(tensor))
-            holder = _holder(variable.name)
-            steps = len(_STEP.findall(variable.name[len(holder) :]))
-            held = groups.setdefault(holder, Held())
-            held.tensors.append(tensor)
-            held.depth = max(held.depth, steps)
+            groups.setdefault(_holder(variable.name), []).append(tensor)
 
     return {
         name: held for name, held in groups.items() if not _is_window(name, variables)
@@ -162,16 +146,13 @@ def carried(
         for name in tensor.names
     }
     for name, held in held_by(variables, beside).items() if beside else ():
-        graph = capture(
-            held.tensors, title=name, need_graph=False, attribution=attribution
-        )
+        graph = capture(held, title=name, need_graph=False, attribution=attribution)
         history = _older(graph, call.since, as_written(name, variables))
         if history is not None:
             roots = [root.node for root in graph.roots if root.node is not None]
             yield history._replace(
                 source=graph.nodes[roots[0]].source if roots else None,
                 newest=max(node.sequence or 0 for node in graph.nodes),
-                depth=held.depth,
             )
 
 
@@ -230,7 +211,7 @@ def held_since(
     with isolated():
         for name, held in held_by(variables).items():
             # the newest ones say enough, and a list may hold thousands
-            nodes = live_nodes(held.tensors[-_TENSORS:])
+            nodes = live_nodes(held[-_TENSORS:])
             numbers = [node._sequence_nr() for node in nodes]
             # leaves have the highest number there is, so they never count
             old = [number for number in numbers if number < starts[-1]]
@@ -245,7 +226,6 @@ def held_since(
                 source=source,
                 added=addition_to(source.file, name) if source is not None else None,
                 steps=len(steps),
-                depth=held.depth,
             )
 
 

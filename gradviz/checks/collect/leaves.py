@@ -34,6 +34,7 @@ from gradviz.walker.isolation import unrecorded
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.walk import Walked
 
+_HALF = torch.float16, torch.bfloat16  # an update may be rounded away
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
 _SAMPLED = 4096  # elements of a leaf that is stepped, at most, to see whether it moves
 _Modules = dict[str, tuple[str, torch.nn.Module]]
@@ -47,7 +48,7 @@ class _Left(NamedTuple):
     version: int | None
     grad: TensorRef
     grad_version: int | None
-    # some elements, and which of them have a gradient that is not zero
+    # of one in half precision: some elements, and whose gradient is not zero
     elements: torch.Tensor | None
     pushed: torch.Tensor | None
     before: Interval
@@ -148,7 +149,7 @@ class LeafWatch:
             if grad is not None:
                 before = self._intervals.get(key, Interval())
                 elements = pushed = None
-                if is_readable(leaf) and is_readable(grad) and not grad.is_sparse:
+                if leaf.dtype in _HALF and is_readable(leaf) and is_readable(grad):
                     elements, pushed = _few(leaf).clone(), _few(grad) != 0
                 self._left.put(
                     leaf,
@@ -222,7 +223,6 @@ class LeafWatch:
                     by_tensor.get(id(tensor)),
                     modules,
                 )
-                row.born = self._optimizers.births.of(tensor)
                 self._rows.put(tensor, (row, mark))
                 self._run.leaves[id(tensor)] = row
                 self._run.names.setdefault(id(tensor), row.names)

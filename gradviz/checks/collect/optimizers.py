@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -25,7 +25,6 @@ from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind, OptimizerRow
-from gradviz.graph import SourceLine
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, all_tapped
@@ -58,18 +57,13 @@ class OptimizerWatch:
         # that had a gradient at a step since a call reached them, by identity: whether
         # the learning rate was not 0
         self.stepped: dict[int, bool] = {}
-        # the lines of parameters that were made after an optimizer
-        self.births = ByIdentity[SourceLine]()
-        # changes when an optimizer is made, or a parameter behind one
+        # changes when an optimizer is made
         self.stage = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, optimizers and their steps are seen."""
-        listeners = [
-            (torch.optim.Optimizer.__init__, self._made),
-            (torch.nn.Parameter.__new__, self._born),
-        ]
+        listeners = [(torch.optim.Optimizer.__init__, self._made)]
         with ExitStack() as until:
             until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
             until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
@@ -89,33 +83,6 @@ class OptimizerWatch:
                 self.row(optimizer, frame)
 
         return ended
-
-    def _born(
-        self,
-        frame: FrameType,
-        *_: Any,
-        **__: Any,
-    ) -> Ended | None:
-        """A parameter is made: the optimizers that are there may be too early for it."""
-        if not self._run.optimizers:
-            return None
-
-        @uninterrupted
-        def ended(returned: bool, parameter: torch.Tensor) -> None:
-            source = self._recorder.line(frame) if returned else None
-            if source is not None:
-                self.stage += 1
-                self.births.put(parameter, source)
-
-        return ended
-
-    def born(
-        self,
-        leaves: Mapping[int, torch.Tensor],
-    ) -> dict[int, SourceLine]:
-        """The lines that made those that are younger than an optimizer, by key."""
-        births = {key: self.births.of(leaf) for key, leaf in leaves.items()}
-        return {key: line for key, line in births.items() if line is not None}
 
     def row(
         self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None

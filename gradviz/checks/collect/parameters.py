@@ -35,22 +35,21 @@ def note_mistyped(
     """Attributes of parameters and modules that are False, and that torch does not
     read.
     """
-    named: dict[tuple[Kind, str], list[str]] = {}
+    named: dict[str, list[str]] = {}
     for parameter, tensor in parameters:
         for attribute in _off(own_attributes(tensor)):
             if attribute != "requires_grad" and tensor.requires_grad:
-                key = Kind.MISTYPED, attribute
-                named.setdefault(key, []).append(parameter.names[0])
+                named.setdefault(attribute, []).append(parameter.names[0])
 
     for name, model in models:
         for path, module in submodules(model):
             for attribute in _off(module.__dict__):
                 if any(weight.requires_grad for weight in module.parameters()):
-                    key = Kind.MISTYPED_MODULE, attribute
-                    named.setdefault(key, []).append(joined(name, path))
+                    named.setdefault(attribute, []).append(joined(name, path))
 
-    for (kind, attribute), names in named.items():
-        recorder.note(kind, _set_in(variables, attribute), attribute, *names)
+    for attribute, names in named.items():
+        source = _set_in(variables, attribute)
+        recorder.note(Kind.MISTYPED, source, attribute, *names)
 
 
 def _set_in(variables: Variables, attribute: str) -> SourceLine | None:

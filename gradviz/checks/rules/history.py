@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.edit import before, behind, instead
+from gradviz.checks.flow import behind
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.old_tensors import (
     OldTensors,
@@ -15,9 +14,8 @@ from gradviz.checks.rules.old_tensors import (
     in_one_loop,
     old_tensors,
 )
-from gradviz.checks.rules.spared import unneeded
-from gradviz.checks.words import as_code, as_leaf, code, line, listed, made_at, title
-from gradviz.graph import Edge, SourceLine
+from gradviz.checks.words import all_names, as_leaf, code, line, listed, made_at, title
+from gradviz.graph import Edge, Graph, SourceLine
 from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
 from gradviz.wording import one_line, plural
@@ -153,44 +151,38 @@ def freed_fix(
     origin: SourceLine | None,
 ) -> dict[str, Any]:
     """What to do, and where, as fields of the diagnosis."""
-    spared, backward = unneeded(context), context.backward
+    spared, backward = _unneeded(context), context.backward
     if spared is not None:
-        source, name, optimizer = spared
-        new = re.sub(
-            rf"(?<![\w.]){re.escape(name)}(?![\w.(])", f"{name}.detach()", source.text
-        )
-        fix = f"In {line(source)}, use {name}.detach() instead of {name}: {optimizer} updates nothing behind it."
-        return {
-            "fix": fix,
-            "source": source,
-            "part": name,
-            "edit": instead(source, new),
-        }
+        source, name = spared
+        fix = f"In {line(source)}, use {name}.detach() instead of {name}: another optimizer trains what is behind it."
+        return {"fix": fix, "source": source, "part": name}
     # nothing is new: both calls ran through the same graph
     if not joints:
-        return _both(context)
+        return {}
 
-    taken = made_at(context.graph, joints[0].consumer)
-    if (
-        origin is not None
-        and taken is not None
-        and _is_before(origin, taken, old, backward)
-    ):
-        fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(origin.text)}."
-        # nothing was updated in between
-        if context.earlier and context.earlier[-1].step == context.step:
-            fix += " Or add up both losses, and call backward() once."
-        return {"fix": fix, "source": taken, "edit": before(taken, origin.text)}
-    # a list that is never emptied takes its old tensors into every step
-    if old.kept and old.again and backward is not None:
-        clear = f"{as_code(old.kept)}.clear()"
-        fix = f"Clear {old.kept} in every step, after {line(backward)}, so that it keeps nothing of the step before: {clear}."
-        return {"fix": fix, "edit": behind(backward, clear)}
-    # else each step makes new numbers
-    leaf = as_leaf(origin) if not old.again else ""
+    leaf, taken = as_leaf(origin), made_at(context.graph, joints[0].consumer)
     if leaf:
-        return {"fix": f"Create the leaf last: {leaf}.", "edit": instead(origin, leaf)}
-    return _apart(context, old, origin, taken)
+        return {"fix": f"Create the leaf last: {leaf}."}
+    if origin and taken and _is_before(origin, taken, old, backward):
+        fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(origin.text)}."
+        return {"fix": fix, "source": taken}
+
+    # a list that is never emptied takes its old tensors into every step
+    if old.kept and old.again:
+        fix = f"Clear {old.kept} in every step, after {line(backward)}, so that it keeps nothing of the step before."
+        return {"fix": fix}
+    # an attribute of a module, that nobody sees from outside
+    if not old.names and taken is not None:
+        fix = f"Call .detach() of what {code(taken)} takes over from the step before."
+        return {"fix": fix, "source": taken}
+    # computed once, before the loop: only the first step could use its graph
+    if not old.again:
+        fix = f"Compute {listed(old.names)} inside the loop, in every step. If it needs no gradient, detach it once, after "
+        return {"fix": f"{fix}{line(origin)}: {old.cut}."}
+    fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
+    carried = taken_over(backward) if backward is not None else {}
+    states = (carried[name] for name in old.names if name in carried)
+    return {"fix": fix, "source": next(states, origin)}
 
 
 def _is_before(
@@ -207,43 +199,42 @@ def _is_before(
     )
 
 
-def _apart(
-    context: BackwardCall,
-    old: OldTensors,
-    origin: SourceLine | None,
-    taken: SourceLine | None,
-) -> dict[str, Any]:
-    """The same about what joins a new graph to an old one."""
-    # an attribute of a module, that nobody sees from outside
-    if not old.names and taken is not None:
-        fix = f"Call .detach() of what {code(taken)} takes over from the step before."
-        return {"fix": fix, "source": taken}
-    # computed once, before the loop: only the first step could use its graph
-    if old.again is False:
-        fix = f"Compute {listed(old.names)} inside the loop, in every step. If it needs no gradient, detach it once, after "
-        fix += f"{line(origin)}: {old.cut}."
-        return {"fix": fix, "edit": behind(origin, old.cut)}
-
-    fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
-    carried = taken_over(context.backward) if context.backward is not None else {}
-    state = next((carried[name] for name in old.names if name in carried), origin)
-    return {"fix": fix, "source": state, "edit": behind(context.backward, old.cut)}
-
-
-def _both(context: BackwardCall) -> dict[str, Any]:
-    """The same where backward begins at another output than before, and both were there
-    at that time.
+def _unneeded(context: BackwardCall) -> tuple[SourceLine, str] | None:
+    """The line that used a tensor with its history, and its name, though another
+    optimizer trains what is behind it: as a critic is shown images with all that made
+    them.
     """
-    root = context.graph.roots[0]
-    origin = context.graph.nodes[root.node].sequence if root.node is not None else None
-    last = next(iter(context.earlier[-1:]), None)
-    if origin is None or last is None or origin >= last.boundary:
-        return {}
+    graph, previous = context.graph, context.previous
+    if previous is None:
+        return None
 
-    names = [as_code(name) for name in (last.output, root.name)]
-    # the sum can be pasted only where both have a plain name of their own
-    if names[0] == names[1] or not all(re.fullmatch(r"[\w.]+", name) for name in names):
-        return {}
-    both = f"({' + '.join(names)}).backward()"
-    fix = f"Call backward() once, of the sum: {both} gives the same gradients in one pass."
-    return {"fix": fix, "source": context.backward}
+    before = previous.graph
+    names = {node.sequence: node.names for node in graph.nodes}
+    # a sequence number is given once in a thread; leaves have none
+    shared = ({node.sequence for node in before.nodes} & names.keys()) - {None}
+    for side in (before, graph):
+        for edge in side.edges:
+            number = side.nodes[edge.producer].sequence
+            source = made_at(side, edge.consumer)
+            if number not in shared or side.nodes[edge.consumer].sequence in shared:
+                continue
+
+            inside = _holders(context, side, [edge.producer])
+            every = _holders(context, side, [root.node for root in side.roots])
+            for name in names[number][:1] if inside and every - inside else ():
+                if source is not None and name in read(source):
+                    return source, name
+    return None
+
+
+def _holders(
+    context: BackwardCall, graph: Graph, start: Sequence[int | None]
+) -> set[str]:
+    """The optimizers that hold one of the leaves behind some nodes."""
+    nodes = [node for node in behind(graph, start) if node in graph.leaf_of]
+    names = all_names(graph.leaf_of[node] for node in nodes)
+    return {
+        optimizer.name
+        for optimizer in context.optimizers
+        if not {*names}.isdisjoint(all_names(optimizer.tensors))
+    }

@@ -5,28 +5,25 @@ optimizer holds.
 from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall, Optimizer
-from gradviz.checks.edit import instead, together
 from gradviz.checks.ops import kind, makers, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.cuts import SUMS
-from gradviz.checks.rules.mending import and_reset
 from gradviz.checks.words import (
     as_leaf,
     first_names,
-    line,
     listed,
     made_at,
     nodes_of,
     title_and_code,
 )
 from gradviz.graph import Graph, Leaf, SourceLine
-from gradviz.source.code_line import in_place, wrapped
 from gradviz.wording import one_line, plural
 
 _REBOUND = Row(
     "{names} {is_} the result of a recorded update, not a leaf",
     "{name} was made by {maker}. A result gets no .grad, and every step keeps all earlier ones",
-    "Update in place, without recording: with torch.no_grad(): {update}. Or use torch.optim.",
+    "Update in place, without recording: with torch.no_grad(): {name} -= lr * gradient, and reset its .grad after that. Or use "
+    "torch.optim.",
 )
 _COMPUTED = Row(
     "{what} {is_} a result, and no leaf: no optimizer can train it",
@@ -44,13 +41,11 @@ _UNLISTED = Row(
     "{count} of this graph {is_} in no model's parameters() and in no optimizer",
     "backward() computes a gradient, and nothing updates {them}: parameters() of a module lists neither layers in a plain Python "
     "list or dict nor parameters made in forward()",
-    "{fix}",
-)
-_LISTING = "In {}, make it a {}: {}. The optimizer has to be made after that."
-_ANEW = "Make what {} makes once, in __init__(), as an attribute, before the optimizer is made, and use that."
-_KEEP = (
     "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the optimizer is "
-    "made. Or give them to the optimizer yourself."
+    "made. Or give them to the optimizer yourself.",
+)
+_HIDDEN = _UNLISTED._replace(
+    fix="In {line}, make {attribute} a {container}(...), and make the optimizer after that."
 )
 
 
@@ -131,27 +126,13 @@ def _is_updated(graph: Graph, node: int) -> bool:
 def _rebound(context: BackwardCall) -> Diagnoses:
     """The naive update."""
     graph, updated = context.graph, recorded_updates(context)
-    lines = {made_at(graph, node): "" for node in updated.values()}
-    for source in lines:
-        name, changed = in_place(source)
-        # it resets the gradient, where nothing else does
-        lines[source] = f"{changed}{and_reset(source, name)}" if changed else ""
-
     for name, node in [*updated.items()][:1]:
-        update = f"{one_line(name)} -= lr * gradient"
-        if all(lines.values()):
-            update = "; ".join(lines.values())
-        edits = [
-            instead(source, new and f"with torch.no_grad():\n    {new}")
-            for source, new in lines.items()
-        ]
         yield _REBOUND.filled(
             tuple(updated),
             made_at(graph, node),
             name=one_line(name),
             maker=title_and_code(graph, node),
-            update=update,
-        )._replace(nodes=tuple(updated.values()), edit=together(edits))
+        )._replace(nodes=tuple(updated.values()))
 
 
 def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
@@ -179,10 +160,7 @@ def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
             next(iter(lines)),
             what=listed(dict.fromkeys(lines.values())),
             leaves="; ".join(map(as_leaf, lines)),
-        )._replace(
-            follows=("freed-graph",),
-            edit=together([instead(source, as_leaf(source)) for source in lines]),
-        )
+        )._replace(follows=("freed-graph",))
 
 
 def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
@@ -210,33 +188,31 @@ def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
 
 def _unlisted(context: BackwardCall) -> Diagnoses:
     """Parameters of the graph that no module lists and no optimizer holds, while one
-    updates others: where they are kept, or which forward() makes them anew.
+    updates others: where they are kept, or else used.
     """
-    lost = [leaf for leaf in context.graph.leaves if _is_unlisted(context, leaf)]
+    graph, homes = context.graph, context.homes
+    lost = [leaf for leaf in graph.leaves if _is_unlisted(context, leaf)]
     if not context.optimized or not lost:
         return
 
-    homes = context.homes
-    places = [homes[leaf.node] for leaf in lost if leaf.node in homes]
-    source = context.born.get(lost[0].node)
-    fix, edit = _KEEP, None
-    if source is not None and source.function == "forward":
-        fix = _ANEW.format(line(source))
-    for place in places:
-        source = place.line or source
-        if place.container:
-            new = wrapped(place.line, place.container)
-            fix = _LISTING.format(line(place.line), place.container, new)
-            edit = instead(place.line, new) if len({*places}) == 1 else None
+    row, attribute, container = _UNLISTED, "", ""
+    source = made_at(graph, next(iter(users(graph, lost[0].node)), None))
+    for home in [homes[leaf.node] for leaf in lost if leaf.node in homes][:1]:
+        attribute, container, source = (
+            home.attribute,
+            home.container,
+            home.line or source,
+        )
+        row = _HIDDEN if container and home.line else row
 
     wraps = any(cut.kind == "parameter" for cut in context.cuts)
-    yield _UNLISTED.filled(
+    yield row.filled(
         first_names(lost),
         source,
         count=plural(len(lost), "parameter"),
-        fix=fix,
+        attribute=attribute,
+        container=container,
     )._replace(
-        edit=edit,
         nodes=nodes_of(lost),
         follows=("unused-parameter",) if wraps else (),
     )

@@ -6,15 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gradviz.checks.edit import Edit, instead
 from gradviz.checks.excerpt import around
 from gradviz.checks.registry import Row
 from gradviz.checks.words import COMPARISONS, code, line, listed
 from gradviz.cuts.words import CUT
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import in_place, passing
 from gradviz.source.cut import Cut
-from gradviz.source.search import changes_gradients
 from gradviz.source.statements import body_around
 from gradviz.wording import one_line
 
@@ -71,17 +68,9 @@ MEND: dict[str, str] = {
 
 
 _COPIES = re.compile(r"\b(?:tensor|as_tensor|array|FloatTensor)\(.*\.(?:item|tolist)\(")
+_UPDATE = re.compile(r"(\S+) = \1 - ")
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
 _SPELLED = {"detach": ".detach()", "data": ".data", "number": ".item()"}
-
-
-def and_reset(source: SourceLine | None, name: str) -> str:
-    """What resets the gradient of a leaf that an update changes in place, where making
-    a new one did: the next statement.
-    """
-    if source is None or f"{name}.grad" not in source.text or changes_gradients(source):
-        return ""
-    return f"; {name}.grad = None"
 
 
 def _manner(cut: Cut) -> str:
@@ -102,10 +91,11 @@ def _manner(cut: Cut) -> str:
 
 def mend(cut: Cut) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
-    name, changed = in_place(cut.source) if cut.kind == "no_grad" else ("", "")
-    if changed:
-        changed += and_reset(cut.source, name)
-        return f"change {name} so that it stays a leaf that requires grad: {changed}"
+    update = _UPDATE.match(cut.source.text) if cut.kind == "no_grad" else None
+    if update is not None:
+        return (
+            f"change {update[1]} in place, so that it stays a leaf: {update[1]} -= ..."
+        )
     if cut.off is None:
         return MEND[_manner(cut)]
 
@@ -142,29 +132,12 @@ def asks_for_a_graph(cut: Cut) -> bool:
     return cut.kind == "grad" and "create_graph=True" in text
 
 
-def uncut(cuts: Sequence[Cut]) -> Edit | None:
-    """The line of the first cut without its `.detach()` or `.data`, where that is all
-    and it is there once.
-    """
-    manner = _manner(cuts[0]) if cuts else ""
-    if manner == "grad":
-        source = cuts[0].source
-        return instead(source, passing(source, ["grad"], "create_graph", "True"))
-    if manner in ("detach", "data"):
-        source, word = cuts[0].source, _SPELLED[manner]
-        # of two in one line, either may be meant
-        if source.text.count(word) == 1:
-            return instead(source, source.text.replace(word, ""))
-    return None
-
-
 def of_cuts(cuts: Sequence[Cut]) -> dict[str, Any]:
     """What to do about cuts and where, as fields of a diagnosis."""
     return {
         "fix": mend_all(cuts),
         "source": to_change(cuts[0]),
         "part": expression(cuts[0]),
-        "edit": uncut(cuts),
     }
 
 

@@ -5,11 +5,9 @@ each is a row of what is said of it.
 from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.run import Event, Kind
 from gradviz.checks.words import line, listed
-from gradviz.source.code_line import passing
 from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
 
@@ -34,7 +32,6 @@ _MODES = {
     Kind.EVALUATED_DROPOUT: _EVALUATED._replace(why=f"{_TRAINS}dropout leaves out elements at random"),
     Kind.EVALUATED_NORM: _EVALUATED._replace(why=f"{_TRAINS}batch normalization takes its statistics from this data"),
 }  # fmt: skip
-_DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
 
 def _modes(context: BackwardCall) -> Diagnoses:
@@ -56,11 +53,7 @@ def _modes(context: BackwardCall) -> Diagnoses:
 
         name, times = one_line(names.get(type_name, type_name)), event.times
         row = _MODES[event.kind]
-        diagnosis = row.filled((), event.source, name, times=plural(times, "time"))
-        if event.kind is Kind.FREE_DROPOUT:
-            new = passing(event.source, _DROPOUTS, "training", "self.training")
-            diagnosis = diagnosis._replace(edit=instead(event.source, new))
-        yield diagnosis
+        yield row.filled((), event.source, name, times=plural(times, "time"))
 
 
 @check(
@@ -140,7 +133,6 @@ def _asleep(context: BackwardCall, asleep: Event) -> Diagnosis:
         f"statistics, and an optimizer updates the parameters of {name}",
         f"Call {name}.train() before the training steps{first}, and again after every evaluation that calls {name}.eval().",
         source=asleep.source or context.backward,
-        edit=instead(begins, f"{begins.text}\n    {name}.train()" if begins else ""),
     )
 
 

@@ -18,15 +18,14 @@ from gradviz.source.statements import loops_around
 
 class OldTensors(NamedTuple):
     """Tensors of an earlier step that a graph reaches, by the names that variables have
-    for them, or for what comes after them.
+    for them, or for what comes after them. `cut` is the code that detaches them, `kept` a
+    container that holds them.
 
-    `again`: whether each step makes them anew, as it does a state; None when that is
-    unknown. `cut` is the code
-    that detaches them, `kept` a container that holds them.
+    `again`: whether each step makes them anew, as it does a state.
     """
 
     names: Names = ()
-    again: bool | None = None
+    again: bool = True
     cut: str = ""
     kept: str = ""
 
@@ -44,9 +43,8 @@ def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
     """What is behind these edges, which lead from a new part of the graph into an old
     one.
     """
-    nodes, kept, again = context.graph.nodes, "", False
-    names, backward = dict[str, None](), context.backward
-    function, elsewhere = backward.function if backward is not None else "", False
+    nodes, backward = context.graph.nodes, context.backward
+    names, again, kept = dict[str, None](), False, ""
     new = {node.source for node in nodes if (node.sequence or 0) >= context.since}
 
     for edge in joints:
@@ -58,13 +56,12 @@ def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
         source = producer.source
         if source is not None:
             again |= source in new or in_one_loop(source, backward)
-            elsewhere |= source.function != function
+            # a method keeps it as an attribute
+            elsewhere = backward is None or source.function != backward.function
+            again |= elsewhere and any("." in name for name in names)
 
     variables = dict.fromkeys(map(_variable, names))
-    # a method keeps it as an attribute
-    unknown = elsewhere and any("." in name for name in names)
-    again_or_unknown = again or (None if unknown else False)
-    return OldTensors(tuple(variables), again_or_unknown, _cut(list(names)), kept)
+    return OldTensors(tuple(variables), again, _cut(list(names)), kept)
 
 
 def in_one_loop(source: SourceLine, backward: SourceLine | None) -> bool:
@@ -85,12 +82,8 @@ def _names(context: BackwardCall, edge: Edge) -> Names:
 
     # the state is made anew by now, under the name that it had
     carried = taken_over(context.backward) if context.backward is not None else {}
-    held = [
-        name
-        for tensor in context.named_tensors
-        if tensor.requires_grad and not tensor.leaf
-        for name in (*tensor.names, *tensor.aliases)
-    ]
+    computed = [tensor for tensor in context.named_tensors if not tensor.leaf]
+    held = [name for tensor in computed for name in (*tensor.names, *tensor.aliases)]
     of_the_line = tuple(name for name in held if _last(name) in taken)
     return of_the_line or tuple(name for name in held if _variable(name) in carried)
 
@@ -111,25 +104,14 @@ def _last(name: str) -> str:
 def _cut(names: Sequence[str]) -> str:
     """The code that detaches what has these names.
 
-    >>> _cut(["h", "c[0]", "c[1]"])
-    'h = h.detach(); c = tuple(one.detach() for one in c)'
-    >>> _cut(["d['a']"])
-    'd = {key: one.detach() for key, one in d.items()}'
-    >>> _cut(["h[0][1]"])
-    ''
+    >>> _cut(["h", "c[0]", "c[1]", "d['a']"])
+    "h = h.detach(); c = tuple(part.detach() for part in c); d['a'] = d['a'].detach()"
     """
-    cuts: dict[str, str] = {}
+    cuts = dict[str, None]()
     for name in map(as_code, names):
-        variable = _variable(name)
-        depth = name.count("[") - variable.count("[")
-        # one statement does not cut off what is nested deeper
-        if depth > 1:
-            return ""
-
-        cut = f"{variable}.detach()"
-        if depth:
-            cut = f"tuple(one.detach() for one in {variable})"
-        if name.endswith(("']", '"]')):
-            cut = f"{{key: one.detach() for key, one in {variable}.items()}}"
-        cuts.setdefault(variable, f"{variable} = {cut}")
-    return "; ".join(cuts.values())
+        variable, cut = _variable(name), f"{name} = {name}.detach()"
+        # nobody can assign to a part of a tuple
+        if name.count("[") == variable.count("[") + 1 and not name.endswith("']"):
+            cut = f"{variable} = tuple(part.detach() for part in {variable})"
+        cuts[cut] = None
+    return "; ".join(cuts)

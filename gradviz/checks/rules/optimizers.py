@@ -4,18 +4,14 @@ frozen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.edit import instead
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
-from gradviz.checks.words import Names, as_code
-from gradviz.graph import SourceLine
-from gradviz.source.cut import Cut
-from gradviz.source.search import sets_item
+from gradviz.checks.words import Names
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -121,13 +117,13 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
         if idle is None:
             continue
 
-        names = {*record.named(optimizer.held)}
-        cuts = list(record.cuts)
-        # those behind what it holds; where none is, any may be the reason
-        cuts = [cut for cut in cuts if names & cut.behind.union(cut.leaf)] or cuts
+        source, cuts = optimizer.source, record.cuts if idle.follows else []
+        # no step() at all: it belongs after backward()
+        if idle is _IDLE[0] and not record.stepped:
+            source = context.backward
         yield idle.row.filled(
             optimizer.subject,
-            _source(context, optimizer, idle, cuts),
+            cuts[0].source if cuts else source,
             title=optimizer.title,
             steps=plural(optimizer.steps, "step"),
             calls=plural(record.calls, "backward call"),
@@ -137,35 +133,17 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
         )._replace(follows=idle.follows)
 
 
-def _source(
-    context: BackwardCall, optimizer: OptimizerRow, idle: Idle, cuts: Sequence[Cut]
-) -> SourceLine | None:
-    """The line to change: where it was made, if nothing says more."""
-    source = optimizer.source
-    # no step() at all: it belongs after backward()
-    if idle is _IDLE[0] and not context.run.stepped:
-        return context.backward
-    # a later line may have set the rate to 0
-    if idle is _IDLE[2] and source is not None:
-        return sets_item(source.file, "lr") or source
-    return cuts[0].source if idle.follows and cuts else source
-
-
 _FROZEN = Row(
     "{count} {is_} still updated by {optimizer}",
     "requires_grad is False, but a gradient from before is still in .grad, and {optimizer} takes it for its step each time (with "
     "momentum and weight decay)",
     "Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {optimizer} only what is trained.",
 )
-_OF_TENSOR = Row(
-    ".{attribute} = False freezes nothing: {names} still requires grad",
-    "{code}: a tensor's switch is requires_grad: this only gives it an attribute named {attribute} that nobody reads",
-    "Write parameter.requires_grad = False.",
-)
-_OF_MODULE = Row(
-    "{names}.requires_grad = False freezes nothing: its parameters still require grad",
-    "{code}: a module has no such switch: this only gives it an attribute that nobody reads",
-    "Write {new}: the method, with an underscore, goes through all its parameters.",
+_MISTYPED = Row(
+    "{attribute} = False freezes nothing: {names} still requires grad",
+    "{code}: this only gives it an attribute named {attribute} that nobody reads",
+    "Write parameter.requires_grad = False for a tensor, and module.requires_grad_(False) for a module: the method, with an "
+    "underscore, goes through all its parameters.",
 )
 
 
@@ -200,16 +178,9 @@ def not_frozen(context: BackwardCall) -> Diagnoses:
     ```
     """
     record = context.run
-    for mistyped in record.events(Kind.MISTYPED, Kind.MISTYPED_MODULE):
-        source, (attribute, *names) = mistyped.source, mistyped.about
-        of_module = mistyped.kind is Kind.MISTYPED_MODULE
-        new = source.text.replace(attribute, "requires_grad") if source else ""
-        if of_module:
-            owner = new.partition(".requires_grad ")[0] or as_code(names[0])
-            new = f"{owner}.requires_grad_(False)"
-        row = _OF_MODULE if of_module else _OF_TENSOR
-        diagnosis = row.filled(tuple(names), source, attribute=attribute, new=new)
-        yield diagnosis._replace(edit=instead(source, new))
+    for mistyped in record.events(Kind.MISTYPED):
+        attribute, *names = mistyped.about
+        yield _MISTYPED.filled(tuple(names), mistyped.source, attribute=attribute)
 
     for optimizer in record.optimizers:
         frozen = record.named(optimizer.frozen)

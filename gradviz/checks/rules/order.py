@@ -8,15 +8,12 @@ s step, l a scheduler's step.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.edit import Edit, before, behind
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.run import OptimizerRow, calls_in, letters
-from gradviz.checks.words import code
-from gradviz.graph import SourceLine
+from gradviz.checks.run import Log, OptimizerRow, calls_in, letters
+from gradviz.checks.words import Names, code
 from gradviz.wording import plural
 
 TIMES = 2
@@ -26,16 +23,12 @@ TIMES = 2
 class CallOrder(NamedTuple):
     """A wrong order. The group `call` of the pattern is the call to move, `other` where
     to; in the texts {code} and {other} are their lines with the code, {text} and
-    {there} their code alone, {times} how often it was seen.
-
-    `edit` takes both lines and {scaler}.method(...) filled in. `unless`: a letter that
-    must be nowhere.
+    {there} their code alone, {times} how often it was seen. `unless`: a letter that must
+    be nowhere.
     """
 
     pattern: str
     row: Row
-    edit: Callable[[SourceLine | None, SourceLine | None, str], Edit | None]
-    addition: str = ""
     unless: str = "-"
 
 
@@ -43,35 +36,29 @@ def found(
     context: BackwardCall, order: CallOrder, optimizer: OptimizerRow | None = None
 ) -> Diagnoses:
     """What is said of an order, of all calls or of those about an optimizer."""
-    record = context.run
-    log = record.about(optimizer) if optimizer is not None else record.log
+    log: Log = context.run.log
+    names, enough = Names(), TIMES
+    if optimizer is not None:
+        log, names = context.run.about(optimizer), optimizer.subject
+        # it may have taken a single step
+        enough = min(TIMES, letters(log).count("s"))
+
     word = letters(log)
     seen = list(re.finditer(order.pattern, word))
-    # where each optimizer is asked, it may have taken a single step
-    enough = min(TIMES, word.count("s")) if optimizer is not None else TIMES
     if order.unless in word or not seen or len(seen) < enough:
         return
 
     call = log[seen[0].start("call")].source
     other = log[seen[0].start("other")].source
-    there = other.text if other is not None else "the call"
-    step = re.fullmatch(r"([\w.]+)\.step\((.+)\)", there)
-    scaler, stepped = step.groups() if step else ("scaler", "optimizer")
-    words = {"scaler": scaler, "opt": stepped}
-    addition = order.addition.format(**words)
-    names = optimizer.subject if optimizer is not None else ()
     yield order.row.filled(
         names,
         call,
         other=code(other),
-        there=there,
+        there=other.text if other is not None else "the call",
         times=plural(len(seen), "time"),
-        optimizer="".join(names),
-        **words,
-    )._replace(edit=order.edit(call, other, addition))
+    )
 
 
-# letters of Kind: b backward, z reset, c clip, s step; S, u, x, U of a GradScaler
 _LATE = CallOrder(
     r"b[^cs]*(?P<other>s)[^bcsS]*(?P<call>c)",
     Row(
@@ -79,18 +66,15 @@ _LATE = CallOrder(
         "{code} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
         "Move {text} above {there}, behind backward().",
     ),
-    lambda call, other, addition: None,
 )
 _WITH_SCALE = CallOrder(
-    r"S[^bucsx]*b[^ucsx]*(?P<call>c)[^s]*?(?P<other>x)?",
+    r"S[^bucsx]*b[^ucsx]*(?P<call>(?P<other>c))",
     Row(
         "gradients are clipped while the scaler's factor is in them",
         "{code} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, so "
         "nearly everything is clipped",
-        "Call {scaler}.unscale_({opt}) directly before {text}.",
+        "Call scaler.unscale_(optimizer) directly before {text}.",
     ),
-    lambda call, other, addition: before(call, addition),
-    "{scaler}.unscale_({opt})",
 )
 _PAST_SCALER = CallOrder(
     r"S[^uxs]*(?P<call>(?P<other>s))",
@@ -99,27 +83,23 @@ _PAST_SCALER = CallOrder(
         "{code} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
         "Replace {text} with scaler.step(optimizer) and then scaler.update().",
     ),
-    lambda call, other, addition: None,
 )
 _NEVER_UPDATED = CallOrder(
     r"(?P<call>(?P<other>x))",
     Row(
         "the scaler is never updated",
         "{code} has run {times} and scaler.update() never: the scale is not adapted, and another step() without it fails",
-        "Call {scaler}.update() after {text}, once in every step.",
+        "Call scaler.update() after {text}, once in every step.",
     ),
-    lambda call, other, addition: behind(call, addition),
-    "{scaler}.update()",
     "U",
 )
 _TOO_EARLY = CallOrder(
     r"b[^bzs]*(?P<call>z)[^bs]*(?P<other>s)",
     Row(
-        "{optimizer} updates nothing: the gradients are reset before it takes its step",
+        "{names} updates nothing: the gradients are reset before it takes its step",
         "{code} runs between backward() and step(): {times} a step found no gradient any more",
-        "Call {optimizer}.step() after backward(), and {optimizer}.zero_grad() only after that, or before backward().",
+        "Call {names}.step() after backward(), and {names}.zero_grad() only after that, or before backward().",
     ),
-    lambda call, other, addition: None,
 )
 
 
@@ -294,13 +274,13 @@ def scheduler_order(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    log = context.run.log
-    schedules = calls_in(log, "l")[::-1]
+    calls = calls_in(context.run.log, "lsx")
+    schedules = {call.source: call for call in calls_in(calls, "l")}
 
-    for schedule in {call.source: call for call in schedules}.values():
+    for schedule in schedules.values():
         about = [
             call
-            for call in calls_in(log, "lsx")
+            for call in calls
             if call.source == schedule.source
             or (call.letter in "sx" and call.concerns(schedule))
         ]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 
 from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
-from gradviz.checks.edit import behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.mending import cut_words, of_cuts
 from gradviz.checks.rules.verdicts import CUT, Case, Facts, case_of, told_of, verdict_of
 from gradviz.checks.words import (
     all_names,
@@ -18,21 +16,12 @@ from gradviz.checks.words import (
     line,
     listed,
     made_at,
-    nodes_of,
     places,
-    title,
 )
 from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter ------------------------------------------------------------------
-
-
-_LOOSE = Row(
-    "{name} does not get a gradient: the graph is cut behind it",
-    "{cut}, and the output is computed from what comes after it",
-    "",
-)
 
 
 @check(
@@ -56,8 +45,7 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     takes `recording=`.
 
     How it is found: The parameters of the models among the variables are compared with
-    the leaves of the graph. What a module did is known from the recording. Of tensors
-    that an optimizer holds and no module, those whose value was read without a graph.
+    the leaves of the graph. What a module did is known from the recording.
 
     What to do: Call the module in `forward()` and use its result in the loss, or remove
     it. Where the finding names a line that drops the graph, mend that line. Freeze with
@@ -91,8 +79,9 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
 
     facts = Facts(context)
     groups: dict[tuple[object, ...], list[Case]] = {}
-    tensors = chain.from_iterable(optimizer.tensors for optimizer in context.at_work)
-    held = {*all_names(tensors)}
+    held = {
+        name for optimizer in context.at_work for name in all_names(optimizer.tensors)
+    }
     for parameter in context.parameters:
         # a custom Function may run a module again in its backward
         used = parameter.node is not None or parameter.filled
@@ -109,35 +98,6 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
 
     for (alarming, *_), cases in groups.items():
         yield _unused(context, cases, alarming is not None and not context.guessed)
-
-    yield from _loose(facts)
-
-
-def _loose(facts: Facts) -> Diagnoses:
-    """Tensors that an optimizer holds and no module does, of which the loss takes a
-    value without a graph.
-    """
-    context = facts.context
-    registered = {parameter.names for parameter in context.parameters}
-    for optimizer in context.at_work:
-        # where all are lost, the optimizer is idle
-        if {*nodes_of(optimizer.tensors)} == {None}:
-            continue
-
-        for tensor in optimizer.tensors:
-            names = {*tensor.names}
-            lost = tensor.node is None and tensor.names not in registered
-            cuts = [
-                cut
-                for cut in context.cuts
-                if lost and names & cut.behind.union(cut.leaf)
-            ]
-            if cuts and names.isdisjoint(context.used_later):
-                yield _LOOSE.filled(
-                    tensor.names[:1],
-                    cut=cut_words(cuts[0]),
-                    name=one_line(tensor.names[0]),
-                )._replace(**of_cuts(cuts[:1]))
 
 
 def _unused(context: BackwardCall, cases: Sequence[Case], alarming: bool) -> Diagnosis:
@@ -195,8 +155,8 @@ _FROM_LEAF = Row(
 )
 _RESULT = Row(
     "{name}.grad is always None: {name} is not a leaf",
-    "{read} reads it, but {name} is {made}, and only leaves keep their gradient",
-    "{call} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
+    "{read} reads it, but {name} is made by {code}, and only leaves keep their gradient",
+    "Behind {code}, call {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
 )
 
 
@@ -238,17 +198,14 @@ def none_grad(context: BackwardCall) -> Diagnoses:
         if tensor.grad_read is not None and tensor.requires_grad and not kept:
             yield _never_filled(context, tensor)
 
-    missing = _without_gradient(context)
-    if context.after and missing:
+    missing = _without_gradient(context) if context.after else []
+    if missing:
         functions = {node.function for node in context.graph.nodes} - {None}
-        definitions = [
-            function.definition
-            for function in functions
-            if function and function.definition
-        ]
-        modules = _modules(context, missing)
+        modules, source = _modules(context, missing), None
         # of two custom Functions, either may have returned None
-        source = returned_by(definitions[0]) if len(definitions) == 1 else None
+        for function in functions if len(functions) == 1 else ():
+            if function and function.definition:
+                source = returned_by(function.definition)
         yield _NONE.filled(
             first_names(missing),
             source,
@@ -279,17 +236,11 @@ def _without_gradient(context: BackwardCall) -> list[Parameter]:
 def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
     """A result whose `.grad` is read."""
     name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
-    nodes = () if tensor.node is None else (tensor.node,)
-    words = {"name": name, "leaf": as_leaf(maker), "read": code(tensor.grad_read)}
-    if words["leaf"]:
-        diagnosis = _FROM_LEAF.filled(tensor.names, maker, **words)
-        return diagnosis._replace(nodes=nodes, edit=instead(maker, words["leaf"]))
-
-    origin = f"made by {title(context.graph, nodes[0])}" if nodes else "a result"
-    maker = maker if maker != context.backward else None
-    call = f"Behind {line(maker)}, call" if maker else "Call"
-    diagnosis = _RESULT.filled(
-        tensor.names, tensor.grad_read, made=origin, call=call, **words
+    leaf, read = as_leaf(maker), tensor.grad_read
+    diagnosis = (_FROM_LEAF if leaf else _RESULT).filled(
+        tensor.names, maker, name=name, leaf=leaf, read=code(read)
     )
-    edit = behind(maker, f"{name}.retain_grad()")
-    return diagnosis._replace(nodes=nodes, edit=edit, part=f"{name}.grad")
+    if not leaf:
+        diagnosis = diagnosis._replace(source=read, part=f"{name}.grad")
+    nodes = () if tensor.node is None else (tensor.node,)
+    return diagnosis._replace(nodes=nodes)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall, Parameter, all_frozen
-from gradviz.checks.edit import before
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.mending import (
     BARE,
@@ -233,10 +232,7 @@ def _told(case: _Case) -> Diagnosis:
     if reason.why == "{bare}":
         return diagnosis._replace(source=bare.source)
     if not case.cuts:
-        asked = f"{case.read}.requires_grad_()" if case.read else ""
-        return diagnosis._replace(
-            source=context.frozen_at or origin, edit=before(origin, asked)
-        )
+        return diagnosis._replace(source=context.frozen_at or origin)
     second = any(map(asks_for_a_graph, case.cuts))
     return diagnosis._replace(
         **of_cuts(case.cuts), follows=("wrong-backward",) if second else ()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gradviz.checks.call import BackwardCall, NamedTensor
-from gradviz.checks.edit import Edit, before, instead, out_of_place
 from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import freed_fix, joints_behind
@@ -24,7 +23,7 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
-from gradviz.source.code_line import changed_in_place, in_place_part
+from gradviz.source.code_line import changed_in_place, in_place_part, out_of_place
 from gradviz.source.search import Change
 from gradviz.wording import one_line, tensor_line
 
@@ -108,7 +107,7 @@ def stale_saved(context: BackwardCall) -> Diagnoses:
 def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
     """What one line of code, or several, did to these tensors."""
     first, names = members[0], dict.fromkeys(stale.whose for stale in members)
-    saver, (fix, edit) = first.slots[0][0], _remedy(graph, first)
+    saver, fix = first.slots[0][0], _remedy(graph, first)
     source, note = made_at(graph, saver), first.slots[0][1].note
     changes = "the code around the call does not show where it was changed"
     if first.changed:
@@ -127,7 +126,6 @@ def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
         where=places(
             place(graph, saver), f"changed in {line(source)}" * bool(first.changed)
         ),
-        edit=edit,
     )
 
 
@@ -186,28 +184,26 @@ def _savers(graph: Graph, members: Sequence[_Stale]) -> str:
     return "; ".join(sorted(savers)[:3]) + more
 
 
-def _remedy(graph: Graph, stale: _Stale) -> tuple[str, Edit | None]:
-    """What to do, and the same as data where the text of the line shows how."""
+def _remedy(graph: Graph, stale: _Stale) -> str:
     change = next(iter(stale.changed), None)
     if stale.parameter:
         saver, there = made_at(graph, stale.slots[0][0]), "it"
         if saver is not None and change is not None:
             there = f"{line(change)}, from {line(saver)} on"
         fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again after "
-        return f"{fix}{there}.", None
+        return f"{fix}{there}."
 
     new = out_of_place(change)
     if new is not None and change is not None:
-        fix = f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
-        return fix, instead(change, change.text.replace(*new))
+        return f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
 
     it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
     # x[0] = y has no form that returns a new tensor
     if change is not None and change.text.startswith(f"{it}["):
         copy = f"{it} = {it}.clone()"
-        return f"Change a copy: {copy} before {line(change)}.", before(change, copy)
+        return f"Change a copy: {copy} before {line(change)}."
     fix = f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a copy, "
-    return f"{fix}{it} = {it}.clone() before it.", None
+    return f"{fix}{it} = {it}.clone() before it."
 
 
 def _changes(

@@ -5,17 +5,14 @@ that add up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.edit import before, behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.leaves import recorded_updates
 from gradviz.checks.rules.old_tensors import detached, old_tensors
 from gradviz.checks.run import Interval, RetainedHistory
 from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of
 from gradviz.graph import Leaf, SourceLine
-from gradviz.source.code_line import adds_to, without_graph
 from gradviz.wording import one_line, plural
 
 # -- growing-graph ---------------------------------------------------------------------
@@ -23,7 +20,7 @@ from gradviz.wording import one_line, plural
 _GROWS = Row(
     "{name} keeps every earlier graph alive: {more} more each step",
     "at backward call {call} {who} holds {nodes} of earlier steps; in the step before it was {last:,}{adds}",
-    "Store numbers or detached tensors there: loss.item() or loss.detach() instead of loss.",
+    "{fix}",
 )
 _HELD = _GROWS._replace(
     summary="{name} keeps the graphs of {steps} alive",
@@ -76,7 +73,7 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
     follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
     for history in context.run.histories if context.is_last else ():
         diagnosis = _told(context, _HELD, history)
-        yield diagnosis._replace(**_stored(context, history), follows=follows)
+        yield diagnosis._replace(follows=follows)
 
     last, lines = _last_step(context), set[SourceLine | None]()
     for history in context.retained if context.step > 1 else ():
@@ -87,8 +84,7 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
         if same or not grows or history.source in lines:
             continue
         if history.name:
-            diagnosis = _told(context, _GROWS, history, old.nodes)
-            yield diagnosis._replace(**_stored(context, history))
+            yield _told(context, _GROWS, history, old.nodes)
         else:
             diagnosis = _carried(context, history, old.nodes)
             # lines whose results the graph of the outputs carries along
@@ -131,27 +127,16 @@ def _told(
         last=last,
         call=context.call,
         adds=adds if source else "",
+        fix=_stored(history),
     )
 
 
-def _stored(context: BackwardCall, history: RetainedHistory) -> dict[str, Any]:
-    """What to do about a variable that holds graphs, as fields of the diagnosis."""
-    name, added = as_code(history.name), history.added or history.source
-    total = adds_to(history.source, history.name)
-    if total is False or (total is None and not history.depth and not history.added):
-        detach = f"{name} = {name}.detach()"
-        edit = behind(history.source, detach) if total is False else None
-        return {"fix": f"Detach {name} between the steps: {detach}.", "edit": edit}
-
-    new = without_graph(added, history.depth)
-    # a module has none
-    if new and not any(f"{model.name}.detach()" in new for model in context.models):
-        fix = f"In {line(added)}, add a value without its graph: {new}. Use .item() for a single number."
-        return {"fix": fix, "edit": instead(added, new)}
-    if added is None:
-        return {}
-    fix = "detach what has a graph before it is stored: .detach(), or .item() for a single number."
-    return {"fix": f"In {line(added)}, {fix}"}
+def _stored(history: RetainedHistory) -> str:
+    """What to do about a variable that holds graphs."""
+    if history.added is not None:
+        return f"In {line(history.added)}, store it without its graph: .detach(), or .item() for a single number."
+    name = as_code(history.name)
+    return f"Add loss.item() to a running total; detach a state between the steps: {name} = {name}.detach()."
 
 
 def _carried(context: BackwardCall, history: RetainedHistory, last: int) -> Diagnosis:
@@ -177,8 +162,7 @@ def _carried(context: BackwardCall, history: RetainedHistory, last: int) -> Diag
         who = listed(old.names[:1]) or "parameters"
         fix = f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."
         return diagnosis._replace(fix=fix, follows=("nonleaf-parameter",))
-    edit = behind(context.backward, old.cut)
-    return diagnosis._replace(fix=detached(context, old), edit=edit)
+    return diagnosis._replace(fix=detached(context, old))
 
 
 # -- gradients and updates -------------------------------------------------------------
@@ -245,14 +229,13 @@ def gradient_not_reset(context: BackwardCall) -> Diagnoses:
         count = (
             f"the gradients of {plural(len(growing), 'tensor')} ({listed(names)}) add"
         )
-        fix, statement = _reset(context, growing)
         yield _NOT_RESET.filled(
             names,
             context.backward,
             who=count if growing[1:] else f"the gradient of {listed(names)} adds",
             call=context.call,
-            fix=fix,
-        )._replace(nodes=nodes_of(growing), edit=before(context.backward, statement))
+            fix=_reset(context, growing),
+        )._replace(nodes=nodes_of(growing))
 
 
 def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:
@@ -268,23 +251,16 @@ def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:
     return since.steps == TIMES and since.stepped
 
 
-def _reset(context: BackwardCall, leaves: Sequence[Leaf]) -> tuple[str, str]:
-    """What to do about gradients that add up, and the statement that does."""
+def _reset(context: BackwardCall, leaves: Sequence[Leaf]) -> str:
+    """What to do about gradients that add up."""
     nodes = set(nodes_of(leaves))
     calls = [
         f"{as_code(optimizer.name)}.zero_grad()"
         for optimizer in context.optimizers
         if nodes.intersection(nodes_of(optimizer.tensors))
     ]
-    if nodes <= context.optimized:
-        place = ": before backward(), or after the update"
-        if context.in_step:
-            place = f", before {line(context.backward)}"
-        return f"Call {listed(calls)} once in every step{place}.", "; ".join(calls)
-
-    names = first_names(leaves)
-    changed = [change.source for change in context.changes if change.name in names]
-    place = f"behind {line(changed[-1])}" if changed else "after the update"
-    name = as_code(next(iter(names), "w"))
-    others = ", and so on for each" if leaves[1:] else ""
-    return f"Reset it in every step, {place}: {name}.grad = None{others}.", ""
+    if not nodes <= context.optimized:
+        calls = [f"{as_code(name)}.grad = None" for name in first_names(leaves)]
+    place = f"before {line(context.backward)}, or after the update"
+    verb = "Call" if nodes <= context.optimized else "Set"
+    return f"{verb} {listed(calls)} once in every step, {place}."

@@ -4,38 +4,28 @@ and optimizers.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
-
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.edit import behind, instead
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.run import LeafRow, ModelState, OptimizerRow
+from gradviz.checks.run import LeafRow, ModelState
 from gradviz.checks.words import as_code, first_names, line, listed, places
-from gradviz.graph import SourceLine
-from gradviz.source.code_line import parsed
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
 """Calls, or steps, from which something is a habit of the code."""
+STILL = 0.75
+"""Of the elements with a gradient: from this part on an update counts as rounded away."""
+
 _FORGOTTEN = Row(
     "{count} of {model} {has} a gradient, and nothing updates {them}",
     "backward() filled .grad at {calls}, nothing changed {them} in between, and {holders} does not hold {them}",
-    "Give {them} to the optimizer, right after it is made: {added}. If not to be trained, compute the output inside `with "
-    "torch.no_grad():`, or freeze {them}: requires_grad_(False).",
-)
-_LATE = _FORGOTTEN._replace(
-    fix="Put {line} behind {born}, so that the optimizer is made when all is there; or run the model once, in front of {line}, so "
-    "that its parameters are there."
-)
-_ASTRAY = _FORGOTTEN._replace(
-    fix="In {line}, give {held} {parameters}: all that it holds now, another optimizer holds, too."
+    "Give {them} to the optimizer where it is made, after all parameters are there: {parameters}.parameters(). If not to be "
+    "trained, compute the output inside `with torch.no_grad():`, or freeze {them}: requires_grad_(False).",
 )
 _ATTRIBUTE = Row(
     "{names} requires grad and gets a gradient, and nothing updates it",
     "no optimizer holds it, and it did not change between {calls}; parameters() of {type} does not list it, since it is no "
     "nn.Parameter",
-    "Make it a parameter: {parameter}.",
+    "Make it a parameter in __init__(): self.{attribute} = torch.nn.Parameter(...).",
 )
 
 
@@ -80,31 +70,54 @@ def never_updated(context: BackwardCall) -> Diagnoses:
     """
     record = context.run
     # the leaves of a sharded graph are not the tensors that the optimizer holds
-    if not record.stepped or any(model.sharded for model in record.models):
+    sharded = any(model.sharded for model in record.models)
+    if not record.stepped or sharded:
         return
 
-    still = [leaf for leaf in record.rows if _is_still(leaf)]
     trained = any(leaf.parameter and leaf.holders for leaf in record.rows)
-    forgotten = [leaf for leaf in still if leaf.parameter and trained]
-    for name in dict.fromkeys(leaf.model for leaf in forgotten):
-        if _is_trained(record.model(name)):
-            leaves = [leaf for leaf in forgotten if leaf.model == name]
-            yield _forgotten(context, name, leaves)
-
-    yield from map(_attribute, _attributes(context, still))
-
-
-def _attributes(context: BackwardCall, still: Sequence[LeafRow]) -> Iterator[LeafRow]:
-    """Those that a module holds as plain attributes."""
     # the inputs of an equation are leaves, too
     equation = any("BackwardBackward" in op for op in context.graph.ops)
-    for leaf in () if equation else still:
-        if not leaf.parameter and leaf.module and leaf.node not in context.homes:
-            yield leaf
+    forgotten: dict[str, list[LeafRow]] = {}
+    for leaf in filter(_is_still, record.rows):
+        if leaf.parameter and trained and _is_trained(record.model(leaf.model)):
+            forgotten.setdefault(leaf.model, []).append(leaf)
+        if not (leaf.parameter or equation) and _is_attribute(context, leaf):
+            yield _ATTRIBUTE.filled(
+                leaf.names[:1],
+                leaf.source,
+                calls=plural(leaf.reached, "call"),
+                type=one_line(leaf.type),
+                attribute=leaf.names[0].rpartition(".")[2],
+            )
+    for name, leaves in forgotten.items():
+        yield _forgotten(context, name, leaves)
 
 
 def _is_still(leaf: LeafRow) -> bool:
     return leaf.moved is False and not leaf.holders and leaf.reached >= ENOUGH
+
+
+def _is_attribute(context: BackwardCall, leaf: LeafRow) -> bool:
+    return bool(leaf.module) and leaf.node not in context.homes
+
+
+def _forgotten(context: BackwardCall, name: str, leaves: list[LeafRow]) -> Diagnosis:
+    """Parameters of one model that no optimizer holds, while others are stepped."""
+    rows = [row for row in context.run.optimizers if row.steps]
+    modules = {leaf.module for leaf in leaves}
+    owner = modules.pop() if len(modules) == 1 else name
+    return _FORGOTTEN.filled(
+        first_names(leaves),
+        rows[-1].source,
+        count=plural(len(leaves), "parameter"),
+        model=name or "the model",
+        calls=plural(leaves[0].reached, "call"),
+        holders=listed(row.title for row in rows),
+        parameters=as_code(owner),
+    )._replace(
+        nodes=tuple(leaf.node for leaf in leaves if leaf.call == context.call),
+        where=places(name, line(rows[-1].source)),
+    )
 
 
 def _is_trained(model: ModelState | None) -> bool:
@@ -112,84 +125,61 @@ def _is_trained(model: ModelState | None) -> bool:
     return model is None or model.training or bool(model.held)
 
 
-def _forgotten(context: BackwardCall, name: str, leaves: list[LeafRow]) -> Diagnosis:
-    """Parameters of one model that no optimizer holds, while others are stepped."""
-    record = context.run
-    rows, model = [row for row in record.optimizers if row.steps], record.model(name)
-    held = bool(model and model.held)
-    astray = None if held else _astray(rows)
-    optimizer, born = astray or rows[0], [leaf.born for leaf in leaves if leaf.born]
-    source, row, edit = optimizer.source, _FORGOTTEN, None
-
-    called = optimizer.name or "optimizer"
-    parameters, added = _added(called, name, leaves, held)
-    if astray is not None:
-        row = _ASTRAY
-    elif born:
-        row = _LATE
-    # in a function, the line may know the model by another name
-    elif source is not None and source.function == "<module>":
-        edit = behind(source, added)
-    return row.filled(
-        first_names(leaves),
-        source,
-        count=plural(len(leaves), "parameter"),
-        model=name or "the model",
-        calls=plural(leaves[0].reached, "call"),
-        holders=listed(row.title for row in rows),
-        added=added,
-        held=called,
-        parameters=parameters,
-        born=line(next(iter(born), None)),
-    )._replace(
-        nodes=tuple(leaf.node for leaf in leaves if leaf.call == context.call),
-        where=places(name, line(source)),
-        edit=edit,
-        follows=("idle-optimizer",) if born else (),
-    )
+_ROUNDED = Row(
+    "{count} of {optimizer} hardly moves: updates are rounded away",
+    "after each of {steps}, most of their elements with a gradient were the same bit for bit: an update below 1/256 of a bfloat16 "
+    "number, 1/2048 of a float16 one, is lost",
+    "Leave the parameters and inputs in float32, and compute each forward pass inside `with torch.autocast('cpu', "
+    "torch.bfloat16):` (or 'cuda'); or raise the learning rate, {rate:.3g} now.",
+)
 
 
-def _astray(rows: Sequence[OptimizerRow]) -> OptimizerRow | None:
-    """The last one that holds nothing that another one does not hold."""
-    for row in rows[::-1]:
-        if any(row.held <= other.held for other in rows if other is not row):
-            return row
-    return None
+@check(
+    "swallowed-update",
+    "warning",
+    "updates are so small that rounding takes them away: parameters never move",
+    whole_run=True,
+)
+def swallowed_update(context: BackwardCall) -> Diagnoses:
+    """Parameters get a gradient and are stepped, and their numbers stay the same bit
+    for bit.
 
+    A bfloat16 number has 8 bits: an update below 1/256 of it is rounded away (1/2048 in
+    float16).
 
-def _added(
-    optimizer: str, model: str, leaves: Sequence[LeafRow], held: bool
-) -> tuple[str, str]:
-    """The parameters that an optimizer lacks, and the call that gives it them."""
-    modules = {leaf.module for leaf in leaves}
-    owner = modules.pop() if len(modules) == 1 else model
-    parameters = f"{as_code(owner)}.parameters()"
-    # add_param_group() refuses a parameter that another group holds
-    if modules and held:
-        groups = f"for g in {optimizer}.param_groups for q in g['params']"
-        parameters = f"[p for p in {parameters} if all(p is not q {groups})]"
-    return parameters, f"{optimizer}.add_param_group({{'params': {parameters}}})"
+    How it is found: up to 4,096 elements of each parameter in half precision are
+    compared between the backward calls that are read. Reported when three quarters of
+    those with a gradient stay as they were.
 
+    What to do: keep parameters in float32 and compute under `torch.autocast`; or raise
+    the learning rate.
 
-def _attribute(leaf: LeafRow) -> Diagnosis:
-    """A tensor that requires grad, and that a module holds as a plain attribute."""
-    parameter = _as_parameter(leaf.source, leaf.names[0].rpartition(".")[2])
-    return _ATTRIBUTE.filled(
-        leaf.names[:1],
-        leaf.source,
-        calls=plural(leaf.reached, "call"),
-        type=one_line(leaf.type),
-        parameter=parameter,
-    )._replace(edit=instead(leaf.source, parameter))
+    When to ignore it: when the optimizer keeps a float32 copy of its own.
 
+    ```python
+    import torch
 
-def _as_parameter(source: SourceLine | None, attribute: str) -> str:
-    """The line as it should be: what makes the tensor, inside `torch.nn.Parameter`."""
-    value = next(
-        (getattr(statement, "value", None) for statement in parsed(source)), None
-    )
-    # a Parameter requires grad without being told
-    if isinstance(value, ast.Call):
-        value.keywords = [key for key in value.keywords if key.arg != "requires_grad"]
-    tensor = ast.unparse(value) if value is not None else "..."
-    return f"self.{attribute} = torch.nn.Parameter({tensor})"
+    torch.manual_seed(0)
+    model = torch.nn.Linear(64, 1).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    for step in range(5):
+        loss = (model(torch.ones(2, 64, dtype=torch.bfloat16)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    for optimizer in context.run.optimizers:
+        leaves = context.run.leaves.items()
+        pushed = [leaf for key, leaf in leaves if key in optimizer.held]
+        pushed = [leaf for leaf in pushed if leaf.pushed >= ENOUGH]
+        stuck = [leaf for leaf in pushed if leaf.still > STILL * leaf.pushed]
+        if stuck:
+            yield _ROUNDED.filled(
+                first_names(stuck),
+                optimizer.source,
+                count=plural(len(stuck), "parameter"),
+                optimizer=optimizer.title,
+                steps=plural(stuck[0].pushed, "step"),
+                rate=optimizer.rate,
+            )

@@ -8,7 +8,6 @@ import re
 from textwrap import shorten
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.edit import instead, together
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.raised.finders import UnderstoodFailure
 from gradviz.checks.rules.raised.messages import messages, understood
@@ -89,7 +88,6 @@ def _explained(failure: UnderstoodFailure, groups: dict[str, str]) -> Diagnosis:
         (message.fix_there if lines else message.fix).format(**words),
         source=lines[0] if lines else raised.custom or raised.source,
         follows=_follows(failure, groups),
-        edit=together(list(map(instead, lines, rewritten))),
     )
 
 

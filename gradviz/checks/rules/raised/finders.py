@@ -12,7 +12,7 @@ from gradviz.checks.rules.raised.messages import Message
 from gradviz.checks.run import Raised
 from gradviz.checks.words import as_code, as_leaf, made_at
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import assigned, calling, read
+from gradviz.source.code_line import assigned, read
 from gradviz.source.search import inference_modes, lines_behind, passes
 
 Lines = Iterable[SourceLine | None]
@@ -131,22 +131,6 @@ FINDERS: dict[str, Callable[..., Lines]] = {
 # -- how they are written anew ---------------------------------------------------------
 
 _PARTS = re.compile(r"part of (.+): (torch\.cat.+)")
-_MODULE = re.compile(r"'?(\w+)(?:' object has no|\.__init__)")
-_NUMBERS = [
-    "item",
-    "mean",
-    "sum",
-    "detach",
-    "float",
-    "norm",
-    "max",
-    "min",
-    "cpu",
-    "numpy",
-    "tolist",
-    "size",
-    "dim",
-]
 
 
 def _with_parts(raised: Raised, line: SourceLine) -> str:
@@ -157,15 +141,7 @@ def _with_parts(raised: Raised, line: SourceLine) -> str:
     return re.sub(rf"(?<![\w.]){re.escape(match[1])}(?!\w)", match[2], line.text)
 
 
-def _with_call(raised: Raised, line: SourceLine) -> str:
-    """A line that names a method or makes a module, with a call of it."""
-    kind = _MODULE.search(raised.within) or _MODULE.search(raised.text)
-    names = [kind[1]] if kind is not None else _NUMBERS
-    return calling(line, *names)
-
-
 WRITERS: dict[str, Callable[[Raised, SourceLine], str]] = {
-    "call": _with_call,
     "leaf": lambda raised, line: as_leaf(line),
     "parts": _with_parts,
 }
