@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -114,23 +113,16 @@ def test_a_signal_in_the_midst_of_torchs_work_is_handled_a_little_later(handler_
         signal.raise_signal(signal.SIGUSR1)
         reached.append("hook")
 
-    def users(*_: object) -> None:
-        pass
-
     reached: list[str] = []
     model = torch.nn.Linear(3, 2)
     model.register_forward_pre_hook(hook)
     begun = time.monotonic()
-    sys.setprofile(users)
-    try:
-        with HANDLERS.replaced(), pytest.raises(Late) as raised:
-            model(torch.ones(2, 3))
-            time.sleep(10)
-        assert time.monotonic() - begun < 5  # it wakes the main thread
-        assert reached == ["hook"] and SEEN == {"handled": 1}
-        assert signalled(raised.value) and sys.getprofile() is users
-    finally:
-        sys.setprofile(None)
+    with HANDLERS.replaced(), pytest.raises(Late) as raised:
+        model(torch.ones(2, 3))
+        time.sleep(10)
+    assert time.monotonic() - begun < 5  # it wakes the main thread
+    assert reached == ["hook"] and SEEN == {"handled": 1}
+    assert signalled(raised.value)
 
 
 @needs_alarms
@@ -183,9 +175,8 @@ def test_a_handler_does_not_run_in_the_midst_of_what_is_marked(handler_raises: N
 
     with pytest.raises(Late), HANDLERS.replaced():
         hook()
-        for _ in range(10_000_000):
-            if SEEN:
-                break
+        # no loop: Python 3.13.0 lets what a handler raises at the jump of one pass by the `with` around it
+        time.sleep(10)
     assert order == ["hook"]
 
 
