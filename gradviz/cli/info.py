@@ -18,7 +18,7 @@ from gradviz.errors import GradvizError
 from gradviz.graph.amounts import overview
 
 if TYPE_CHECKING:
-    from gradviz.graph import Graph
+    from gradviz.graph import Graph, Root
     from gradviz.report.rich_parts import Text
 
 
@@ -43,14 +43,23 @@ def command(source: Source, form: Form) -> None:
 
 def as_data(graph: Graph) -> dict[str, Any]:
     """What `--json` prints. Nothing is cut."""
+    data = overview(graph)._asdict()
+    data["leaf_counts"] = data["leaves"]
+    data["leaves"] = data.pop("largest_leaves")
     return {
         "title": graph.title,
         "recorded_with_torch": graph.torch,
-        **overview(graph)._asdict(),
+        **data,
+        "roots": [_root_data(graph, root) for root in graph.roots],
         "no_gradient": graph.absent,
         "notes": graph.notes,
         "environment": environment(),
     }
+
+
+def _root_data(graph: Graph, root: Root) -> dict[str, Any]:
+    op = graph.nodes[root.node].op if root.node is not None else None
+    return {**root._asdict(), "op": op}
 
 
 def one_screen(graph: Graph) -> Text:
