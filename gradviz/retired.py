@@ -63,6 +63,7 @@ _MERGE = (
     "gradviz merge no longer takes all options of a picture. Write the merged graph, and draw that: "
     "gradviz merge net.rank*.json -o all.json, then gradviz render all.json --details."
 )
+_TABLES = ("saved", "tensors", "flow", "paths")
 _NO = "That is the default, so leave it out."
 _OF_A_PICTURE = (
     "--names",
@@ -136,6 +137,20 @@ OPTIONS: tuple[RetiredOption, ...] = (
         becomes="--json",
     ),
     RetiredOption("--format", _NO, ("info",), values=("text",), harmless=ANY),
+    RetiredOption(
+        "--format",
+        "gradviz prints no CSV: --json has every row with exact numbers.",
+        _TABLES,
+        values=("csv",),
+    ),
+    RetiredOption(
+        "--format",
+        "--format json is --json here.",
+        _TABLES,
+        values=("json",),
+        becomes="--json",
+    ),
+    RetiredOption("--format", _NO, _TABLES, values=("table",), harmless=ANY),
     RetiredOption(
         "--time",
         "`gradviz saved` no longer measures time: see `gradviz tree train.py --time`.",

@@ -328,17 +328,6 @@ BAR = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def bar_part(text: str) -> float | None:
-    """How many cells a bar of `bar` fills; None for other text.
-
-    >>> bar_part("██▌"), bar_part("2.5"), bar_part("")
-    (2.5, None, None)
-    """
-    if text and set(text) <= set(_EIGHTHS):
-        return sum(map(_EIGHTHS.index, text)) / 8
-    return None
-
-
 def number(value: float | None) -> str:
     """Four significant digits, `-` for none.
 

@@ -132,14 +132,6 @@ def check(
     return _of_one(call, collector, only=only, ignore=ignore, values=values)
 
 
-def check_live(live: LiveOutputs) -> Findings:
-    """What one reading of live tensors tells: nothing is measured, no number is read,
-    and the script is not watched.
-    """
-    collector = Collector()
-    return _of_one(collector.read(live), collector)
-
-
 def _of_one(call: BackwardCall, collector: Collector, **options: Any) -> Findings:
     findings = completed([call], run([call], **options))
     return replace(

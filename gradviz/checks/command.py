@@ -13,7 +13,7 @@ from gradviz.checks.call import Gradients
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.launch import process_hook, reports
 from gradviz.cli.options import json_option, run_custom_option, with_feature
-from gradviz.cli.progress import progress
+from gradviz.cli.progress import progress, reading
 from gradviz.cli.source import Source
 from gradviz.cli.streams import (
     SHORT,
@@ -25,7 +25,6 @@ from gradviz.cli.streams import (
     shown_in_any_case,
 )
 from gradviz.cli.target import TargetCommand, target_argument
-from gradviz.cli.waiting import FIRST_CALL, waiting
 from gradviz.errors import TargetError, text_of
 from gradviz.features import load
 from gradviz.rank import rank
@@ -230,23 +229,16 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
         raise TargetError(
             f"{source.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
         )
-    read_on = source.at is not None or options.get("steps") is not None
-    if read_on:
-        then = "until its last call"
-    else:
-        then = "and watching later calls (Ctrl-C: report now)"
-    until = source.until(FIRST_CALL)
-    with waiting(source.target.short, until, then) as around_reading:
-        return check_target(
-            source.target,
-            source.arguments,
-            at=source.at,
-            keep_going=source.keep_going,
-            to_end=source.keep_going,
-            around=around_reading,
-            process=process_hook(),
-            **options,
-        )
+    return check_target(
+        source.target,
+        source.arguments,
+        at=source.at,
+        keep_going=source.keep_going,
+        to_end=source.keep_going,
+        around=reading,
+        process=process_hook(),
+        **options,
+    )
 
 
 def _write(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import Field
-from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 import click
 
@@ -154,64 +154,17 @@ def json_option(help: str) -> Callable[[F], F]:
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
-Form = Literal["table", "csv", "json"]
-_JSON = "gradviz.json"
+Form = Literal["table", "json"]
 
 
 def form_option(help: str) -> Callable[[F], F]:
-    """`--format`, and `--json` for short, which the command gets as `form`."""
-    formats = "Print a table, every row as comma-separated values with exact numbers, or JSON."
-
-    def note_json(
-        ctx: click.Context,
-        param: click.Parameter,
-        json: bool,
-    ) -> None:
-        ctx.meta[_JSON] = json
-
-    def chosen_form(
-        ctx: click.Context,
-        param: click.Parameter,
-        form: str,
-    ) -> str:
-        return "json" if ctx.meta[_JSON] else form
-
-    def add(function: F) -> F:
-        kinds = click.Choice(get_args(Form))
-        for decorate in (
-            click.option(
-                "--format",
-                "form",
-                type=kinds,
-                default="table",
-                show_default=True,
-                callback=chosen_form,
-                help=formats,
-            ),
-            click.option(
-                "--json",
-                "as_json",
-                is_flag=True,
-                is_eager=True,
-                expose_value=False,
-                callback=note_json,
-                help=help,
-            ),
-        ):
-            function = decorate(function)
-
-        return function
-
-    return add
+    """`--json`, which the command gets as `form`."""
+    return click.option("--json", "form", flag_value="json", default="table", help=help)
 
 
-def row_limit(
-    form: Form,
-    top: int | None,
-    rows: int,
-) -> int:
+def row_limit(top: int | None, rows: int) -> int:
     """How many rows to show, 0 for all: what `--top` says, else so many in a table."""
-    return top if top is not None else 0 if form == "csv" else rows
+    return top if top is not None else rows
 
 
 def write_result(
@@ -224,10 +177,6 @@ def write_result(
     """Write a result in the format asked for."""
     if form == "json":
         write_json(stream, data())
-    elif form == "csv":
-        from gradviz.report.table import write_csv
-
-        write_csv(stream, table())
     else:
         write_table(stream, table(), title)
 

@@ -2,8 +2,7 @@
 second.
 
 Watches the stages (`gradviz.stages`) from a thread of its own. Nothing is shown when it
-is quick, when standard error is no terminal; nothing is left when it is done. While the
-user's script runs, a line says once what is waited for.
+is quick, when standard error is no terminal; nothing is left when it is done.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TextIO
 
 from gradviz.stages import Stage, is_watched, watched
 
 _PATIENCE = 1.0  # seconds before anything is shown
-_SILENCE = 2.0  # seconds that the user's code runs before it is said what is waited for
 _INTERVAL = 0.2  # seconds between two looks
 # seconds in which the thread takes the line back, unless somebody stopped the terminal
 # with Ctrl-S
@@ -45,43 +43,9 @@ def progress(doing: str) -> Iterator[Line]:
             line.end()
 
 
-class Waiting:
-    """On a terminal, one line for each thing that is waited for while the user's code
-    runs, when that takes longer than 2 seconds.
-
-    It is written once and stays, so that it never overwrites what the script prints.
-    """
-
-    def __init__(self) -> None:
-        self._over = threading.Event()
-        self._said = {""}
-
-    def begin(self, script: str, until: str) -> None:
-        """Wait for something that a script is run for; "" waits in silence."""
-        self._over = threading.Event()
-        if until not in self._said and _on_terminal(sys.__stderr__):
-            _thread.start_new_thread(self._say, (script, until, self._over))
-
-    def end(self) -> None:
-        """It has come."""
-        self._over.set()
-
-    def _say(
-        self,
-        script: str,
-        until: str,
-        over: threading.Event,
-    ) -> None:
-        stream = sys.__stderr__
-        if over.wait(_SILENCE) or stream is None:
-            return
-        self._said.add(until)
-        # a terminal that went away is no reason to stop the script
-        with suppress(Exception):
-            room = max(_width(stream) - len(f"running  {until}"), 1)
-            name = script if len(script) <= room else f"…{script[1 - room :]}"
-            stream.write(f"running {name} {until}\n")
-            stream.flush()
+def reading() -> AbstractContextManager[object]:
+    """Shows how far it is while a graph is read."""
+    return progress("reading the graph")
 
 
 def _on_terminal(stream: TextIO | None) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from gradviz.cli.launch import process_hook
-from gradviz.cli.waiting import END, FIRST_CALL, FIRST_STEP, reading, waiting
+from gradviz.cli.progress import reading
 from gradviz.errors import TargetError
 from gradviz.run.target import Target
 
@@ -83,32 +83,13 @@ class Source:
         """
         from gradviz.run.run import Run
 
-        if need_graph:
-            event = FIRST_CALL
-        elif self.keep_going:
-            event = END
-        else:
-            event = FIRST_STEP
-        then = END if self.keep_going else ""
-
-        with waiting(self.target.short, self.until(event), then) as around_reading:
-            return Run(
-                self.target,
-                read,
-                self.arguments,
-                at=self.at,
-                keep_going=self.keep_going,
-                need_graph=need_graph,
-                around=around_reading,
-                steps=steps,
-            ).captured()
-
-    def until(self, event: str) -> str:
-        """What the script is run for: the last backward call to look at, its end where
-        a variable is named, else this event.
-        """
-        if isinstance(self.at, Sequence):
-            return f"until its backward() call {max(self.at)}"
-        if self.at is not None:
-            return f"until its backward() call {self.at}"
-        return END if self.target.name else event
+        return Run(
+            self.target,
+            read,
+            self.arguments,
+            at=self.at,
+            keep_going=self.keep_going,
+            need_graph=need_graph,
+            around=reading,
+            steps=steps,
+        ).captured()

@@ -45,7 +45,7 @@ def command(
             need_graph=False,
         )
         listed = captured.result
-        rows, table = row_limit(form, top, _ROWS), load("gradviz.tensors:tensors_table")
+        rows, table = row_limit(top, _ROWS), load("gradviz.tensors:tensors_table")
         data = {"title": listed.title, "tensors": listed.tensors}
         title = listed.title if listed.at_call or rank() else ""
         write_result(

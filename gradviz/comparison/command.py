@@ -95,7 +95,7 @@ def command(
         if as_json:
             write_json(stream, as_data(difference))
         else:
-            write_table(stream, table(difference, row_limit("table", top, TOP)))
+            write_table(stream, table(difference, row_limit(top, TOP)))
     for run in captured:
         run.raise_failure()
     if reports() and not difference.empty:

@@ -121,7 +121,7 @@ def flow_command(
         captured = source.read(lambda live: measured(live, run_custom))
         flow = captured.result
         rows, table = (
-            row_limit(form, top, FLOW_ROWS),
+            row_limit(top, FLOW_ROWS),
             load("gradviz.gradients.table:flow_table"),
         )
         write_result(
@@ -220,7 +220,7 @@ def paths_command(
         )
         paths = captured.result
         rows, table = (
-            row_limit(form, top, PATHS_ROWS),
+            row_limit(top, PATHS_ROWS),
             load("gradviz.gradients.table:paths_table"),
         )
         write_result(

@@ -68,21 +68,17 @@ def command(
     with result_stream() as stream:
         captured = source.graph()
         graph = captured.result
-        rows, joined = row_limit(form, top, SAVED_ROWS), form != "csv"
+        rows = row_limit(top, SAVED_ROWS)
         if budget is None:
             with progress("adding up bytes"):
                 tensors = saved(graph, by=by)
             data = partial(as_data, tensors, graph.title, top)
-            table = partial(
-                load("gradviz.memory.table:saved_table"), tensors, rows, joined=joined
-            )
+            table = partial(load("gradviz.memory.table:saved_table"), tensors, rows)
         else:
             with progress("choosing checkpoints"):
                 advice = checkpoint_plan(graph, budget)
             data = partial(advice_data, advice, graph.title)
-            table = partial(
-                load("gradviz.memory.table:advice_table"), advice, joined=joined
-            )
+            table = partial(load("gradviz.memory.table:advice_table"), advice)
         write_result(stream, form, data, table, graph.title)
 
     captured.raise_failure()

@@ -150,7 +150,6 @@ _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, som
 _MOST_HELD = 1000
 _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
 _ARGUMENTS = 1000  # tensors without gradient that modules were given last
-_LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
 def _nothing() -> None:
@@ -380,9 +379,7 @@ class EventLog:
         "calls",
         "ended",
         "evaluations",
-        "failed",
         "functions",
-        "last",
         "lines",
         "stack",
         "start",
@@ -396,10 +393,6 @@ class EventLog:
         self.backward: tuple[CallSite | None, RunningCall | None] = (None, None)
         self.calls: IntervalMap[ModuleCall] = IntervalMap(start, limit=_CALL_NOTES)
         self.stack: list[ModuleCall] = []
-        self.last: deque[tuple[ModuleCall, list[weakref.ref[torch.Tensor]]]] = deque(
-            maxlen=_LAST
-        )
-        self.failed: FailedCall | None = None
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
         self.arguments: deque[tuple[Argument, weakref.ref[torch.Tensor]]] = deque(
             maxlen=_ARGUMENTS
@@ -440,19 +433,3 @@ class LocalEventLog(threading.local):
     """The event log of the running thread."""
 
     event_log: EventLog | None = None
-
-
-class FailedCall:
-    """The innermost call that an exception left, with what it was given."""
-
-    __slots__ = ("arguments", "call", "error", "reached")
-
-    def __init__(
-        self,
-        call: ModuleCall,
-        error: int,
-        arguments: list[weakref.ref[torch.Tensor]],
-    ) -> None:
-        self.call, self.error, self.arguments = call, error, arguments
-        # the outermost call that the same exception has left so far
-        self.reached = call

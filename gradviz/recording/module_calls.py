@@ -23,7 +23,6 @@ from gradviz.packages import CallSite, UserCode, frames_from
 from gradviz.recording.event_log import (
     Evaluation,
     EventLog,
-    FailedCall,
     ModuleCall,
     ModuleTree,
     SeenModule,
@@ -318,13 +317,10 @@ class ModuleCalls:
         if output is not None and number == call.began and _records_nothing(call):
             return
 
-        # torch runs this hook for exceptions, too, and has no result then
-        error = _error_that_left(sys._getframe(1)) if output is None else None
-        if error is not None:
-            _note_failure(event_log, call, error, arguments)
-        elif torch._C._get_tracing_state() is None:
-            # torch.jit.trace would record that a shape is read
-            _note_outputs(event_log, call, output)
+        # torch runs this hook for exceptions, too, and has no result then;
+        # torch.jit.trace would record that a shape is read
+        if output is not None and torch._C._get_tracing_state() is None:
+            _note_outputs(call, output)
 
         if call.parent is None:
             if module.__dict__.get("training") is False:
@@ -376,16 +372,7 @@ def _records_nothing(call: ModuleCall) -> bool:
     return not call.module.recording and not call.tree.pending
 
 
-def _error_that_left(frame: FrameType) -> BaseException | None:
-    """The exception that a module call is ending with, when the hook runs for that: its
-    traceback begins in that call.
-    """
-    error = sys.exc_info()[1]
-    trace = error.__traceback__ if error is not None else None
-    return error if trace is not None and trace.tb_frame is frame else None
-
-
-def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
+def _note_outputs(call: ModuleCall, output: Any) -> None:
     """Note the tensors of a result; the first one stands for its shape."""
     tensors = [output] if type(output) is torch.Tensor else tensors_in(output)
     with _without_functions():
@@ -401,8 +388,6 @@ def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
                 )
             except RuntimeError:  # a strided nested tensor has no shape
                 pass
-
-    event_log.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
 
 
 def _note_arguments(
@@ -437,21 +422,3 @@ def _note_arguments(
 
 def _is_data(value: object) -> bool:
     return type(value) is torch.Tensor and not value.requires_grad
-
-
-def _note_failure(
-    event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any
-) -> None:
-    failed = event_log.failed
-    parent = failed.reached.parent if failed is not None else None
-    # by frame, for a traced call between the two runs in that of the outer one
-    outwards = parent is not None and parent.frame == call.frame
-    if failed is not None and failed.error == id(error) and outwards:
-        # the exception goes on outwards; the innermost call stays the one that failed
-        failed.reached = call
-    else:
-        event_log.failed = FailedCall(
-            call,
-            id(error),
-            [weakref.ref(tensor) for tensor in tensors_in(arguments)],
-        )

@@ -1,185 +1,32 @@
 """`record()`: notes module calls and source lines while the user's code runs, for the
 graphs made meanwhile.
 
-Puts together the session, what it noted, and the walker, and says what a forward had
-computed when an exception ended it. Changes no result, no random number and no graph;
-everything is undone on exit. Holds tensors weakly: while the exception's traceback
-exists it holds them, afterwards nobody does.
+Puts together the session, what it noted, and the walker. Changes no result, no random
+number and no graph; everything is undone on exit.
 """
 
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from traceback import walk_tb
 from types import TracebackType
 from typing import NamedTuple
 
 import torch
 
-from gradviz.errors import GradvizError, text_of
+from gradviz.errors import GradvizError
 from gradviz.graph import Graph, SourceLine
-from gradviz.packages import code_line, is_foundation, with_text
+from gradviz.packages import with_text
 from gradviz.recording import session as sessions
 from gradviz.recording.attribution import Recorded, Span
-from gradviz.recording.event_log import EventLog, ModuleCall
+from gradviz.recording.event_log import EventLog
+from gradviz.recording.failure import LastOutputs, last_outputs
 from gradviz.recording.session import Session
-from gradviz.variables.objects import is_a, reading_once
+from gradviz.variables.objects import reading_once
 from gradviz.variables.scanner import Namespace, callers_variables, namespaces
-from gradviz.walker.isolation import isolated
 from gradviz.walker.names import distinct, module_paths
 from gradviz.walker.private import CAN_RECORD, peek_sequence
-from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
-
-
-class LastOutputs(NamedTuple):
-    """`outputs` by what they are ("h", "input of encoder.1", "output of encoder.0"),
-    only those with a graph.
-
-    `module` is the path of the innermost module whose call failed, in the caller's
-    names; None outside every module.
-    """
-
-    outputs: dict[str, torch.Tensor]
-    module: str | None
-    source: SourceLine | None
-    error: str
-
-
-@dataclass
-class _Unfinished:
-    """The same, while nothing is held."""
-
-    error: str
-    source: SourceLine | None
-    call: ModuleCall | None
-    candidates: list[tuple[str, weakref.ref[torch.Tensor], ModuleCall | None]] = field(
-        default_factory=list
-    )
-
-    def last_outputs(
-        self, session: Session, module_paths: Mapping[int, str]
-    ) -> LastOutputs:
-        """The candidates that are alive and have a graph, each tensor once. The
-        caller's module paths are by identity.
-        """
-        session.calls.trees()  # settles the paths
-        outputs: dict[str, torch.Tensor] = {}
-
-        for role, reference, call in self.candidates:
-            tensor = reference()
-            if (
-                # by identity, since `==` would compare the values
-                tensor is None
-                or any(tensor is output for output in outputs.values())
-                or not _has_graph(tensor)
-            ):
-                continue
-            name = f"{role} {_path(call, module_paths)}" if call is not None else role
-            outputs.setdefault(
-                name if name not in outputs else f"{name} ({len(outputs)})", tensor
-            )
-
-        module = _path(self.call, module_paths) if self.call is not None else None
-        return LastOutputs(outputs, module, self.source, self.error)
-
-
-def _unfinished(session: Session, error: BaseException) -> _Unfinished:
-    """What is known about a failure, in the thread where it happened.
-
-    Sources, the nearest first: what the failing module was given, variables of the
-    user's function that failed, outputs of the module calls completed last.
-    """
-    event_log = session.event_log()
-    source, local = _failing_code(error)
-    failed, passed = (
-        event_log.failed,
-        {id(frame) for frame, _ in walk_tb(error.__traceback__)},
-    )
-    if failed is not None and failed.call.frame not in passed:
-        # that call failed with another exception, which the user's code caught
-        failed = None
-
-    result = _Unfinished(
-        f"{type(error).__name__}: {text_of(error)}",
-        source,
-        failed.call if failed else None,
-    )
-    if failed is not None:
-        result.candidates += [
-            ("input of", reference, failed.call) for reference in failed.arguments
-        ]
-
-    result.candidates += [(name, weakref.ref(tensor), None) for name, tensor in local]
-    result.candidates += _completed(event_log, result.call)
-    return result
-
-
-def _failing_code(
-    error: BaseException,
-) -> tuple[SourceLine | None, list[tuple[str, torch.Tensor]]]:
-    """The innermost line of the user's in the traceback, and the tensors among its
-    local variables.
-    """
-    users = [
-        (frame, line)
-        for frame, line in walk_tb(error.__traceback__)
-        if not is_foundation(frame.f_code.co_filename)
-    ]
-    if not users:
-        return None, []
-
-    frame, line = users[-1]
-    variables = namespaces(frame)[0]
-    tensors = [
-        (name, value) for name, value in variables.items() if is_a(value, torch.Tensor)
-    ]
-
-    return with_text(code_line(frame.f_code, line)), tensors
-
-
-def _completed(
-    event_log: EventLog, failed: ModuleCall | None
-) -> list[tuple[str, weakref.ref[torch.Tensor], ModuleCall | None]]:
-    """Outputs of the last completed calls, the latest first. After a failed call only
-    those of calls beside or above it.
-    """
-    outer = {None, *_around(failed)}
-    return [
-        ("output of", reference, done)
-        for done, references in reversed(event_log.last)
-        if failed is None or done.parent in outer
-        for reference in references
-    ]
-
-
-def _around(call: ModuleCall | None) -> list[ModuleCall]:
-    """The calls around a call, the nearest first."""
-    calls: list[ModuleCall] = []
-    while call is not None and call.parent is not None:
-        call = call.parent
-        calls.append(call)
-    return calls
-
-
-def _path(call: ModuleCall, module_paths: Mapping[int, str]) -> str:
-    """The caller's name for the module, else its path below the outermost one, else its
-    class.
-    """
-    module = call.module.ref()
-    name = module_paths.get(id(module)) if module is not None else None
-    return name or call.tree.paths.get(call.module, "") or call.module.type
-
-
-def _has_graph(tensor: torch.Tensor) -> bool:
-    try:
-        with isolated():
-            return grad_fn_of(tensor) is not None
-    except RuntimeError:
-        return False
 
 
 class ModuleRun(NamedTuple):
@@ -248,7 +95,6 @@ class Recording:
         self._session: Session | None = None
         self._starts: dict[EventLog, int] = {}
         self._ends: dict[EventLog, int] | None = None
-        self._failure: _Unfinished | None = None
 
     def __repr__(self) -> str:
         if self._session is None:
@@ -280,11 +126,7 @@ class Recording:
         session = self._running()
         _open.remove(self)
         self._ends = session.ends()
-        try:
-            if error is not None:
-                self._failure = _unfinished(session, error)
-        finally:
-            sessions.leave(session)
+        sessions.leave(session)
 
     def graph(
         self,
@@ -314,7 +156,7 @@ class Recording:
 
     def last_outputs(
         self,
-        error: BaseException | None = None,
+        error: BaseException,
         variables: Sequence[Namespace] | None = None,
     ) -> LastOutputs:
         """What a forward had computed when it failed, to be given to `graph`, and where
@@ -323,42 +165,25 @@ class Recording:
         Parameters
         ----------
         error
-            the exception, when the user's code caught it inside the `with`; else
-            it is the one that ended the `with`.
+            the exception; its traceback holds the tensors.
         variables
             namespaces that name the modules; without it the caller's.
-
-        Raises
-        ------
-        GradvizError
-            no exception ended this recording, and none was given.
-
-        Notes
-        -----
-        The tensors are held weakly: they are there as long as the exception's
-        traceback, or the user, holds them.
 
         Examples
         --------
         >>> import torch, gradviz
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(2, 1))
-        >>> try:
-        ...     with gradviz.record() as recording:
+        >>> with gradviz.record() as recording:
+        ...     try:
         ...         net(torch.ones(1, 2))
-        ... except RuntimeError:
-        ...     last = recording.last_outputs()
+        ...     except RuntimeError as error:
+        ...         last = recording.last_outputs(error)
         >>> last.module, list(last.outputs)
         ('net.1', ['input of net.1'])
         """
-        session = self._running()
-        failure = self._failure if error is None else _unfinished(session, error)
-        if failure is None:
-            raise GradvizError(
-                "no exception ended this recording, so nothing is unfinished: use graph(outputs)"
-            )
         if variables is None:
             variables = namespaces(sys._getframe(1))
-        return failure.last_outputs(session, module_paths(None, variables))
+        return last_outputs(error, variables)
 
     def attribution(
         self,

@@ -1,5 +1,5 @@
-"""How results show themselves: a table in the terminal, in `print` and in a notebook,
-and the same data as JSON.
+"""How results show themselves: a table in the terminal, in `print` and, as HTML in the
+colours of the notebook, in a notebook; and the same data as JSON.
 
 All consoles are made by `console`: one that notices Jupyter displays what it writes, as
 an output of its own.
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=type)
 
 WIDE = 1000  # columns for a reader that has no width of its own
+_NOTEBOOK = 140  # columns of a notebook's cell
+_FONT = "font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace;line-height:1.3"
+_COLOR = re.compile('(?<=[ "]color: )#([0-9a-f]{6})')
 SAVED_ROWS, FLOW_ROWS, PATHS_ROWS = 10, 50, 10  # of a table, unless told otherwise
 
 
@@ -45,7 +50,7 @@ def displayed(table: str) -> Callable[[T], T]:
         methods = {
             "__rich__": made,
             "__str__": lambda self: plain(made(self)),
-            "_repr_html_": lambda self: _html(made(self)),
+            "_repr_html_": lambda self: html(made(self)),
         }
         for method, function in methods.items():
             setattr(decorated, method, function)
@@ -75,10 +80,22 @@ def note_lines(notes: Iterable[str]) -> list[Text]:
     return [Text(f"note: {one_line(note)}", style="yellow") for note in notes]
 
 
-def _html(renderable: RenderableType) -> str:
-    from gradviz.report.html import html
+def html(renderable: RenderableType) -> str:
+    """A renderable as one element without a script; rich escapes all text."""
+    recorder = console(
+        io.StringIO(), width=_NOTEBOOK, record=True, color_system="truecolor"
+    )
+    recorder.print(renderable)
+    text = recorder.export_html(inline_styles=True, code_format="{code}")
+    text = _COLOR.sub(_for_both, text)
+    style = f"margin:.4em 0;background:none;{_FONT}"
+    return f'{FOLLOWS}<div class="{OUTPUT}"><pre style="{style}">{text}</pre></div>'
 
-    return html(renderable)
+
+def _for_both(color: re.Match[str]) -> str:
+    """A colour, with a lighter tone for a dark notebook: half of it and half of white."""
+    lighter = int(color[1], 16) >> 1 & 0x7F7F7F | 0x808080
+    return f"light-dark({color[0]}, #{lighter:06x})"
 
 
 def write_table(

@@ -8,14 +8,13 @@ of their `leaves`; then code is cut from the right and names from the left.
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from textwrap import wrap
-from typing import Literal, NamedTuple, TextIO, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from rich.cells import cell_len
 
@@ -23,8 +22,6 @@ from gradviz.report.results import console
 from gradviz.report.rich_parts import (
     Console,
     ConsoleOptions,
-    Group,
-    RenderableType,
     RenderResult,
     Text,
 )
@@ -232,24 +229,6 @@ def table_of(
         return [cell(item) for _, cell in chosen]
 
     return FittedTable([column for column, _ in chosen], [row(item) for item in items])
-
-
-def write_csv(stream: TextIO, table: RenderableType) -> None:
-    """The first table with a header, as comma-separated values: every row with exact
-    numbers, no bars and no summary.
-    """
-    parts = table.renderables if isinstance(table, Group) else (table,)
-    rows = csv.writer(stream, lineterminator="\n")
-    for part in parts:
-        if isinstance(part, FittedTable) and part.header:
-            indices = [
-                i for i, column in enumerate(part.columns) if column.kind != "bar"
-            ]
-            rows.writerow(part.columns[i].title for i in indices)
-            for row in part.rows:
-                cells = [row[i] for i in indices]
-                rows.writerow(getattr(cell, "value", cell.plain) for cell in cells)
-            return
 
 
 def _cell(

@@ -65,7 +65,7 @@ def test_a_script_alone_is_checked_and_the_other_commands_are_named(
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = script(tmp_path, TRAINING)
-    monkeypatch.setattr("gradviz.graph.amounts.depth", lambda graph: 1 // 0)
+    monkeypatch.setattr("gradviz.cli.info.summary", lambda graph: 1 // 0)
     result = CliRunner().invoke(cli, ["info", str(path)])
     assert isinstance(result.exception, ZeroDivisionError)
 

@@ -218,7 +218,6 @@ def test_a_script_on_a_terminal(tmp_path: Path) -> None:
     text = "import sys, time, torch\ny = torch.ones(3, requires_grad=True)\nfor _ in range(20_000):\n    y = y + 1\n"
     script(tmp_path, f"{text}time.sleep(0.1)\nprint('mine', file=sys.stderr)\ny.sum().backward()\n")
     code, written = on_terminal(tmp_path, 80, "render", "script.py", "-o", "a.json")
-    written = written.removeprefix("running script.py until its first backward()\r\n")  # on a slow machine
     assert (code, screen(written)) == (0, ["mine", ""])
     assert written.startswith("mine\r\n\r")  # nothing before: it is the script that took its time
     assert {line.split()[0] for line in written.split("\r")[2:] if line.strip()} >= {"walk", "read", "write"}

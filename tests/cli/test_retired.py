@@ -111,6 +111,7 @@ ENDS = {
     "fit train.py --memory 24GiB": "see `gradviz saved --budget`",
     "saved train.py --time": "see `gradviz tree train.py --time`",
     "flow train.py --by term": "gradviz flow train.py:reconstruction --at 1",
+    "flow train.py --format csv": "--json has every row with exact numbers",
     "info train.py --format md": "gradviz check train.py --verbose",
     "check train.py --format md": "gradviz check train.py --verbose",
     "check train.py --try": "run gradviz check again",

@@ -168,24 +168,3 @@ def test_errors_fit(tmp_path: Path) -> None:
         text, code = in_terminal("-m", "gradviz", *arguments, cwd=tmp_path, width=60)
         assert code == 2 and "Error" in text
         assert [line for line in text.splitlines() if cell_len(line.rpartition("\r")[2]) > 60] == []
-
-
-# -- nothing is silent -------------------------------------------------------------------------------------------------
-
-SLOW = """
-import time
-
-import torch
-
-model = torch.nn.Linear(3, 1)
-print('loaded')
-time.sleep(3)
-model(torch.ones(2, 3)).sum().backward()
-"""
-
-
-def test_after_two_seconds_it_says_once_what_it_waits_for(tmp_path: Path) -> None:
-    path = script(tmp_path, SLOW, "slow.py")
-    text, code = in_terminal("-m", "gradviz", "saved", path.name, cwd=tmp_path)
-    assert code == 0 and text.count("running") == 1
-    assert {*text.splitlines()[:2]} == {"loaded", "running slow.py until its first backward()"}

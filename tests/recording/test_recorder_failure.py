@@ -38,8 +38,8 @@ def test_module_that_fails() -> None:
     try:
         with gradviz.record() as recording:
             net(torch.ones(2, 4))
-    except RuntimeError:
-        last = recording.last_outputs()
+    except RuntimeError as error:
+        last = recording.last_outputs(error)
     assert last.module == "net.second"
     assert last.source is not None and last.source.text.startswith("return self.second(self.first(x).tanh())")
     assert last.error.startswith("RuntimeError: ") and "mat1 and mat2 shapes cannot be multiplied" in last.error
@@ -54,8 +54,8 @@ def test_operation_that_fails() -> None:
     try:
         with gradviz.record() as recording:
             net(torch.ones(2, 2))
-    except RuntimeError:
-        last = recording.last_outputs()
+    except RuntimeError as error:
+        last = recording.last_outputs(error)
     assert last.module == "net"
     assert set(last.outputs) == {"left", "right"}
     assert last.source is not None and last.source.text.startswith("return left + right")
@@ -73,11 +73,11 @@ def test_exception_caught_inside() -> None:
 
 def test_only_the_last_failure_counts() -> None:
     net = Net()
-    with pytest.raises(ZeroDivisionError), gradviz.record() as recording:
+    with pytest.raises(ZeroDivisionError) as failed, gradviz.record() as recording:
         with pytest.raises(RuntimeError):
             net(torch.ones(2, 4))
         1 / 0  # noqa: B018
-    last = recording.last_outputs()
+    last = recording.last_outputs(failed.value)
     assert last.module is None
     assert last.source is not None and last.source.text.startswith("1 / 0")
 
@@ -89,8 +89,7 @@ def test_no_memory_is_kept() -> None:
     try:
         with gradviz.record() as recording:
             net(torch.ones(2, 4))
-    except RuntimeError:
-        pass
+    except RuntimeError as error:
+        assert recording.last_outputs(error).outputs
     gc.collect()
     assert kept[0]() is None
-    assert recording.last_outputs().outputs == {}

@@ -129,9 +129,9 @@ def test_a_graph_that_was_changed_by_hand_keeps_what_its_nodes_say() -> None:
 def test_a_traced_module_that_fails_is_named() -> None:
     model = nn.Sequential(torch.fx.symbolic_trace(Block()), nn.Linear(9, 1))
     setattr(model[0].mlp, "2", nn.Linear(15, 8))
-    with pytest.raises(RuntimeError, match="shapes"), gradviz.record() as recording:
+    with pytest.raises(RuntimeError, match="shapes") as failed, gradviz.record() as recording:
         model(X)
-    assert recording.last_outputs().module == "model.0.mlp.2"
+    assert recording.last_outputs(failed.value).module == "model.0.mlp.2"
 
 
 def test_the_numbers_are_as_without_a_recording() -> None:
