@@ -121,6 +121,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
         values=("term",),
     ),
     RetiredOption(
+        "--by",
+        "gradviz saved --by tensor lists every storage, --by line the lines of code.",
+        ("saved",),
+        values=("node", "dtype", "op-line"),
+    ),
+    RetiredOption(
         "--format",
         "gradviz prints no Markdown of findings. Paste what gradviz check train.py --verbose prints.",
         ("info", "check"),

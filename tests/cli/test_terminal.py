@@ -27,7 +27,7 @@ SAMPLES = ("gpt", "chain_rule")
 READ = (
     "saved",
     "saved --by module",
-    "saved --by node",
+    "saved --by tensor",
     "saved --budget 1KiB",
     "info",
     "tree",
