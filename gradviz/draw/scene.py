@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import data_boxes, details
-from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.draw.edge_words import EdgeWords
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.names import name_of
@@ -492,4 +491,3 @@ class Drafter:
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             yield "grad: gradient arriving here; \u00d7: local derivative on the way back"
         yield from self.nodes.backward_lines()
-        yield from chart_lines(chart_of(self.graph))

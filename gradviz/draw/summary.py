@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from gradviz.draw.chart import chart_of
 from gradviz.draw.details import root_lines
 from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
@@ -290,10 +289,6 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows(
         "notes",
         [note.replace("not drawn: ", "") for note in notes],
-    )
-    yield from _rows(
-        "held",
-        [bar.text for bar in chart_of(graph).bars],
     )
     if graph.torch:
         yield from _rows("recorded by", [f"torch {one_line(graph.torch)}"])

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.draw.chart import chart_lines, chart_of
 from gradviz.draw.heat import held_by_box, held_line
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
@@ -199,7 +198,6 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
 def _below(graph: Graph, hidden: bool = False) -> Iterator[str]:
     yield from mark_lines(marked(graph))
     yield from footer_lines(graph, hidden=hidden)
-    yield from chart_lines(chart_of(graph))
 
 
 class TerminalTree:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from gradviz.draw.chart import chart_of
 from gradviz.features import hook
 from gradviz.graph import (
     Absent,
@@ -77,7 +76,6 @@ def records(
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         absent=[_absent(absent) for absent in graph.absent],
         ofRanks=bool(graph.by_rank),
-        byRank=chart_of(graph).bars,
         formulas=_formulas(graph),
     )
 
