@@ -122,6 +122,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--by",
+        "gradviz flow --json has every function and edge; --by leaf lists the leaves.",
+        ("flow",),
+        values=("node", "edge"),
+    ),
+    RetiredOption(
+        "--by",
         "gradviz saved --by tensor lists every storage, --by line the lines of code.",
         ("saved",),
         values=("node", "dtype", "op-line"),
@@ -163,7 +169,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
     RetiredOption(
         "--color",
         "gradviz tree has no --color. The column saved says the bytes of each row; "
-        "gradviz flow --by node lists gradients.",
+        "gradviz flow lists gradients.",
         ("tree",),
         harmless=("kind", "memory"),
     ),

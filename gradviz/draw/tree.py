@@ -174,7 +174,7 @@ def refuse_backward(options: Options) -> None:
         from gradviz.draw.output import listed
 
         raise FormatError(
-            "a tree shows no gradients and does not number nodes. `gradviz flow --by node` lists both, "
+            "a tree shows no gradients and does not number nodes. `gradviz flow` lists them, "
             f"and `gradviz render` draws them as {listed(pictures=True)}."
         )
 

@@ -34,7 +34,7 @@ READ = (
     "tree --by line",
     "tree --by node",
 )
-RUN = ("check", "flow", "flow --by node", "tensors")
+RUN = ("check", "flow", "flow --by leaf", "tensors")
 WIDE_NAMES = """
 import torch
 
