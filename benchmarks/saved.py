@@ -36,7 +36,7 @@ def main() -> int:
         "walk(saved=False)": lambda: gradviz.walk(loss, **known, saved=False),
         "walk(saved=True)": lambda: gradviz.walk(loss, **known, saved=True),
         "saved(graph)": lambda: gradviz.saved(graph),
-        "saved(graph, by='node')": lambda: gradviz.saved(graph, by="node"),
+        "saved(graph, by='tensor')": lambda: gradviz.saved(graph, by="tensor"),
         "checkpoint advice, half": lambda: checkpoint_plan(graph, held // 2),
         "checkpoint advice, a tenth": lambda: checkpoint_plan(graph, held // 10),
     }

@@ -124,6 +124,18 @@ OPTIONS: tuple[RetiredOption, ...] = (
         values=("term",),
     ),
     RetiredOption(
+        "--by",
+        "gradviz flow --json has every function and edge; --by leaf lists the leaves.",
+        ("flow",),
+        values=("node", "edge"),
+    ),
+    RetiredOption(
+        "--by",
+        "gradviz saved --by tensor lists every storage, --by line the lines of code.",
+        ("saved",),
+        values=("node", "dtype", "op-line"),
+    ),
+    RetiredOption(
         "--format",
         "gradviz prints no Markdown of findings. Paste what gradviz check train.py --verbose prints.",
         ("info", "check"),
@@ -174,7 +186,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
     RetiredOption(
         "--color",
         "gradviz tree has no --color. The column saved says the bytes of each row; "
-        "gradviz flow --by node lists gradients.",
+        "gradviz flow lists gradients.",
         ("tree",),
         harmless=("kind", "memory"),
     ),

@@ -92,7 +92,7 @@ def timed_graph(source: Source) -> RunResult[Graph]:
     )
 
 
-BY = ("module", "leaf", "node", "edge")
+BY = ("module", "leaf")
 
 
 @click.command("flow", cls=TargetCommand)

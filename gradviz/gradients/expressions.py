@@ -1,23 +1,15 @@
-"""A node as code would have it: `(w + 1)`, `exp(w)`, from the names of its operands and
-its line.
-"""
+"""A node as code would have it: `(w + 1)`, `exp(w)`, from the names of its operands."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gradviz.graph import Graph, Node
-from gradviz.graph.origins import forward_name, op_text
+from gradviz.graph.origins import op_text
 from gradviz.wording import one_line
 
 _LONGEST = 24  # letters of an expression
-_OPERATORS: dict[str, tuple[str, type[ast.operator]]] = {
-    "add": ("+", ast.Add),
-    "sub": ("-", ast.Sub),
-    "mul": ("*", ast.Mult),
-    "div": ("/", ast.Div),
-}
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
 def title(graph: Graph, node: int) -> str:
@@ -42,20 +34,20 @@ def expression(graph: Graph, node: int) -> str:
     short, else its op.
 
     >>> from gradviz.graph import Edge, SourceLine
-    >>> line = SourceLine("train.py", 3, text="y = ((x + w) * (w + 1)).exp()")
-    >>> adds = [Node(number, "AddBackward0", source=line) for number in range(2)]
+    >>> line = SourceLine("train.py", 3, text="y = (x * (w + 1)).exp()")
+    >>> ops = [Node(0, "AddBackward0", source=line, none_inputs=1), Node(1, "MulBackward0", source=line)]
     >>> leaves = [Node(2, "AccumulateGrad", names=("w",)), Node(3, "AccumulateGrad", names=("x",))]
     >>> edges = Edge(0, 2, 0, 0), Edge(1, 3, 0, 0), Edge(1, 2, 1, 0)
-    >>> graph = Graph((*adds, *leaves), edges)
+    >>> graph = Graph((*ops, *leaves), edges)
     >>> [expression(graph, node) for node in range(4)]
-    ['(w + 1)', '(x + w)', 'w', 'x']
+    ['(w + 1)', '(x * w)', 'w', 'x']
     """
     if _names(graph, node) or node in graph.leaf_of:
         return one_line(title(graph, node))
 
     operands = _operands(graph, node)
     op = one_line(op_text(graph.nodes[node]))
-    code = _code(graph, graph.nodes[node], op, operands)
+    code = _code(graph.nodes[node], op, operands)
     return code if len(code) <= _LONGEST else op
 
 
@@ -67,17 +59,9 @@ def _operands(graph: Graph, node: int) -> list[str]:
     return [one_line(several[0]) for several in names] if all(names) else []
 
 
-def _code(
-    graph: Graph,
-    node: Node,
-    op: str,
-    operands: Sequence[str],
-) -> str:
-    if op in _OPERATORS:
-        written = _written(graph, node, operands)
-        if not written and len(operands) == 2:
-            written = f" {_OPERATORS[op][0]} ".join(operands)
-        return f"({written})" if written else op
+def _code(node: Node, op: str, operands: Sequence[str]) -> str:
+    if op in _OPERATORS and len(operands) == 2:
+        return f"({f' {_OPERATORS[op]} '.join(operands)})"
 
     if len(operands) != 1:
         return op
@@ -89,38 +73,3 @@ def _code(
     if not op[0].isalpha():
         return f"({operand} {op})"
     return op if node.none_inputs else f"{op}({operand})"
-
-
-def _written(
-    graph: Graph,
-    node: Node,
-    operands: Sequence[str],
-) -> str:
-    """What the line of a node has for it, "" where that could be two places."""
-    if node.source is None or not operands:
-        return ""
-    # a place where two operands are named is that of the node that has both
-    siblings = []
-    for operand in graph.inputs(node.id):
-        for other in {edge.consumer for edge in graph.consumers(operand.producer)}:
-            if other != node.id and graph.nodes[other].source == node.source:
-                siblings.append({*_operands(graph, other)})
-    places = [
-        code
-        for code, sides in _places(node)
-        if sides.issuperset(operands) and sides not in siblings
-    ]
-    return places[0] if len(places) == 1 else ""
-
-
-def _places(node: Node) -> Iterator[tuple[str, set[str]]]:
-    """Where a line has the operator of a node, each with its two operands."""
-    assert node.source is not None
-    try:
-        parts = ast.walk(ast.parse(node.source.text.strip()))
-    except (SyntaxError, ValueError):
-        return
-    _, operator = _OPERATORS[forward_name(node)]
-    for part in parts:
-        if isinstance(part, ast.BinOp) and isinstance(part.op, operator):
-            yield ast.unparse(part), {ast.unparse(part.left), ast.unparse(part.right)}

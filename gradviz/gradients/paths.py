@@ -27,64 +27,38 @@ from gradviz.gradients.live import (
 )
 from gradviz.gradients.replay import call, replay
 from gradviz.graph import Edge, Graph
+from gradviz.graph.amounts import tensor_bytes
 from gradviz.report.results import displayed
 from gradviz.stages import Stage
 from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.wording import count_text, plural
 
-# Counts the paths of a graph, exactly, also where there are more than could ever be
-# followed. Plain data: knows nothing of torch. A place is a node and one of its
-# outputs.
-
 Place = tuple[int, int]
+"""A node and one of its outputs."""
+
+LIMIT = 1000
+"""Up to this many paths are all followed."""
+
+# calls of backward functions that one look may take, or twice the number of functions
+# if that is more
+_CALLS = 10_000
+_BYTES = 2**30  # memory that the gradients on all paths may take
 
 
 def ways_to(graph: Graph, target: Place) -> dict[int, int]:
-    """How many paths lead from each node to the target, going through the node; nodes
-    without any are left out.
+    """How many paths lead from each node to the target, going through the node, exactly;
+    nodes without any are left out.
     """
     ways: dict[int, int] = {}
     for consumer in reversed(graph.order):
-        edges = graph.inputs(consumer)
         number = sum(
             ((edge.producer, edge.output) == target) + ways.get(edge.producer, 0)
-            for edge in edges
+            for edge in graph.inputs(consumer)
         )
         if number:
             ways[consumer] = number
     return ways
-
-
-def beginnings(
-    graph: Graph,
-    root: int,
-    ways: Mapping[int, int],
-) -> int:
-    """How many calls it takes to follow every path from `root`: one for each distinct
-    beginning of a path.
-    """
-    reached = {root: 1} if root in ways else {}
-    calls = 0
-    for consumer in graph.order:
-        number = reached.pop(consumer, 0)
-        # what several paths begin with is computed once for all of them
-        calls += number
-        if number:
-            for edge in graph.inputs(consumer):
-                if edge.producer in ways:
-                    reached[edge.producer] = reached.get(edge.producer, 0) + number
-    return calls
-
-
-LIMIT = 1000
-"""Up to this many paths are all followed, one by one."""
-
-_BEAM = 20  # of more paths, how many go on from each node at most
-# calls of backward functions that one look may take, or twice the number of functions
-# if that is more
-_CALLS = 20_000
-_BYTES = 2**30  # memory that contributions may take
 
 
 class PathStep(NamedTuple):
@@ -192,35 +166,23 @@ def find_paths(
 
     def follow() -> None:
         gradient = _gradient(live, place, ways)
-        # contributions of this size
-        in_memory = max(
-            1,
-            _BYTES // max(1, gradient.numel() * gradient.element_size()),
-        )
-        beam = _beam(live, ways, count, min(limit, in_memory))
-        followed: list[GradientPath] = []
+        beam = _beam(graph, ways, limit)
+        found: list[_Open] = []
+        with Stage("follow", "paths", found.__len__):
+            is_complete = _follow(live, place, ways, beam, found)
 
-        with Stage(
-            "follow", "paths", followed.__len__, count if beam is None else None
-        ):
-            if beam is None:
-                followed.extend(_every(live, place, ways))
-            else:
-                followed.extend(_largest(live, place, ways, beam))
-
-        followed.sort(key=lambda path: -size(path.contribution).norm)
-        notes = (
-            *live.notes,
-            *called_note(graph, custom),
-            *graph.notes,
+        followed = sorted(
+            (path.closed() for path in found),
+            key=lambda path: -size(path.contribution).norm,
         )
+        notes = (*live.notes, *called_note(graph, custom), *graph.notes)
         results.append(
             Paths(
                 graph,
                 count,
                 gradient,
                 tuple(followed),
-                beam is None,
+                is_complete,
                 place,
                 notes,
             )
@@ -275,20 +237,14 @@ def _gradient(
     )
 
 
-def _beam(
-    live: LiveGraph,
-    ways: Mapping[int, int],
-    count: int,
-    limit: int,
-) -> int | None:
-    """None when all paths are followed, else how many go on from each node."""
-    calls = beginnings(live.graph, live.starts[0].node, ways)
-    if count <= limit and calls <= max(_CALLS, 2 * len(ways)):
-        return None
-    return max(
-        1,
-        min(_BEAM, limit, _CALLS // max(1, len(ways))),
+def _beam(graph: Graph, ways: Mapping[int, int], limit: int) -> int:
+    """How many paths go on from each node at most."""
+    calls = max(_CALLS, 2 * len(ways)) // max(1, len(ways))
+    outputs = [output for node in ways for output in graph.nodes[node].outputs]
+    largest = max(
+        (tensor_bytes(output) or 0 for output in outputs if output), default=0
     )
+    return max(1, min(limit, calls, _BYTES // max(1, largest)))
 
 
 class _Link(NamedTuple):
@@ -323,56 +279,36 @@ class _Open(NamedTuple):
         )
 
 
-def _begin(live: LiveGraph) -> _Open:
-    (start,) = live.starts
-    return _Open(
-        _Link(start.node, None, None),
-        start.output,
-        start.gradient,
-    )
-
-
-def _every(
-    live: LiveGraph, place: Place, ways: Mapping[int, int]
-) -> Iterator[GradientPath]:
-    """All paths, depth first: so only the gradients beside one path are alive at a
-    time.
-    """
-    stack = [_begin(live)]
-    while stack:
-        path = stack.pop()
-        if (path.end.node, path.output) == place:
-            yield path.closed()
-        if path.end.node in ways:
-            stack.extend(_onward(live, path, place, ways))
-
-
-def _largest(
+def _follow(
     live: LiveGraph,
     place: Place,
     ways: Mapping[int, int],
     beam: int,
-) -> Iterator[GradientPath]:
-    """Paths node by node from the output; only those with the largest gradients go on
-    from each node.
+    found: list[_Open],
+) -> bool:
+    """Add the paths to `found`, node by node from the output. From each node those with
+    the largest gradients go on; whether that is all is returned.
     """
-    begin = _begin(live)
-    arrived = {begin.end.node: [begin]}
+    (start,) = live.starts
+    begin = _Open(_Link(start.node, None, None), start.output, start.gradient)
+    arrived = {start.node: [begin]}
+    is_complete = True
 
     for node in live.graph.order:
         open_paths = arrived.pop(node, [])
         if len(open_paths) > beam:
-            open_paths = sorted(
-                open_paths,
-                key=lambda path: -size(path.gradient).norm,
-            )[:beam]
-        yield from (
-            path.closed() for path in open_paths if (node, path.output) == place
-        )
-        if node in ways:
-            for path in open_paths:
+            is_complete = False
+            open_paths.sort(key=lambda path: -size(path.gradient).norm)
+            del open_paths[beam:]
+
+        for path in open_paths:
+            if (node, path.output) == place:
+                found.append(path)
+            if node in ways:
                 for further in _onward(live, path, place, ways):
                     arrived.setdefault(further.end.node, []).append(further)
+
+    return is_complete
 
 
 def _onward(

@@ -1,5 +1,5 @@
-"""Gradient flow as rows and their table, by module call, leaf, function or edge; and
-the chain rule path by path as one.
+"""Gradient flow as rows and their table, by module call or leaf; and the chain rule
+path by path as one.
 
 Numbers come from `flow` and `paths`; this module only words and aligns them. Imports no
 torch.
@@ -19,14 +19,14 @@ from gradviz.report import labels
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
 from gradviz.report.table import Amount, Column, FittedTable, table_of
-from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
+from gradviz.wording import clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow, GradientSize
     from gradviz.gradients.paths import GradientPath, Paths, PathStep
     from gradviz.graph import Graph
 
-By = Literal["module", "leaf", "node", "edge"]
+By = Literal["module", "leaf"]
 
 
 class FlowRow(NamedTuple):
@@ -49,8 +49,7 @@ class FlowRow(NamedTuple):
 
 
 def rows(flow: GradientFlow, by: By) -> list[FlowRow]:
-    """All rows. Modules and leaves come in the order of the forward pass, functions and
-    edges in backward's.
+    """All rows, in the order of the forward pass.
 
     Raises FormatError for an unknown `by`, and for modules where none were recorded.
     """
@@ -59,15 +58,10 @@ def rows(flow: GradientFlow, by: By) -> list[FlowRow]:
 
     if by == "module" and not flow.graph.scopes:
         raise FormatError(
-            "this graph has no modules: none were called, or none were recorded. Use by leaf, node or edge."
+            "this graph has no modules: none were called, or none were recorded. Use by leaf."
         )
 
-    return {
-        "module": _modules,
-        "leaf": _leaves,
-        "node": _nodes,
-        "edge": _edges,
-    }[by](flow)
+    return _modules(flow) if by == "module" else _leaves(flow)
 
 
 def _row(
@@ -83,33 +77,6 @@ def _row(
 
 def _places(flow: GradientFlow) -> dict[int, int]:
     return {node: i for i, node in enumerate(flow.order, 1)}
-
-
-def _nodes(flow: GradientFlow) -> list[FlowRow]:
-    nodes = flow.graph.nodes
-    return [
-        _row(
-            i,
-            " = ".join(nodes[node].names),
-            nodes[node].op,
-            flow.incoming.get(node),
-        )
-        for i, node in enumerate(flow.order, 1)
-    ]
-
-
-def _edges(flow: GradientFlow) -> list[FlowRow]:
-    graph, place_of = flow.graph, _places(flow)
-    edges = [
-        _row(
-            place_of.get(edge.consumer),
-            f"{title(graph, edge.consumer)} -> {title(graph, edge.producer)}",
-            "",
-            size,
-        )
-        for edge, size in flow.edges
-    ]
-    return sorted(edges, key=lambda row: row.number or math.inf)
 
 
 def _leaves(flow: GradientFlow) -> list[FlowRow]:
@@ -203,44 +170,6 @@ def _together(sizes: Iterable[GradientSize | None]) -> float | None:
     return math.sqrt(sum(norm * norm for norm in norms)) if norms else None
 
 
-# -- bars ------------------------------------------------------------------------------
-
-_SMALLEST = 5e-324  # of the positive float64 numbers
-_DECADES = 3.0  # a scale spans at least this much, so that alike gradients look alike
-
-
-class Scale(NamedTuple):
-    """A logarithmic scale from the smallest to the largest norm."""
-
-    low: float
-    high: float
-
-    def part(self, norm: float | None) -> float | None:
-        """Where a norm stands, 0 to 1; None where there is none, it is zero, or it is
-        not finite.
-        """
-        if norm is None or not 0 < norm < math.inf:
-            return None
-        if self.high <= self.low:
-            return 1.0
-        return (math.log10(norm) - math.log10(self.low)) / (
-            math.log10(self.high) - math.log10(self.low)
-        )
-
-
-def scale(norms: Sequence[float | None]) -> Scale | None:
-    """The scale of these norms, None where none of them is positive and finite."""
-    positive = [norm for norm in norms if norm is not None and 0 < norm < math.inf]
-    if not positive:
-        return None
-    high = max(positive)
-    return Scale(
-        # below the smallest number, the quotient is 0 and has no logarithm
-        max(min(min(positive), high / 10**_DECADES), _SMALLEST),
-        high,
-    )
-
-
 # -- flow as a table -------------------------------------------------------------------
 
 _WORDS: dict[By, tuple[str, str, str]] = {
@@ -250,52 +179,30 @@ _WORDS: dict[By, tuple[str, str, str]] = {
         "in forward order, with the gradient at their outputs",
     ),
     "leaf": ("leaf", "leaves", "in the order of their first use, with their gradients"),
-    "node": (
-        "function",
-        "functions",
-        "in backward's order, with the gradient that comes in",
-    ),
-    "edge": ("edge", "edges", "in backward's order, with the gradient along them"),
 }
 
 
 def flow_table(
     flow: GradientFlow, by: By | None = None, top: int | None = FLOW_ROWS
 ) -> RenderableType:
-    """The first `top` rows (0 or None for all), what bars mean, and the notes.
+    """The first `top` rows (0 or None for all), and the notes.
 
     None for `by` is by module where module calls are known, else by leaf.
     """
     chosen: By = by or ("module" if flow.graph.scopes else "leaf")
     every = rows(flow, chosen)
     shown = every[:top] if top else every
-    # of all rows, so that --top does not change the bars
-    on = scale([row.norm for row in every])
-    names = few(
-        [one_line(labels.root_title(root)) for root in flow.graph.roots],
-        3,
-    )
+    names = few([one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
     single, several, rest = _WORDS[chosen]
     head = f"gradient of {names}: {plural(len(every), single, several)} {rest}"
     parts: list[RenderableType] = [Text(head, style="bold"), Text()]
     if shown:
-        parts.append(_table(shown, chosen, on))
+        parts.append(_table(shown, chosen))
 
     if len(shown) < len(every):
-        parts.append(
-            Text(
-                labels.more(len(every) - len(shown)),
-                style="dim",
-            )
-        )
+        parts.append(Text(labels.more(len(every) - len(shown)), style="dim"))
 
     parts.append(Text())
-    if on is not None:
-        words = (
-            f"bars: norm on a logarithmic scale, {number(on.low)} to {number(on.high)}"
-        )
-        parts.append(Text(words, style="dim"))
-
     if any(row.norm is None for row in every):
         words = "-: no gradient comes here" + (
             ", or none was measured" if flow.unmeasured else ""
@@ -305,13 +212,8 @@ def flow_table(
     return Group(*parts, *note_lines(flow.notes))
 
 
-def _table(
-    shown: Sequence[FlowRow],
-    by: By,
-    on: Scale | None,
-) -> FittedTable:
-    odd = any(row.nonfinite for row in shown)
-    kind = {"module": "class", "node": "op"}.get(by, "kind")
+def _table(shown: Sequence[FlowRow], by: By) -> FittedTable:
+    is_odd = any(row.nonfinite for row in shown)
     columns: list[tuple[Column, Callable[[FlowRow], Text]]] = [
         (
             Column("step", "number", 1),
@@ -323,7 +225,7 @@ def _table(
         ),
         (Column(_WORDS[by][0], "name"), lambda row: Text(one_line(row.name))),
         (
-            Column(kind, leaves=8 if by == "node" else 2),
+            Column("class" if by == "module" else "kind", leaves=2),
             lambda row: Text(clip(row.type, 40), "dim"),
         ),
         (
@@ -344,27 +246,17 @@ def _table(
                 "yellow" if row.zeros == 1 else "",
             ),
         ),
-        (Column("not finite", "number", 0 if odd else 3), _not_finite),
-        (
-            Column("bar", "bar", 7),
-            lambda row: Text(
-                bar(on.part(row.norm) if on else None),
-                "cyan",
-            ),
-        ),
-        (
-            Column("to its leaves", "number", 6),
-            lambda row: Amount(row.parameters, number(row.parameters)),
-        ),
+        (Column("not finite", "number", 0 if is_odd else 3), _not_finite),
     ]
-    absent = {
-        kind if not any(row.type for row in shown) else "",
-        "to its leaves" if by != "module" else "",
-    }
+    if by == "module":
+        columns.append(
+            (
+                Column("to its leaves", "number", 6),
+                lambda row: Amount(row.parameters, number(row.parameters)),
+            )
+        )
 
-    return table_of(
-        [column for column in columns if column[0].title not in absent - {""}], shown
-    )
+    return table_of(columns, shown)
 
 
 def _not_finite(row: FlowRow) -> Text:

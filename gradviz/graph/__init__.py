@@ -20,7 +20,6 @@ from gradviz.graph.records import (
     NodeFlag as NodeFlag,
     Packing as Packing,
     Process as Process,
-    RankMemory as RankMemory,
     RankShare as RankShare,
     Root as Root,
     SavedState as SavedState,

@@ -159,8 +159,7 @@ TENSOR_ROW, SOURCE_ROW = (
 EDGE, BACKWARD = _record(model.Edge, RowCodec), _record(model.BackwardStep, RowCodec)
 STORAGE, SCOPE = _record(model.Storage), _record(model.Scope)
 _record(model.Uses, RowCodec)  # each before those that hold it
-for _make in (model.Function, model.RankMemory):
-    _record(_make)
+_record(model.Function)
 GROUP, BASE, SAVED = (
     _record(model.Group),
     _record(model.Base),

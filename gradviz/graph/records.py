@@ -311,29 +311,10 @@ class BackwardStep(NamedTuple):
     sent: tuple[tuple[float, ...], ...] = ()
 
 
-class RankMemory(NamedTuple):
-    """Bytes that one process holds, as sharded there; None where nothing was read."""
-
-    # for backward, each storage once, without parameters and buffers
-    saved: int | None = None
-    parameters: int | None = None
-    gradients: int | None = None
-    optimizer: int | None = None
-
-
 class RankShare(NamedTuple):
-    """What some ranks hold, each of them as much, in a graph that was merged from
-    several.
-    """
+    """Some of the ranks of a graph that was merged from several."""
 
     ranks: tuple[int, ...]
-    memory: RankMemory
-    host: str = ""  # their machine, where the ranks are of several
-
-    @property
-    def total(self) -> int:
-        """All that is known of, in bytes."""
-        return sum(nbytes or 0 for nbytes in self.memory)
 
 
 class Process(NamedTuple):
@@ -341,12 +322,9 @@ class Process(NamedTuple):
 
     rank: int
     world: int
-    host: str = ""
-    memory: RankMemory = RankMemory()
     # names of those that its models hold, in the graph or not
     parameters: tuple[str, ...] = ()
     wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
-    stage: int | None = None  # of a pipeline
 
 
 class Mark(NamedTuple):

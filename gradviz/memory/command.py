@@ -29,7 +29,7 @@ from gradviz.report.results import SAVED_ROWS
 
 OVER = 1
 """Exit code when no plan keeps the budget."""
-BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
+BY = ("line", "module", "op", "tensor")
 
 
 @click.command("saved", cls=TargetCommand)
@@ -37,7 +37,7 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
     "--by",
     type=click.Choice(BY),
     help="What a row stands for. [default: the line of code, else the module, else the op, as far as recorded] Lines are the "
-    "script's own if most would be a library's; op-line is always the line that called torch.",
+    "script's own if most would be a library's.",
 )
 @top_option(SAVED_ROWS)
 @click.option(

@@ -1,5 +1,4 @@
-"""What holds the memory when a script runs out of it: the heaviest lines and modules,
-and a plan of checkpoints.
+"""What holds the memory when a script runs out of it: the heaviest lines and modules.
 
 Reads what the traceback keeps alive, and makes no tensor.
 """
@@ -18,16 +17,14 @@ import torch
 
 from gradviz.errors import FormatError, reason_of
 from gradviz.graph import Graph
-from gradviz.memory.checkpoint import checkpoint_plan
 from gradviz.memory.saved import By, saved
-from gradviz.memory.series import series
 from gradviz.packages import is_foundation
 from gradviz.recording.record import Recording, record
 from gradviz.variables.scanner import Namespace, namespaces, scan
 from gradviz.walker.private import wrappers_are_preserved
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
-from gradviz.wording import bytes_text, few, plural
+from gradviz.wording import bytes_text
 
 HEAVIEST = 3
 _CPU = re.compile(r"DefaultCPUAllocator: (?:not enough memory|can't allocate memory)")
@@ -89,17 +86,7 @@ def _lines(
     for by in ("line", "module"):
         with suppress(FormatError):  # not recorded
             yield from _heaviest(graph, by)
-    with suppress(FormatError):
-        plan = checkpoint_plan(graph, max(held // 2, 1))
-        alike = series(
-            plan.steps,
-            lambda step: step.path,
-            lambda step: step.type,
-        )
-        modules = few([module.title or "the whole model" for module in alike], HEAVIEST)
-        if plan.steps:
-            saved_then, ops = bytes_text(plan.held), plural(plan.again, "op")
-            yield f"  plan: wrap {modules} in torch.utils.checkpoint: {saved_then} with this plan, {ops} recomputed"
+    yield "  which modules to checkpoint: gradviz saved SCRIPT --budget SIZE"
 
 
 def _heaviest(graph: Graph, by: By) -> Iterator[str]:

@@ -34,14 +34,13 @@ from gradviz.graph.amounts import (
     tensor_bytes,
     why_not_shown,
 )
-from gradviz.graph.origins import Lines, ScopeTree, op_line, telling_lines
+from gradviz.graph.origins import Lines, ScopeTree, telling_lines
 from gradviz.memory.freed import Checkpointed, ModuleCosts
-from gradviz.memory.frozen import frozen_notes
 from gradviz.report.labels import source_text
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, place_text, plural, tensor_line, verb
 
-By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]
+By = Literal["op", "module", "line", "tensor"]
 """What the rows stand for."""
 
 MOST = 0.95
@@ -55,21 +54,21 @@ Bytes = dict[StorageKind, int]
 
 
 class SavedRow(NamedTuple):
-    """What one node, op, module, line or dtype saved. Sums over all rows are the
+    """What one op, module or line saved, or one storage. Sums over all rows are the
     totals: no storage is in two rows.
 
     `share` and `cumulated` are parts of all bytes held, from 0 to 1; `cumulated` is
     that of this row and all before it.
     """
 
-    # op, module path, file:line or dtype; empty where nothing was recorded
+    # op, module path, file:line or slot; empty where nothing was recorded
     name: str = ""
     kinds: Mapping[StorageKind, int] = {}  # bytes by kind of storage
     storages: int = 0
     nodes: int = 0  # nodes that saved these storages first
     share: float = 0.0
     cumulated: float = 0.0
-    node: int | None = None  # id, when the rows are nodes
+    node: int | None = None  # id, when the rows are storages
     type: str = ""  # class of the module, when the rows are modules
     source: SourceLine | None = None  # when the rows are lines
     # `held` with that of the modules called inside, when the rows are modules
@@ -125,8 +124,8 @@ class Totals(NamedTuple):
     # packed by a checkpoint: nothing is held for them until backward computes them
     # again
     recomputed_slots: int
-    without_storage: int  # tensors that have no storage that can be asked
-    empty_storage: int  # tensors with elements in a storage of 0 bytes
+    # tensors that have no storage that can be asked, or elements in one of 0 bytes
+    without_storage: int
 
 
 class Total(int):
@@ -190,8 +189,8 @@ class Saved:
 
 
 def saved(graph: Graph, by: By | None = None) -> Saved:
-    """What the nodes of a graph saved for backward: how many bytes, and which node, op,
-    module, line or dtype holds them.
+    """What the nodes of a graph saved for backward: how many bytes, and which op, module
+    or line holds them.
 
     Parameters
     ----------
@@ -203,7 +202,7 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
         and none holds over 95 %, else the module when modules were, else the op.
         "line" is the script's own line where more than half would be a library's,
         and a note says so; "tensor" has a row for each storage, with the slot that
-        holds it; "op-line" is always the line that called torch.
+        holds it.
 
     Returns
     -------
@@ -248,7 +247,7 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
             )
             chosen, rows = "module", by_module
 
-    notes = [*memory_notes(graph, totals), note, *frozen_notes(graph)]
+    notes = [*memory_notes(graph, totals), note]
     return Saved(chosen, rows, totals, tuple(filter(None, notes)))
 
 
@@ -318,11 +317,11 @@ def _checked(graph: Graph, by: By | None) -> By:
             f"by cannot be {by!r}. {did_you_mean(str(by), get_args(By), what='valid ones')}"
         )
 
-    if (by in ("line", "op-line") and not lines) or (by == "module" and not modules):
+    if (by == "line" and not lines) or (by == "module" and not modules):
         missing = "modules" if by == "module" else "source lines"
         raise FormatError(
             f"by cannot be {by!r}: this graph has no {missing}, which only gradviz.record() and the command line see. "
-            "Take by='op' or by='node'."
+            "Take by='op' or by='tensor'."
         )
 
     return by
@@ -333,11 +332,6 @@ def _row(graph: Graph, by: By, holder: Holder, lines: Lines) -> SavedRow:
     _, node, slot = holder
     if by == "op":
         return SavedRow(node.op)
-    if by == "node":
-        return SavedRow(node.op, node=node.id)
-    if by == "dtype":
-        return SavedRow(slot.tensor.dtype if slot.tensor is not None else "")
-
     if by == "tensor":
         name = f"{slot.slot} {tensor_line(slot.tensor)} of {node.op}"
         return SavedRow(name, node=node.id)
@@ -358,9 +352,7 @@ def _rows(
     graph: Graph, by: By, holders: Sequence[Holder]
 ) -> tuple[tuple[SavedRow, ...], str]:
     """Rows from the largest down, and what is to be said of them."""
-    lines = Lines(op_line)
-    if by == "line":
-        lines = telling_lines({h.node.id: h.node for h in holders}.values())
+    lines = telling_lines({h.node.id: h.node for h in holders}.values())
 
     groups: dict[tuple[str, int | None], tuple[SavedRow, list[Holder]]] = {}
     for holder in holders:
@@ -381,8 +373,7 @@ def _rows(
     rows.sort(
         key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0)
     )
-    note = f"{lines.note}; op-line instead of line names those" if lines.note else ""
-    return with_shares(rows), note
+    return with_shares(rows), lines.note if by == "line" else ""
 
 
 def with_shares(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
@@ -463,8 +454,7 @@ def totals_of(graph: Graph, holders: Sequence[Holder]) -> Totals:
     unread = [leaf for leaf in graph.leaves if leaf.storage is None]
     sizes = by_kind(graph.storages, unread)
     missing = by_kind((), [leaf for leaf in graph.leaves if not leaf.has_grad])
-    lost = [slot for slot in full if _nbytes(graph, slot) is None]
-    empty = [slot for slot in full if _nbytes(graph, slot) == 0 and slot.nbytes]
+    lost = [slot for slot in full if not _nbytes(graph, slot) and slot.nbytes != 0]
 
     def bytes_in(state: SavedState) -> int:
         storages = {i for slot in full if slot.state == state for i in slot.storages}
@@ -490,7 +480,6 @@ def totals_of(graph: Graph, holders: Sequence[Holder]) -> Totals:
         packed_unknown=packing.total() - packing["recompute"],
         recomputed_slots=[slot.packing for slot in slots].count("recompute"),
         without_storage=len(lost),
-        empty_storage=len(empty),
     )
 
 
@@ -500,7 +489,6 @@ def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:
 
 # -- notes -----------------------------------------------------------------------------
 
-_BATCHED = ("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward")
 _HIDING = {"checkpoint": "a reentrant checkpoint", "hidden": "C++"}
 
 
@@ -543,11 +531,10 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
             "left to checkpoints: nothing is held for them until backward() computes them again; what is kept for that is "
             "counted",
         ),
-        (totals.without_storage, tensors, "no storage that can be asked: not counted"),
         (
-            totals.empty_storage,
+            totals.without_storage,
             tensors,
-            "elements but a storage of 0 bytes: sharded away, or held inside a tensor subclass",
+            "no storage of their own that can be asked, such as those sharded away: not counted",
         ),
         *(
             (
@@ -557,26 +544,7 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
             )
             for flag, hider in _HIDING.items()
         ),
-        (
-            _math_attention_on_meta(graph),
-            nodes,
-            "a (length x length) matrix for attention. On the meta device scaled_dot_product_attention always does so; on a "
-            "CPU or GPU it mostly does not. Use FakeTensorMode instead of device='meta' for the real size",
-        ),
     )
     for count, (thing, single, several), text in remarks:
         if count:
             yield f"{plural(count, thing)} {verb(count, single, several)} {text}"
-
-
-def _math_attention_on_meta(graph: Graph) -> int:
-    """Nodes that keep the weights of attention, when all is on the meta device: a
-    softmax next to batched products.
-    """
-    ops = []
-    for node in graph.nodes:
-        if any(output and output.device == "meta" for output in node.outputs):
-            ops.append(node.op)
-    if not any(op.startswith(_BATCHED) for op in ops):
-        return 0
-    return sum("Softmax" in op and not op.startswith("LogSoftmax") for op in ops)

@@ -21,7 +21,6 @@ from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 _NOTHING_RECORDED: dict[By, str] = {
     "module": "outside every module",
     "line": "no line known",
-    "op-line": "no line known",
 }
 
 
@@ -162,9 +161,7 @@ def _percent(part: float) -> str:
 
 _BESIDE: dict[By, str] = {
     "line": "code",
-    "op-line": "code",
     "module": "class",
-    "node": "id",
     "tensor": "id",
 }
 

@@ -76,7 +76,6 @@ def records(
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         absent=[_absent(absent) for absent in graph.absent],
         ofRanks=bool(graph.by_rank),
-        byRank=_by_rank(graph),
         formulas=_formulas(graph),
     )
 
@@ -420,9 +419,3 @@ def _gradient_sizes(graph: Graph) -> list[int]:
             sizes = (tensor_bytes(tensor) for tensor in filter(None, tensors))
             size_of[tensors] = sum(filter(None, sizes))
     return [size_of[tensors] for tensors in outputs]
-
-
-def _by_rank(graph: Graph) -> list[Any]:
-    """A bar for what each rank of a merged graph holds."""
-    bars = hook("gradviz.ranks.bars:bars") if graph.by_rank else None
-    return list(bars(graph.by_rank)) if bars is not None else []

@@ -45,7 +45,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Compare the graphs of several ranks, and their bytes.
+    """Compare the graphs of several ranks.
 
     Shows the nodes that all ranks share and those that only some have, and runs the
     checks on several ranks. FILES are graphs that the ranks saved: torchrun ... -m
@@ -110,9 +110,6 @@ def merged_data(merged: RankDiff) -> dict[str, Any]:
             {**edge._asdict(), "ranks": ranks} for edge, ranks in merged.some_edges
         ],
         "bytes_by_rank": merged.bytes_by_rank,
-        "memory_by_rank": {
-            rank: process.memory for rank, process in merged.processes.items()
-        },
     }
 
 

@@ -8,7 +8,6 @@ checks find in the merged graph.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gradviz.comparison.merging import Merging, View
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Process, RankMemory, RankShare, column
+from gradviz.graph import Edge, Graph, Process, RankShare, column
 from gradviz.graph.collector import paused
 from gradviz.graph.files import load
 from gradviz.rank import Rank, Ranks, grouped, named
@@ -47,8 +46,7 @@ def merge(
     Raises
     ------
     GraphFileError
-        two graphs are of one rank, some are of different stages of a pipeline, or there
-        is none at all.
+        two graphs are of one rank, or there is none at all.
 
     Examples
     --------
@@ -116,9 +114,7 @@ class RankMerging(Merging):
         return 1 << len(self._saved) - 1
 
     def add(self, rank: int, view: View) -> None:
-        """One rank more. Raises GraphFileError when it is there already, and for one of
-        another stage of a pipeline.
-        """
+        """One rank more. Raises GraphFileError when it is there already."""
         if rank in self._saved:
             raise GraphFileError(
                 f"there are two graphs of rank {rank}: give each rank's file once."
@@ -126,11 +122,6 @@ class RankMerging(Merging):
         self._saved[rank] = sum(view.graph.held)
         if view.graph.process is not None:
             self._processes[rank] = view.graph.process
-        if len({process.stage for process in self._processes.values()}) > 1:
-            raise GraphFileError(
-                f"rank {rank} runs another stage of a pipeline than the ranks before it, so their graphs have nothing in "
-                "common: merge the ranks of one stage."
-            )
 
         merged, bit = self.merge(view), self._bit
         for consumer, producer, output, position in zip(
@@ -197,7 +188,7 @@ class RankMerging(Merging):
             title=_title(self._first, every),
             backward=(),
             process=None,
-            by_rank=_shares(self._saved, self._processes),
+            by_rank=(RankShare(every),),
             notes=(*notes, *self._first.notes),
         )
         diff = RankDiff(
@@ -254,23 +245,4 @@ def _title(first: Graph, every: Ranks) -> str:
         return f"{first.title or 'graph'}, {named(every)}"
     return first.title.replace(
         str(Rank(process.rank, process.world)), f"{named(every)} of {process.world}"
-    )
-
-
-def _shares(
-    saved: Mapping[int, int], processes: Mapping[int, Process]
-) -> tuple[RankShare, ...]:
-    """What each rank holds. Ranks with equal numbers, and on one machine where there
-    are several, are one.
-    """
-    several = len({process.host for process in processes.values()}) > 1
-    ranks_of = defaultdict[tuple[RankMemory, str], list[int]](list)
-    for rank, nbytes in sorted(saved.items()):
-        process = processes.get(rank, Process(rank, 0))
-        ranks_of[
-            process.memory._replace(saved=nbytes), process.host if several else ""
-        ].append(rank)
-    return tuple(
-        RankShare(tuple(ranks), memory, host)
-        for (memory, host), ranks in ranks_of.items()
     )

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradviz.graph import Edge, Graph, Mark, Process
 from gradviz.graph.origins import own_line
 from gradviz.rank import Ranks, grouped, named
-from gradviz.ranks.bars import chart_lines
 from gradviz.report.labels import source_text
 from gradviz.report.results import displayed
-from gradviz.wording import few, one_line, plural, verb
+from gradviz.wording import bytes_text, few, one_line, plural, verb
 
 if TYPE_CHECKING:
     from gradviz.report.rich_parts import RenderableType
@@ -91,9 +90,7 @@ class RankDiff:
 
 
 def table(diff: RankDiff) -> RenderableType:
-    """What the ranks have in common and what differs, and the bytes of each as a bar
-    chart.
-    """
+    """What the ranks have in common and what differs, and the bytes of each."""
     from gradviz.report.rich_parts import Text
 
     counts = [f"{plural(len(diff.shared), 'node')} shared"]
@@ -113,7 +110,12 @@ def table(diff: RankDiff) -> RenderableType:
     ]
     if diff.missing:
         lines.append(f"no graph of {named(diff.missing)}")
-    lines += ["", *chart_lines(diff.graph.by_rank)]
+
+    ranks_of = defaultdict[int, list[int]](list)
+    for rank, nbytes in diff.bytes_by_rank.items():
+        ranks_of[nbytes].append(rank)
+    for nbytes, ranks in sorted(ranks_of.items()):
+        lines.append(f"held for backward: {bytes_text(nbytes)} on {named(ranks)}")
     return Text("\n".join(lines), overflow="fold")
 
 

@@ -4,7 +4,7 @@ Some ops save their input, some their result, some both, some only a size. It de
 `sigmoid` saves its result, which the next op may save as well, at no further cost.
 
 Try:
-    gradviz saved samples/questions/op_saves.py --by op-line
+    gradviz saved samples/questions/op_saves.py --by line
 """
 
 import torch

@@ -34,8 +34,8 @@ def graph_file(tmp_path: Path) -> Path:
 
 
 def test_json_has_every_row_and_exact_bytes(gradviz: Gradviz, graph_file: Path) -> None:
-    data = json.loads(gradviz("saved", graph_file, "--by", "node", "--json").stdout)
-    expected = saved(package.load(str(graph_file)), "node")
+    data = json.loads(gradviz("saved", graph_file, "--by", "tensor", "--json").stdout)
+    expected = saved(package.load(str(graph_file)), "tensor")
     assert [row["bytes"] for row in data["rows"]] == [row.nbytes for row in expected.rows]
     assert data["totals"] == expected.totals._asdict()
     assert sum(row["bytes"] for row in data["rows"]) == data["totals"]["held_for_backward"]
@@ -43,7 +43,7 @@ def test_json_has_every_row_and_exact_bytes(gradviz: Gradviz, graph_file: Path) 
 
 
 def test_json_says_what_top_cut(gradviz: Gradviz, graph_file: Path) -> None:
-    data = json.loads(gradviz("saved", graph_file, "--by", "node", "--json", "--top", 2).stdout)
+    data = json.loads(gradviz("saved", graph_file, "--by", "tensor", "--json", "--top", 2).stdout)
     assert len(data["rows"]) == 2
     assert sum(row["bytes"] for row in data["rows"]) + data["more"]["bytes"] == data["totals"]["held_for_backward"]
 
@@ -53,7 +53,7 @@ def test_json_says_what_top_cut(gradviz: Gradviz, graph_file: Path) -> None:
     [
         ("line", "train.py:"),
         ("module", "Linear"),
-        ("node", "  node "),
+        ("tensor", "  node "),
     ],
 )
 def test_the_table_names_its_rows(gradviz: Gradviz, graph_file: Path, by: str, told: str) -> None:
@@ -64,10 +64,10 @@ def test_the_table_names_its_rows(gradviz: Gradviz, graph_file: Path, by: str, t
 
 
 def test_top_cuts_and_says_so(gradviz: Gradviz, graph_file: Path) -> None:
-    rows = len(saved(package.load(str(graph_file)), "node").rows)
-    assert f"+{rows - 10} more" in gradviz("saved", graph_file, "--by", "node").stdout
-    assert f"+{rows - 3} more" in gradviz("saved", graph_file, "--by", "node", "--top", 3).stdout
-    assert "more" not in gradviz("saved", graph_file, "--by", "node", "--top", 0).stdout
+    rows = len(saved(package.load(str(graph_file)), "tensor").rows)
+    assert f"+{rows - 10} more" in gradviz("saved", graph_file, "--by", "tensor").stdout
+    assert f"+{rows - 3} more" in gradviz("saved", graph_file, "--by", "tensor", "--top", 3).stdout
+    assert "more" not in gradviz("saved", graph_file, "--by", "tensor", "--top", 0).stdout
 
 
 def test_a_fake_run_allocates_nothing_and_tells_the_real_size(gradviz: Gradviz, tmp_path: Path) -> None:

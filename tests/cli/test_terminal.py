@@ -27,14 +27,14 @@ SAMPLES = ("gpt", "chain_rule")
 READ = (
     "saved",
     "saved --by module",
-    "saved --by node",
+    "saved --by tensor",
     "saved --budget 1KiB",
     "info",
     "tree",
     "tree --by line",
     "tree --by node",
 )
-RUN = ("check", "flow", "flow --by node", "tensors")
+RUN = ("check", "flow", "flow --by leaf", "tensors")
 WIDE_NAMES = """
 import torch
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import gradviz
 from gradviz.errors import GradientError
-from gradviz.gradients.paths import GradientPath, Paths, beginnings, ways_to
+from gradviz.gradients.paths import GradientPath, Paths, ways_to
 from gradviz.graph import Graph
 from tests.builders import diamond, random_dag, squared
 from tests.gradients.cases import CASES, TwoOutputs
@@ -124,7 +124,7 @@ def test_two_to_the_hundredth_paths_are_counted_and_the_largest_followed() -> No
         y = y * 0.5 + y * 0.25
     found = gradviz.paths(y, x)
     assert found.count == 2**100
-    assert not found.complete and 0 < len(found.paths) <= 20
+    assert not found.complete and 0 < len(found.paths) <= 100
     assert float(found.paths[0].contribution) == 0.5**100
     assert float(found.total) == pytest.approx(0.75**100)
     text = str(found)
@@ -193,13 +193,11 @@ def test_counts_are_those_of_following_every_path(graph: Graph) -> None:
     for target in {(edge.producer, edge.output) for edge in graph.edges}:
         ways = ways_to(graph, target)
         for root in range(len(graph.nodes)):
-            gradient_norms = calls = 0
+            count = 0
             stack = [root]
             while stack:
                 node = stack.pop()
-                calls += node in ways
                 for edge in graph.inputs(node):
-                    gradient_norms += (edge.producer, edge.output) == target
+                    count += (edge.producer, edge.output) == target
                     stack.append(edge.producer)
-            assert ways.get(root, 0) == gradient_norms
-            assert beginnings(graph, root, ways) == (calls if root in ways else 0)
+            assert ways.get(root, 0) == count

@@ -54,7 +54,6 @@ def made(library: int, own: int, *, scope: int | None = 0, calls: tuple[SourceLi
 def test_rows_are_lines_of_the_script_where_most_would_be_a_librarys(library: int, own: int, line: SourceLine) -> None:
     graph = made(library, own)
     assert {row.source for row in saved(graph, by="line").rows} == {line, OTHER}
-    assert {row.source for row in saved(graph, by="op-line").rows} == {LIBRARY, OTHER}
     lines = telling_lines(graph.nodes)
     assert {lines.of(node) for node in graph.nodes} == {line, OTHER}
     said = f"lines are the script's own: {library} of {library + own} ops were made in lines of torchvision"
@@ -64,7 +63,7 @@ def test_rows_are_lines_of_the_script_where_most_would_be_a_librarys(library: in
 
 def test_a_librarys_line_says_whose_it_is() -> None:
     graph = made(1, 3)
-    assert "torchvision: resnet.py:92  x = f(x)" in words(saved(graph, by="op-line"))
+    assert "torchvision: resnet.py:92  x = f(x)" in words(saved(graph, by="line"))
 
 
 def test_a_finding_names_the_scripts_line_first() -> None:

@@ -50,7 +50,7 @@ def test_a_script_that_runs_out_of_memory_says_first_what_holds_it(tmp_path: Pat
     told, _, traceback = done.stderr.partition("Traceback (most recent call last)")
     assert "gradviz: out of memory; " in told and "are saved for backward" in told
     assert "script.py:13  return x + self.narrow(torch.tanh(self.wide(x)))" in told
-    assert "heaviest modules" in told and "Block ×" in told and "plan: wrap net." in told
+    assert "heaviest modules" in told and "Block ×" in told and "--budget" in told
     assert "can't allocate memory" in traceback and done.returncode == 1
 
 

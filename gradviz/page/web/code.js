@@ -107,7 +107,7 @@ export function setUpTabs(app) {
     show(next);
   });
   app.on("facts", () => {
-    const facts = /** @type {Facts} */ (app.facts), any = facts.marks.length > 0 || facts.head.byRank.length > 0;
+    const facts = /** @type {Facts} */ (app.facts), any = facts.marks.length > 0;
     byId("tab-findings").hidden = !any;
     byId("tab-findings").textContent = facts.marks.length ? `Findings ${count(facts.marks.length)}` : "Ranks";
     show(any ? "findings" : facts.c.diff ? "changes" : "outline");

@@ -1,4 +1,4 @@
-/** The list of findings, or of what differs by rank: each goes to the box that bears its number. Under it, bytes by rank. */
+/** The list of findings, or of what differs by rank: each goes to the box that bears its number. */
 import { byId, el, plural } from "./dom.js";
 import { cellsOf } from "./look.js";
 
@@ -7,12 +7,6 @@ export function setUpFindings(app) {
   app.on("facts", () => {
     const facts = /** @type {import("./facts.js").Facts} */ (app.facts), list = byId("findings");
     byId("findings-title").textContent = plural(facts.marks.length, facts.head.ofRanks ? "difference by rank" : "finding", facts.head.ofRanks ? "differences by rank" : "findings");
-    byId("ranks-title").hidden = !facts.head.byRank.length;
-    byId("ranks").replaceChildren(...facts.head.byRank.map((/** @type {[number, string]} */ [part, text]) => {
-      const bar = el("div", { class: "bar" });
-      bar.style.width = `${100 * part}%`;
-      return el("li", {}, el("span", { text }), bar);
-    }));
     list.replaceChildren(...facts.marks.map((mark) => {
       const cells = cellsOf(facts, mark);
       let at = -1;
