@@ -104,7 +104,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "flow": (
         Example("flow train.py", "gradient norms by module"),
         Example("flow train.py --by leaf", "by parameter and input"),
-        Example("flow train.py --by edge --json", "every edge, for a program"),
+        Example("flow train.py --by leaf --json", "every leaf, for a program"),
     ),
     "paths": (
         Example("paths train.py --to w", "every path from the loss to w"),

@@ -44,7 +44,8 @@ def command(source: Source, form: Form) -> None:
 def as_data(graph: Graph) -> dict[str, Any]:
     """What `--json` prints. Nothing is cut."""
     data = overview(graph)._asdict()
-    data["leaf_counts"] = data["leaves"]
+    data["saved_tensors"] = data.pop("saved")
+    data["leaf_counts"], data["leaf_elements"] = data["leaves"], data.pop("elements")
     data["leaves"] = data.pop("largest_leaves")
     return {
         "title": graph.title,
@@ -59,7 +60,12 @@ def as_data(graph: Graph) -> dict[str, Any]:
 
 def _root_data(graph: Graph, root: Root) -> dict[str, Any]:
     op = graph.nodes[root.node].op if root.node is not None else None
-    return {**root._asdict(), "op": op}
+    return {
+        "name": root.name,
+        "tensor": root.tensor,
+        "op": op,
+        "why_no_graph": root.why,
+    }
 
 
 def one_screen(graph: Graph) -> Text:

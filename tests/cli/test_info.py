@@ -17,7 +17,7 @@ def test_the_screen_and_the_json_say_the_same(gradviz: Gradviz, tmp_path: Path) 
     data = json.loads(gradviz("info", "--json", path).stdout)
     said = gradviz("info", path).stdout
     assert data["operations"] == {"AddBackward0": 30, "SumBackward0": 30}
-    assert len(data["leaves"]) == data["leaf_counts"]["input"] == 30 and data["elements"] == {"input": 465}
+    assert len(data["leaves"]) == data["leaf_counts"]["input"] == 30 and data["leaf_elements"] == {"input": 465}
     assert (data["nodes"], data["edges"], data["depth"]) == (90, 89, 31)
     assert "60 backward functions, 30 leaves, 1 output, 89 edges" in said
     assert "longest path  31 backward functions" in said

@@ -74,13 +74,13 @@ def test_a_finding_names_the_scripts_line_first() -> None:
 
 def test_a_frame_tells_the_line_that_all_inside_come_from() -> None:
     drawn = scene(made(2, 0), Options(details=True))
-    assert drawn.frames[0].title == "net ResNet, from train.py:7"
-    assert [box.lines[-1] for box in drawn.boxes] == ["torchvision: resnet.py:92"] * 2
+    assert drawn.frames[0].full == "net ResNet, from train.py:7"
+    assert [box.lines[-1] for box in drawn.boxes] == ["train.py:7 → torchvision: resnet.py:92"] * 2
 
 
 def test_where_no_frame_tells_it_each_box_does() -> None:
     for graph in (made(2, 0, calls=(CALL, OTHER)), made(2, 0, scope=None)):
-        assert not calls_from(graph) and all("from" not in frame.title for frame in scene(graph, Options()).frames)
+        assert not calls_from(graph) and all("from" not in frame.full for frame in scene(graph, Options()).frames)
         assert scene(graph, Options(details=True)).boxes[0].lines[-1] == "train.py:7 → torchvision: resnet.py:92"
 
 
