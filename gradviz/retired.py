@@ -217,8 +217,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--numbers",
-        "A picture no longer numbers its boxes: gradviz flow train.py --by node lists them in the order of backward, "
-        "and a page plays it.",
+        "A picture no longer numbers its boxes: a page (-o net.html) plays backward in its order.",
         ("render",),
         harmless=ANY,
         takes_value=False,

@@ -213,7 +213,7 @@ SHOWN = 6  # outputs, leaves, ops and notes that are listed before "+N more"
 
 
 def summary(graph: Graph) -> str:
-    """Counts, outputs, leaves, ops, depth and notes, at most about 30 short lines.
+    """Counts, outputs, leaves, ops, depth, flags and notes, at most about 30 short lines.
 
     >>> from gradviz.graph import Graph, Node
     >>> print(summary(Graph((Node(0, "AddBackward0"),))))
@@ -233,6 +233,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows("outputs", [_root(root) for root in graph.roots])
     yield from _rows("leaves", [_leaf(leaf) for leaf in graph.leaves])
     yield from _rows("ops", _ops(graph))
+    yield from _rows("flags", _flags(graph))
     yield from _rows(
         "notes",
         [note.replace("not drawn: ", "") for note in notes],
@@ -259,6 +260,18 @@ def _leaf(leaf: Leaf) -> str:
     title = labels.leaf_title(leaf)
     kind = "" if leaf.kind in title else f", {leaf.kind}"
     return f"{title} {tensor_line(leaf.tensor)}{kind}"
+
+
+def _flags(graph: Graph) -> list[str]:
+    """How many nodes are freed, compiled, custom and so on."""
+    counts = Counter(
+        words
+        for node in graph.nodes
+        for words in labels.flag_words(graph, node).values()
+    )
+    return [
+        f"{plural(count, 'node')}: {words}" for words, count in counts.most_common()
+    ]
 
 
 def _ops(graph: Graph) -> list[str]:

@@ -19,7 +19,7 @@ from gradviz.report import labels
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
 from gradviz.report.table import Amount, Column, FittedTable, table_of
-from gradviz.wording import clip, count_text, few, number, one_line, plural, share
+from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow, GradientSize
@@ -170,6 +170,39 @@ def _together(sizes: Iterable[GradientSize | None]) -> float | None:
     return math.sqrt(sum(norm * norm for norm in norms)) if norms else None
 
 
+# -- bars ------------------------------------------------------------------------------
+
+_SMALLEST = 5e-324  # of the positive float64 numbers
+_DECADES = 3.0  # a scale spans at least this much, so that alike gradients look alike
+
+
+class Scale(NamedTuple):
+    """A logarithmic scale from the smallest to the largest norm."""
+
+    low: float
+    high: float
+
+    def part(self, norm: float | None) -> float | None:
+        """Where a norm stands, 0 to 1; None where there is none, it is zero, or it is
+        not finite.
+        """
+        if norm is None or not 0 < norm < math.inf:
+            return None
+        decades = math.log10(self.high) - math.log10(self.low)
+        return (math.log10(norm) - math.log10(self.low)) / decades if decades else 1.0
+
+
+def scale(norms: Sequence[float | None]) -> Scale | None:
+    """The scale of these norms, None where none of them is positive and finite."""
+    positive = [norm for norm in norms if norm is not None and 0 < norm < math.inf]
+    if not positive:
+        return None
+    high = max(positive)
+    # below the smallest number, the quotient is 0 and has no logarithm
+    low = max(min(min(positive), high / 10**_DECADES), _SMALLEST)
+    return Scale(low, high)
+
+
 # -- flow as a table -------------------------------------------------------------------
 
 _WORDS: dict[By, tuple[str, str, str]] = {
@@ -185,24 +218,32 @@ _WORDS: dict[By, tuple[str, str, str]] = {
 def flow_table(
     flow: GradientFlow, by: By | None = None, top: int | None = FLOW_ROWS
 ) -> RenderableType:
-    """The first `top` rows (0 or None for all), and the notes.
+    """The first `top` rows (0 or None for all), what bars mean, and the notes.
 
     None for `by` is by module where module calls are known, else by leaf.
     """
     chosen: By = by or ("module" if flow.graph.scopes else "leaf")
     every = rows(flow, chosen)
     shown = every[:top] if top else every
+    # of all rows, so that --top does not change the bars
+    on = scale([row.norm for row in every])
     names = few([one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
     single, several, rest = _WORDS[chosen]
     head = f"gradient of {names}: {plural(len(every), single, several)} {rest}"
     parts: list[RenderableType] = [Text(head, style="bold"), Text()]
     if shown:
-        parts.append(_table(shown, chosen))
+        parts.append(_table(shown, chosen, on))
 
     if len(shown) < len(every):
         parts.append(Text(labels.more(len(every) - len(shown)), style="dim"))
 
     parts.append(Text())
+    if on is not None:
+        words = (
+            f"bars: norm on a logarithmic scale, {number(on.low)} to {number(on.high)}"
+        )
+        parts.append(Text(words, style="dim"))
+
     if any(row.norm is None for row in every):
         words = "-: no gradient comes here" + (
             ", or none was measured" if flow.unmeasured else ""
@@ -212,7 +253,7 @@ def flow_table(
     return Group(*parts, *note_lines(flow.notes))
 
 
-def _table(shown: Sequence[FlowRow], by: By) -> FittedTable:
+def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> FittedTable:
     is_odd = any(row.nonfinite for row in shown)
     columns: list[tuple[Column, Callable[[FlowRow], Text]]] = [
         (
@@ -247,6 +288,10 @@ def _table(shown: Sequence[FlowRow], by: By) -> FittedTable:
             ),
         ),
         (Column("not finite", "number", 0 if is_odd else 3), _not_finite),
+        (
+            Column("bar", "bar", 7),
+            lambda row: Text(bar(on.part(row.norm) if on else None), "cyan"),
+        ),
     ]
     if by == "module":
         columns.append(

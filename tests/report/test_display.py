@@ -23,7 +23,7 @@ stranger = torch.optim.SGD([torch.ones(1)], 0.1)
 CHECKED = "<Findings: 1 warning: optimizer holds 1 tensor that the output does not depend on [nonleaf-parameter]>"
 RESULTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "check": (lambda: gradviz.check(loss, net, stranger), CHECKED, "[nonleaf-parameter]"),
-    "flow": (lambda: gradviz.flow(loss, model=net), "<GradientFlow: 10 edges, 4 leaves>", "gradient of loss"),
+    "flow": (lambda: gradviz.flow(loss, model=net), "<GradientFlow: 10 edges, 4 leaves>", "bars: norm"),
     "paths": (
         lambda: gradviz.paths(loss, net[0].weight, model=net),
         "<Paths: 1 path, 1 followed>",
