@@ -167,9 +167,10 @@ def gradient_norms(graph: Graph) -> GradientNorms:
         )
 
     steps = {step.node: step for step in original.backward}
-    boxes = tuple(
-        _arrival([steps[i] for i in inside if i in steps]) for inside in graph.inside
-    )
+    boxes = []
+    for inside in graph.inside:
+        boxes.append(_arrival([steps[i] for i in inside if i in steps]))
+
     most = tuple(
         0.0 if box is None or box.most is None or math.isinf(box.most) else box.most
         for box in boxes
@@ -184,7 +185,7 @@ def gradient_norms(graph: Graph) -> GradientNorms:
 
     # among equals, the smallest is no news
     is_spread = least < largest / 2
-    return GradientNorms(boxes, heat, most.index(least) if is_spread else None)
+    return GradientNorms(tuple(boxes), heat, most.index(least) if is_spread else None)
 
 
 def _arrival(steps: Sequence[BackwardStep]) -> BoxNorms | None:

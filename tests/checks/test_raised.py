@@ -137,7 +137,7 @@ CASES = {
     ),
     "two losses behind one forward pass": Case(
         "h = torch.tanh(model(x))\nfirst, second = h.sum(), h.square().sum()\nfirst.backward()\nsecond.backward()",
-        "second.backward()", "add up the losses of one forward pass", ("first.backward()\nsecond.backward()", "(first + second).backward()"),
+        "second.backward()", "Call backward() once, of first + second", ("first.backward()\nsecond.backward()", "(first + second).backward()"),
         "freed-graph",
     ),
     "rows of a loop in place": Case(

@@ -158,7 +158,7 @@ def freed_fix(
         return {"fix": fix, "source": source, "part": name}
     # nothing is new: both calls ran through the same graph
     if not joints:
-        return {}
+        return _both(context)
 
     leaf, taken = as_leaf(origin), made_at(context.graph, joints[0].consumer)
     if leaf:
@@ -183,6 +183,22 @@ def freed_fix(
     carried = taken_over(backward) if backward is not None else {}
     states = (carried[name] for name in old.names if name in carried)
     return {"fix": fix, "source": next(states, origin)}
+
+
+def _both(context: BackwardCall) -> dict[str, Any]:
+    """The fix where backward begins at another output than before, and both were there
+    at that time.
+    """
+    root, last = context.graph.roots[0], next(iter(context.earlier[-1:]), None)
+    origin = context.graph.nodes[root.node].sequence if root.node is not None else None
+    if origin is None or last is None or origin >= last.boundary:
+        return {}
+    # the same output a second time, or one without a name
+    if not last.output or not root.name or last.output == root.name:
+        return {}
+
+    fix = f"Call backward() once, of {last.output} + {root.name}: their sum gives the same gradients in one pass."
+    return {"fix": fix, "source": context.backward}
 
 
 def _is_before(
