@@ -62,6 +62,7 @@ def _one_line(error: GradvizError) -> None:
     assert "\n" not in str(error) and len(str(error)) < 2000, str(error)[:300]
 
 
+@pytest.mark.slow
 def test_mutated_graph_files(bases: list[dict[str, Any]], tmp_path: Path, request: pytest.FixtureRequest) -> None:
     counts: Counter[str] = Counter()
     for seed, random in tries(least=50):

@@ -101,6 +101,7 @@ def _group_is_empty(group: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_interrupts_at_random_times(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     counts: Counter[int] = Counter()
     for seed, random in tries(least=8):

@@ -57,6 +57,7 @@ def _chosen() -> list[tuple[str, tuple[str, ...]]]:
     return [(name, command) for name in SCRIPTS for command in chance.sample(COMMANDS, many)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of threads that scripts leave
 def test_odd_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     for name, command in _chosen():

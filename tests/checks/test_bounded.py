@@ -43,6 +43,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_5000_steps_keep_no_more_than_3000(tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text(SCRIPT)

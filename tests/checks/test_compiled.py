@@ -42,5 +42,6 @@ def test_a_branch_that_is_cut_inside_a_compiled_function_is_named(tmp_path: Path
     assert found["code"].strip() == "def forward(self, x):" and "_orig_mod" not in str(found)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_that_is_right_is_left_alone(tmp_path: Path) -> None:
     assert check(written(tmp_path, SCRIPT.replace(".detach()", ""))) == ([], 0)

@@ -58,6 +58,7 @@ def test_the_advice_makes_the_module_list_them(make: str, use: str, tmp_path: Pa
     assert check(written(tmp_path, script.replace(make.splitlines()[0], line)))[1] == 0
 
 
+@pytest.mark.slow
 def test_where_a_parameter_is_kept() -> None:
     net = nn.ModuleDict({"part": nn.Sequential(nn.Linear(1, 1))})
     models = [("net", net)]

@@ -59,6 +59,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", ["3", "12"])
 @pytest.mark.parametrize("name", [name for name in RIGHT if "by hand" not in name])
 def test_a_step_of_several_calls_does_not_grow(name: str, calls: str, tmp_path: Path) -> None:

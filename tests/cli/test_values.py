@@ -133,6 +133,7 @@ print("END", x.grad.device)
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_A_LESSON)
 def test_where_numbers_would_disturb_or_be_others_none_are_shown(name: str, gradviz: Gradviz, tmp_path: Path) -> None:
     """The picture is made all the same, and the script prints what it prints alone."""

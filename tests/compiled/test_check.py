@@ -43,6 +43,7 @@ class Shared(torch.nn.Module):
         return self.second(self.first(x))  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_what_gets_a_gradient_from_another_region_or_from_eager_code_is_not_unused() -> None:
     for main in (torch.compile, lambda function, backend: function):
         torch._dynamo.reset()

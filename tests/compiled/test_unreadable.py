@@ -47,6 +47,7 @@ def other_output(patch: pytest.MonkeyPatch, node: Any) -> None:
     patch.setattr(private, "compiled_program", lambda kind: "def forward(self, x):\n    return x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [no_module, other_module, no_information, other_output])
 def test_a_function_that_cannot_be_read_is_a_node_all_the_same_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch, missing: Callable[[pytest.MonkeyPatch, Any], None]

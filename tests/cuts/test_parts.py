@@ -190,6 +190,7 @@ print(peak())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.fresh
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -44,6 +44,7 @@ def _samples_of(op: Any) -> list[Any]:
         return []
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_every_operator_has_the_engines_gradients() -> None:
     checked, different = 0, []

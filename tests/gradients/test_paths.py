@@ -69,6 +69,7 @@ CONTRIBUTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
 def test_contributions_add_up_to_the_gradient(name: str) -> None:
     torch.manual_seed(0)

@@ -152,6 +152,7 @@ def u_nets(draw: st.DrawFn) -> Drawing:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(u_nets())
 def test_random_u_nets_hold_what_any_drawing_promises(drawing: Drawing) -> None:

@@ -217,6 +217,7 @@ def test_wrapping_frees_what_was_foretold(part: float) -> None:
     assert advice.held == advice.before - sum(step.freed for step in advice.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_each_module_frees_what_its_row_says() -> None:
     torch.manual_seed(0)

@@ -54,6 +54,7 @@ def test_a_script_that_runs_out_of_memory_says_first_what_holds_it(tmp_path: Pat
     assert "can't allocate memory" in traceback and done.returncode == 1
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.long
 def test_a_command_says_what_holds_it(tmp_path: Path) -> None:

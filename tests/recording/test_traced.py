@@ -73,6 +73,7 @@ def _tree(graph: Graph) -> list[tuple[str, int, int | None]]:
     return [(scope.path, scope.call, scope.parent) for scope in graph.scopes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_boxes_are_those_of_the_model(way: str) -> None:
     model = Transformer()
@@ -106,6 +107,7 @@ def test_a_forward_that_was_written_has_no_lines_of_the_graph() -> None:
     assert [scope.path for scope in graph.scopes if scope.path] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     torch.__version__ < "2.8", reason="torch's own record there says L__self___head where the module is head"
 )

@@ -173,6 +173,7 @@ def test_after_the_first_read_nothing_of_gradviz_runs_in_a_step(tmp_path: Path) 
     assert seen == [[], (0, 0, False)]
 
 
+@pytest.mark.slow
 def test_a_call_far_into_a_run_is_read_with_its_lines_and_the_calls_before_are_forgotten(tmp_path: Path) -> None:
     text = TRAINING.replace("train(3)", "train(2000)")
     held: list[int] = []

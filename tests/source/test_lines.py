@@ -36,6 +36,7 @@ def outputs(kept: list[Any]) -> list[torch.Tensor]:
     return [value for value in kept if isinstance(value, torch.Tensor) and value.requires_grad]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed: int, tmp_path: Path) -> None:
     with gradviz.record() as recording:

@@ -51,6 +51,7 @@ def test_it_may_upload_findings_and_says_which_file() -> None:
     assert all("@v" in step["uses"] for step in steps() if "uses" in step)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.skipif(not (shutil.which("git") and shutil.which("bash")), reason="needs git and bash")
 def test_a_changed_graph_fails_and_its_difference_applies(tmp_path: Path) -> None:
