@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import NamedTuple, Protocol
@@ -205,10 +205,6 @@ class Place(NamedTuple):
 
     source: SourceLine
     script_line: SourceLine | None = None
-
-
-PlaceOf = Callable[[FrameType | None], Place | None]
-"""Tells where the user's code is at in a frame, as `UserCode.place` does."""
 
 
 class CallSite:

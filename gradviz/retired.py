@@ -211,7 +211,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--direction",
-        "A picture runs down or to the right, whichever fits a page: leave --direction out, or give one of these.",
+        "A picture runs down or to the right, whichever fits a page: leave --direction out, or give down or right.",
         values=("up", "left"),
         harmless=("up", "left"),
     ),

@@ -30,7 +30,6 @@ class DrawnEdge(NamedTuple):
 
     edge: Edge
     label: str
-    uses: int
     short: str = ""  # the label without a shape, where that leaves something
 
 
@@ -61,13 +60,13 @@ class EdgeWords:
         bundle = self._bundles.get((own.producer, own.consumer))
         if bundle is None:
             label, short = self._texts(own)
-            return DrawnEdge(own, label, own.count, short=short)
+            return DrawnEdge(own, label, short)
         # the first edge is drawn for all of them
         if own != bundle[0]:
             return None
 
         uses = sum(edge.count for edge in bundle)
-        return DrawnEdge(own, _tensors_text(len(bundle), uses), uses)
+        return DrawnEdge(own, _tensors_text(len(bundle), uses))
 
     def which(self, node: int, output: int) -> str:
         """Which output of several a line comes from: a folded box lists its kinds of

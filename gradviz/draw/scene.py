@@ -92,15 +92,14 @@ class Link(NamedTuple):
 
     Style: "data" has an arrow at `target`; "saved" has none, from a saved tensor or
     leaf to the node that holds it; "cut" is dashed data that no gradient goes back
-    along. `label` is ready to print and mostly empty. `edges` are
-    drawn as this one; `short` is for where the label has no room.
+    along. `label` is ready to print and mostly empty; `short` is for
+    where it has no room.
     """
 
     source: int
     target: int
     style: LinkStyle = "data"
     label: str = ""
-    edges: int = 1
     short: str = ""
 
 
@@ -278,12 +277,11 @@ class Drafter:
         target: int | None,
         style: LinkStyle = "data",
         label: str = "",
-        edges: int = 1,
         short: str = "",
     ) -> None:
         is_drawn = source != target or style in FLOWS
         if source is not None and target is not None and is_drawn:
-            self.links.append(Link(source, target, style, label, edges, short))
+            self.links.append(Link(source, target, style, label, short))
 
     def _style(self, *ends: int) -> LinkStyle:
         return "data" if self.nodes.flagged.keys().isdisjoint(ends) else "cut"
@@ -301,7 +299,6 @@ class Drafter:
             self.box_of.get(consumer),
             self._style(producer, consumer),
             " ".join(filter(None, (drawn.label, *marked))),
-            drawn.uses,
             drawn.short and " ".join((drawn.short, *marked)),
         )
 
@@ -357,7 +354,7 @@ class Drafter:
                     scope=scope,
                 )
                 for box in entry.boxes:
-                    self._link(drawn, box, edges=len(several))
+                    self._link(drawn, box)
 
     def _draw_outputs(self) -> None:
         """A box for each output; the last one of many from one folded box stands for
@@ -376,7 +373,7 @@ class Drafter:
                 self.outputs_cut += rest
                 lines = (labels.more(rest), "outputs")
                 box = self._add("output", lines, root.node, root)
-                self._link(self._source(root.node, None), box, edges=rest)
+                self._link(self._source(root.node, None), box)
 
     def _draw_root(self, root: Root) -> None:
         flags = labels.mark_words(self.nodes.marked.outputs.get(root.name, ()))

@@ -85,13 +85,6 @@ def freezes(file: str) -> SourceLine | None:
     return _first(file, r"\.requires_grad(_\(| = )False")
 
 
-def sets_item(file: str, key: str) -> SourceLine | None:
-    """The first line of a file that assigns to an item with this key, such as "lr" for
-    `group["lr"] = 0.1`.
-    """
-    return _first(file, rf"\['{re.escape(key)}'\] .?= ")
-
-
 def passes(
     file: str,
     keyword: str,

@@ -14,9 +14,9 @@ from gradviz.checks.rules.old_tensors import (
     in_one_loop,
     old_tensors,
 )
-from gradviz.checks.words import all_names, as_leaf, code, line, listed, made_at, title
+from gradviz.checks.words import all_names, code, line, listed, made_at, title
 from gradviz.graph import Edge, Graph, SourceLine
-from gradviz.source.code_line import assigned, read
+from gradviz.source.code_line import as_leaf, assigned, read
 from gradviz.source.search import taken_over
 from gradviz.wording import one_line, plural
 

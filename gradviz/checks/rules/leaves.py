@@ -9,7 +9,6 @@ from gradviz.checks.ops import kind, makers, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.cuts import SUMS
 from gradviz.checks.words import (
-    as_leaf,
     first_names,
     listed,
     made_at,
@@ -17,6 +16,7 @@ from gradviz.checks.words import (
     title_and_code,
 )
 from gradviz.graph import Graph, Leaf, SourceLine
+from gradviz.source.code_line import as_leaf
 from gradviz.wording import one_line, plural
 
 _REBOUND = Row(

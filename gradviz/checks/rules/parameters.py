@@ -10,7 +10,6 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.verdicts import CUT, Case, Facts, case_of, told_of, verdict_of
 from gradviz.checks.words import (
     all_names,
-    as_leaf,
     code,
     first_names,
     line,
@@ -18,6 +17,7 @@ from gradviz.checks.words import (
     made_at,
     places,
 )
+from gradviz.source.code_line import as_leaf
 from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
 

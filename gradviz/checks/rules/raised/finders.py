@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.rules.raised.messages import Message
 from gradviz.checks.run import Raised
-from gradviz.checks.words import as_code, as_leaf, made_at
+from gradviz.checks.words import as_code, made_at
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import assigned, read
+from gradviz.source.code_line import as_leaf, assigned, read
 from gradviz.source.search import inference_modes, lines_behind, passes
 
 Lines = Iterable[SourceLine | None]
