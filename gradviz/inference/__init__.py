@@ -396,7 +396,7 @@ def _made_by_backward(graph: Graph, inputs: Inputs) -> set[int]:
         ):
             found.add(node)
 
-    for node in graph.order:
+    for node in graph.order if found else ():
         users = [edge.consumer for edge in graph.consumers(node)]
         if (
             users

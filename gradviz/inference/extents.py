@@ -162,6 +162,8 @@ class Extents:
         parameters inside it.
         """
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
+        if not free:
+            return
         inner = call.inner
         self._give_composed(call, free)
         modules, ends = (
@@ -363,13 +365,12 @@ class Extents:
 
     def _with_silent_ends(self, call: InferredCall, *, later: bool) -> None:
         """A sequence of modules computes nothing else than they do."""
-        positions, border = (
-            self._gap(call, later=later),
-            self._border(call, later=later),
-        )
-        rest = [
-            silent for silent in self._silent[call.module] if (silent > border) == later
-        ]
+        silent_modules = self._silent[call.module]
+        if not silent_modules:
+            return
+        positions = self._gap(call, later=later)
+        border = self._border(call, later=later)
+        rest = [silent for silent in silent_modules if (silent > border) == later]
         rest = rest if later else rest[::-1]
         count = 0
 
@@ -389,8 +390,10 @@ class Extents:
         *,
         later: bool,
     ) -> None:
+        if not allowed:
+            return
         gaps = self._gaps(group, later=later)
-        count = self._common(gaps) if allowed else 0
+        count = self._common(gaps)
         most = _leading(
             self._stems[position] in allowed for position in gaps[0][:count]
         )

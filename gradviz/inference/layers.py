@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from gradviz.graph.origins import Registered, around
 
@@ -81,7 +82,11 @@ def makes(module: Registered, op: str) -> bool:
     >>> makes(Registered("act", "GELUActivation", "", 0), "Gelu"), makes(Registered("drop", "Dropout", "Dropout", 0), "Add")
     (True, False)
     """
-    name = (module.base or module.type).lower()
+    return _named_so_makes((module.base or module.type).lower(), op)
+
+
+@lru_cache(maxsize=4096)
+def _named_so_makes(name: str, op: str) -> bool:
     for start, ops in _MADE.items():
         if name.startswith(start):
             return op in ops

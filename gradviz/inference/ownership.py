@@ -18,6 +18,7 @@ from gradviz.variables.objects import (
     class_attribute,
     is_compiled,
     members,
+    once,
     parameters_of_each,
     unwrapped,
 )
@@ -211,6 +212,7 @@ def _registered(
     )
 
 
+@once
 def _takes_labels(kind: type) -> bool:
     # a scripted module's would refuse to be asked for
     forward: Any = class_attribute(kind, "forward")

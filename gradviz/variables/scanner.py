@@ -224,9 +224,7 @@ class _Scanner:
             steps: Iterable[tuple[str, Any, bool]] = (
                 (joined(path, part), value, False)
                 for path, module in inside
-                for part, value in own_attributes(module).items()
-                # else one of torch's own tables
-                if part[:1] != "_" and self._kind(type(value))
+                for part, value in self._attributes(module)
             )
         elif holder.kind == "object":
             steps = (
@@ -252,6 +250,15 @@ class _Scanner:
                     holder.space,
                     holder.private or private,
                 )
+
+    def _attributes(self, module: Any) -> Iterator[tuple[str, Any]]:
+        """What a module holds beside its tables."""
+        # torch's own keep sizes in tuples, of which a model has hundreds
+        is_torchs = type(module).__module__.startswith("torch.nn.modules.")
+        for name, value in own_attributes(module).items():
+            kind = self._kind(type(value)) if name[:1] != "_" else ""
+            if kind and not (is_torchs and type(value) is tuple):
+                yield name, value
 
     def _is_within_bounds(self, value: Any, counter: list[int]) -> bool:
         """Whether to look into what lies in a container; `counter` has how much of that
