@@ -53,7 +53,7 @@ class WatchedRun:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run."""
-        listeners = self._functions.listeners()
+        listeners = (*self._functions.listeners(), *self._watch.listeners())
         with self._collector.watching(), all_tapped(listeners):
             yield
 
@@ -81,6 +81,7 @@ class WatchedRun:
 
     def _afterwards(self, call: BackwardCall, filled: bool | None) -> BackwardCall:
         """A call has run."""
+        self._watch.engine_ended()
         self._collector.afterwards(call, filled)
         self._watch.seen_enough |= call.is_broken and not self._run.scaled
         return call

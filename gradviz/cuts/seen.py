@@ -92,15 +92,28 @@ class CutCalls:
         """Inside, calls of this thread are seen, until something is compiled."""
         self._thread, self._undo = threading.get_ident(), ExitStack()
         try:
-            self._undo.enter_context(all_tapped(self._listeners()))
-            for name in (*METHODS, "copy_"):
-                self._stand_in(name, _Attribute)
-            self._stand_in("data", _Data)
-            for function in (torch.tensor, torch.as_tensor):
-                self._wrap(function)
+            self._begin()
             yield
         finally:
             self._end()
+
+    def _begin(self) -> None:
+        self._undo.enter_context(all_tapped(self._listeners()))
+        for name in (*METHODS, "copy_"):
+            self._stand_in(name, _Attribute)
+        self._stand_in("data", _Data)
+        for function in (torch.tensor, torch.as_tensor):
+            self._wrap(function)
+
+    def rest(self) -> None:
+        """See nothing until `resume`."""
+        self._undo.close()
+
+    def resume(self) -> None:
+        """See calls again, unless something was compiled."""
+        if self._thread:
+            self.watch.next_step()
+            self._begin()
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -78,8 +78,7 @@ def outgrown(tensor: torch.Tensor) -> str:
     any more.
     """
     with unseen():
-        parts = [part for _, part in parts_of(tensor)]
-        for block in parts or [tensor]:
+        for block in [part for _, part in parts_of(tensor)] or [tensor]:
             needed, there = _extent(block)
             if there < needed:
                 return (

@@ -77,6 +77,17 @@ class IntervalMap(Generic[T]):
         i = bisect_right(self.numbers, number) - 1
         return self.values[i] if i >= 0 else None
 
+    def repeat(self, earlier: range, first: int) -> None:
+        """From `first` on, the values follow each other as they did `earlier`."""
+        numbers = self.numbers
+        value = self.at(earlier.start)
+        begin = bisect_right(numbers, earlier.start)
+        end = bisect_right(numbers, earlier.stop - 1)
+        copied = list(zip(numbers[begin:end], self.values[begin:end]))
+        self.add(first, value)
+        for number, value in copied:
+            self.add(number - earlier.start + first, value)
+
     def forget(self, number: int) -> None:
         """Drop what was current for numbers below `number` only."""
         count = bisect_right(self.numbers, number) - 1
@@ -129,6 +140,13 @@ class NodeLog(Generic[T]):
             self._steps.add(number, maker)
             self._last = maker
         self.seen = number + 1
+
+    def repeat(self, earlier: range, first: int) -> None:
+        """The nodes from `first` on were made as those with `earlier` numbers were."""
+        self.until(first, None)
+        self._steps.repeat(earlier, first)
+        self._last = self._steps.values[-1]
+        self.seen = first + len(earlier)
 
     def until(self, number: int, maker: T | None) -> None:
         """All nodes before `number` that nobody saw were made by `maker`; None when
@@ -412,6 +430,13 @@ class EventLog:
         """
         self.lines.until(number, site)
         self.functions.until(number, function)
+
+    def repeat(self, earlier: range, first: int) -> None:
+        """Nobody watched as the nodes from `first` on were made: what is known of those
+        with `earlier` numbers holds for them, too.
+        """
+        for log in (self.lines, self.functions, self.calls):
+            log.repeat(earlier, first)
 
     def forget(self, number: int) -> None:
         """Drop what is known of nodes below `number`: a long run would fill the memory

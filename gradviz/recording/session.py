@@ -227,7 +227,7 @@ class Session:
             self._noticing(), self._around_backward, self._thread_ends
         )
         self.others = self._nodes.others
-        self._open = 0
+        self._open, self._rests = 0, False
 
     def event_log(self, first: int = 0) -> EventLog:
         """The event log of the calling thread. Of its nodes those from number `first`
@@ -354,8 +354,8 @@ class Session:
                 # makes a node of its own, which must not come between those of the
                 # user's
                 wrappers_are_preserved()
-                self.calls.start()
-                self._nodes.start()
+                self._start()
+            self.resume()
 
             first = peek_sequence()
             # nodes that a thread made before this recording are not of this session
@@ -374,11 +374,35 @@ class Session:
         if self._open:
             return False
         try:
+            if not self._rests:
+                self._stop()
+        finally:
+            unmark(sys._getframe())
+        return True
+
+    def _start(self) -> None:
+        self.calls.start()
+        self._nodes.start()
+
+    def _stop(self) -> None:
+        try:
             self._nodes.stop()
         finally:
             self.calls.stop()
-            unmark(sys._getframe())
-        return True
+
+    def rest(self) -> None:
+        """Note nothing until `resume`, or until one more recording is opened. For a
+        recording that is alone.
+        """
+        if self._open == 1 and not self._rests:
+            self._rests = True
+            self._stop()
+
+    def resume(self) -> None:
+        """Go on noting, from the next node on."""
+        if self._rests:
+            self._rests = False
+            self._start()
 
 
 _lock = threading.RLock()

@@ -392,6 +392,8 @@ class _Running(Generic[T]):
 
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
+            if self._passes(call):
+                return partial(self._after_a_call_not_read, call)
             before = len(self._results)
             if self._wants(call):
                 self._read_call(call)
@@ -407,6 +409,15 @@ class _Running(Generic[T]):
             if self._look is not None:
                 return partial(self._after_a_call_not_read, call)
             return None
+
+    def _passes(self, call: EngineCall) -> bool:
+        """Whether hardly anything is looked at while this call runs."""
+        if self._look is None or self._done:
+            return False
+        passes = False
+        with self._guarded():
+            passes = self._look.passes(self._calls, call)
+        return passes
 
     def _wants(self, call: EngineCall) -> bool:
         """Whether to read this call. Where the name is not there yet, a later one is
@@ -438,9 +449,9 @@ class _Running(Generic[T]):
     def _after_a_call_not_read(self, call: EngineCall, filled: bool | None) -> None:
         with self._lock:
             wanted = False
-            if filled is None or (self._look is not None and self._look.awaits_end):
+            if self._look_again(filled):
                 with self._guarded(), _isolated():
-                    wanted = self._selection.ended(filled) and not self._done
+                    wanted = not self._done and self._selection.ended(filled, call)
 
             if wanted:
                 before = len(self._results)
@@ -451,6 +462,9 @@ class _Running(Generic[T]):
 
             if filled is not None:  # else what the engine raised ends the code
                 self._stop_when_done()
+
+    def _look_again(self, filled: bool | None) -> bool:
+        return (self._look is not None and self._look.engine_ended()) or filled is None
 
     def _put_afterwards(self, filled: bool | None) -> None:
         assert self._wishes.afterwards is not None

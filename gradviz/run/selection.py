@@ -33,13 +33,15 @@ class Look(Protocol):
     """What follows calls that are not read, at little cost. `seen_enough`: whatever
     comes now follows from what was read.
 
-    `awaits_end`: it looks at the call that runs once that has ended, too.
+    `engine_ended` is asked when a call has run: whether to look at what that left.
     """
 
     seen_enough: bool
 
-    @property
-    def awaits_end(self) -> bool: ...
+    def engine_ended(self) -> bool: ...
+
+    def passes(self, number: int, call: EngineCall) -> bool:
+        """Whether call `number`, which is about to run, is passed over."""
 
     def before(
         self,
@@ -51,7 +53,7 @@ class Look(Protocol):
         it is anyway.
         """
 
-    def after(self, filled: bool | None) -> bool:
+    def after(self, filled: bool | None, call: EngineCall) -> bool:
         """The same when it has run. `filled` as in `Afterwards`."""
 
 
@@ -85,7 +87,7 @@ class Selection:
     def took(self, call: EngineCall) -> None:
         """The call was read, or reading it failed."""
 
-    def ended(self, filled: bool | None) -> bool:
+    def ended(self, filled: bool | None, call: EngineCall) -> bool:
         """The engine has ended after a call that was not read. Whether to read it now:
         its tensors are there still.
         """
@@ -182,10 +184,10 @@ class InARow(Selection):
                 self._wait_for_more()
         self.enough = self._look.seen_enough or self.timed_out
 
-    def ended(self, filled: bool | None) -> bool:
+    def ended(self, filled: bool | None, call: EngineCall) -> bool:
         if self._look is None:
             return False
-        wanted = self._watching and (self._look.after(filled) or filled is None)
+        wanted = self._watching and (self._look.after(filled, call) or filled is None)
         self.enough = self.enough or self._look.seen_enough
         return wanted
 

@@ -124,6 +124,8 @@ def parts_of(
     """The tensors that a sparse one or a wrapping subclass is made of, by name, values
     last; nothing for any other.
     """
+    if is_plain(tensor):
+        return ()
     if type(tensor) not in _PLAIN_TYPES and hasattr(tensor, "__tensor_flatten__"):
         return _inner(tensor)
     names = _SPARSE_PARTS.get(tensor.layout, ())

@@ -116,8 +116,10 @@ class OptimizerWatch:
         *_: Any,
     ) -> None:
         recorder = self._recorder
-        recorder.log(Kind.STEP, optimizer, sys._getframe(1))
         self._run.updates += not recorder.stepping
+        if recorder.rests:
+            return
+        recorder.log(Kind.STEP, optimizer, sys._getframe(1))
         recorder.stepping.append(id(optimizer))
 
         # an optimizer of the user's own may hold anything
@@ -153,6 +155,8 @@ class OptimizerWatch:
         *_: Any,
     ) -> None:
         stepping = self._recorder.stepping
+        if self._recorder.rests and not stepping:
+            return
         with isolated(), suppress(Exception):
             self.row(optimizer).last_call = self._recorder.number
         if id(optimizer) in stepping:

@@ -28,6 +28,8 @@ class Recorder:
 
     def __init__(self, code: UserCode) -> None:
         self.run, self.number = TrainingRun(), 0
+        # nobody watches the steps that run now, or some did before: see `Rest`
+        self.rests = self.rested = False
         self._lines: dict[tuple[int, int], tuple[CodeType, SourceLine]] = {}
         # optimizers whose step() runs now: a closure may call backward inside
         self.stepping: list[int] = []
@@ -61,7 +63,7 @@ class Recorder:
     ) -> None:
         """A call of a training loop, which is about a module, optimizer or tensors."""
         # what an optimizer calls in its step is its own affair
-        if len(self.run.log) < KEPT and not self.stepping:
+        if len(self.run.log) < KEPT and not (self.stepping or self.rested):
             tensors = tensors_of(about)
             if tensors is not None:  # one set for all calls about the same
                 tensors = self._sets.setdefault(tensors, tensors)

@@ -11,10 +11,11 @@ import math
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
 import torch
 
@@ -27,6 +28,7 @@ from gradviz.checks.collect.lines import (
     users_frame,
 )
 from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
+from gradviz.checks.collect.rest import Rest
 from gradviz.checks.poles import at_a_pole
 from gradviz.checks.run import Kind, RetainedHistory
 from gradviz.graph import SourceLine
@@ -36,6 +38,7 @@ from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
 from gradviz.variables.scanner import namespaces
 from gradviz.walker.private import Node, peek_sequence
+from gradviz.walker.taps import Began
 
 FREE, SHARE = 0.2, 0.05
 """Seconds that looking may take in any case, and of the time since the script began."""
@@ -106,6 +109,8 @@ class RunWatch:
         self._starts, self._updates, self._fills = array("Q"), -1, False
         self._next = FIRST
         self._held: dict[str, RetainedHistory] = {}
+        self._rest = Rest(collector.recorder, collector.calls)
+        self._broke = False  # a call that nobody watched left a gradient that is NaN
         self.seen_enough = False
         self.differentiates_again = False  # whether a call had create_graph=True
         self.reached: set[int] = set()  # identities of leaves that calls have led to
@@ -128,7 +133,44 @@ class RunWatch:
         elapsed = time.perf_counter() - self._began
         return self._spent <= max(FREE, SHARE * elapsed)
 
+    def listeners(self) -> Iterator[tuple[Any, Began]]:
+        """What says that another part of the script begins."""
+
+        def switched(*_: Any, **__: Any) -> None:
+            self._rest.news()
+
+        yield torch.nn.Module.train, switched
+        yield torch.optim.Optimizer.__init__, switched
+
     # -- which calls to read as well ---------------------------------------------------
+
+    def passes(self, number: int, call: EngineCall) -> bool:
+        """Whether nothing of the call is looked at but its loss, which is a number."""
+        line = _line(call)
+        is_known = line in self._lines
+        if not self._rest.passes(number, line, call.outputs, is_known):
+            return False
+
+        self._leaves = []
+        loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
+        is_news = not is_known or is_broken(loss, scaled=self._run.scaled)
+        # else the next call of a line that is new shows more
+        if is_news and (self._recall(call) or is_known):
+            return False
+        if loss is not None:
+            self._run.losses.append((number, loss))
+        self._collector.backward(number, call, False)
+        return True
+
+    def _recall(self, call: EngineCall) -> bool:
+        """A call that nobody watched is to be looked at. Whether it is known how it was
+        made.
+        """
+        is_known = False
+        with self._timed():
+            is_known = self._rest.recall(call.outputs)
+            self._leaves = _leaves(nodes_behind(call.outputs))
+        return is_known
 
     def before(
         self,
@@ -167,8 +209,7 @@ class RunWatch:
     def _shows(self, call: EngineCall, plain: bool) -> bool:
         """Whether the nodes that a call runs through show why to read it."""
         nodes = nodes_behind(call.outputs)
-        leaves = map(leaf_of, nodes)
-        self._leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._leaves = _leaves(nodes)
         self.reached.update(map(id, self._leaves))
         return (plain and self._thaws()) or self._is_suspicious(nodes)
 
@@ -203,13 +244,15 @@ class RunWatch:
         self._suspects -= suspicious
         return suspicious
 
-    @property
-    def awaits_end(self) -> bool:
-        """Whether the call that runs leads to leaves whose gradients are looked at."""
-        return bool(self._leaves)
+    def engine_ended(self) -> bool:
+        """The call has run: whether to look at what it left."""
+        self._broke = self._rest.engine_ended()
+        return bool(self._leaves) or self._broke
 
-    def after(self, filled: bool | None) -> bool:
+    def after(self, filled: bool | None, call: EngineCall) -> bool:
         """Whether the call that has run is to be read, for the gradients that it left."""
+        if filled is None or self._broke:
+            self._recall(call)
         leaves, self._leaves = self._leaves, []
         if not filled or not leaves or self._run.scaled:
             return False
@@ -339,6 +382,11 @@ class RunWatch:
             for name, history in self._held.items()
             if name.rpartition(".")[2] not in last_names
         )
+
+
+def _leaves(nodes: Sequence[Node]) -> list[torch.Tensor]:
+    leaves = map(leaf_of, nodes)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _line(call: EngineCall) -> tuple[CodeType, int]:

@@ -1,0 +1,149 @@
+"""Lets a long training run unwatched, most of the time.
+
+Where `CALM` backward calls in a row have told nothing new, recording and the watch over
+cuts rest. They are resumed for `AWAKE` of every `PERIOD` calls, and where something
+begins: another line that calls backward, an optimizer, a switch of train() or eval().
+How a step was made that nobody watched is known from the last one that was watched and
+had the same operations in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import deque
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import torch
+
+from gradviz.checks.collect.lines import leaf_of, nodes_behind
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.cuts.seen import CutCalls
+from gradviz.recording.session import running
+from gradviz.walker.isolation import unseen
+from gradviz.walker.private import peek_sequence
+
+CALM = 100
+AWAKE, PERIOD = 4, 256
+KEPT = 8
+"""Steps that nobody watched and of which a later call may show nodes."""
+
+
+class _Step(NamedTuple):
+    """The numbers of the nodes made since the call before, and the line that then
+    called backward.
+    """
+
+    line: Hashable
+    numbers: range
+
+    def ops(self, name_of: dict[int, str]) -> dict[int, str]:
+        """Names of the nodes of this step, by their place in it."""
+        made = [number for number in name_of if number in self.numbers]
+        return {number - self.numbers.start: name_of[number] for number in made}
+
+
+class Rest:
+    """Of one run, whose `number`-th backward call came last."""
+
+    def __init__(self, recorder: Recorder, cuts: CutCalls) -> None:
+        self._recorder, self._cuts = recorder, cuts
+        self._until, self._number, self._began = CALM, 0, 0
+        self._watched: dict[Hashable, tuple[_Step, dict[int, str]]] = {}  # by line
+        self._passed: deque[_Step] = deque(maxlen=KEPT)
+        # for how many calls everything is to be watched from now on, if so
+        self._awake = 0
+        # backward comes to it last: what breaks on the way shows in its gradient
+        self._last_leaf: weakref.ref[torch.Tensor] | None = None
+
+    def passes(self, number: int, line: Hashable, outputs: Any, is_known: bool) -> bool:
+        """Whether nobody has watched the step that ends with call `number`."""
+        before, self._began = self._began, peek_sequence()
+        self._number = number
+        step = _Step(line, range(before, self._began))
+        if self._recorder.rests:
+            self._passed.append(step)
+            if not is_known or number >= self._until:
+                self._awake = AWAKE if is_known else CALM
+            return True
+
+        if number > self._until - AWAKE:
+            self._watched[line] = step, step.ops(_names(outputs))
+        if number >= self._until:
+            self._last_leaf = _last_leaf(outputs)
+            self._rest()
+        return False
+
+    def engine_ended(self) -> bool:
+        """The call has run. Whether nobody watched it, and it has left a gradient that
+        is not finite.
+        """
+        leaf = self._last_leaf() if self._recorder.rests and self._last_leaf else None
+        if self._awake:
+            self._resume()
+        if leaf is None or type(leaf.grad) is not torch.Tensor:
+            return False
+        with unseen():
+            return not math.isfinite(leaf.grad.sum().item())
+
+    def news(self) -> None:
+        """Something has begun: what follows is watched."""
+        self._awake = CALM
+        # a running engine is to find anomaly mode as the user has it
+        if torch._C._current_graph_task_id() == -1:
+            self._resume()
+
+    def recall(self, outputs: Any) -> bool:
+        """What is behind these is to be read: what is known of steps that were watched
+        holds for those that were passed and were like them. Returns whether all of it
+        is known.
+        """
+        name_of, session = _names(outputs), running()
+        if session is None:
+            return False
+        log = session.event_log()
+        while self._passed:
+            step = self._passed.popleft()
+            watched, ops = self._watched.get(step.line, (step, {}))
+            if ops and ops == step.ops(name_of):
+                log.repeat(watched.numbers, step.numbers.start)
+        return None not in map(log.lines.at, name_of)
+
+    def _rest(self) -> None:
+        self._recorder.rests = self._recorder.rested = True
+        self._until = self._number + PERIOD
+        self._passed.clear()
+        self._cuts.rest()
+        session = running()
+        if session is not None:
+            session.rest()
+
+    def _resume(self) -> None:
+        until, self._awake = self._number + self._awake, 0
+        if not self._recorder.rests:
+            self._until = max(self._until, until)
+            return
+
+        self._recorder.rests, self._until = False, until
+        self._cuts.resume()
+        session = running()
+        if session is not None:
+            session.resume()
+
+
+def _names(outputs: Any) -> dict[int, str]:
+    """The names of the nodes behind these, by number."""
+    nodes = nodes_behind(outputs)
+    return {node._sequence_nr(): node.name() for node in nodes if leaf_of(node) is None}
+
+
+def _last_leaf(outputs: Any) -> weakref.ref[torch.Tensor] | None:
+    """The smallest leaf of the op that ran first; None where there is no plain one."""
+    found: dict[tuple[int, int], torch.Tensor] = {}
+    for node in nodes_behind(outputs):
+        for producer, _ in node.next_functions:
+            leaf = leaf_of(producer)
+            if type(leaf) is torch.nn.Parameter and leaf.layout == torch.strided:
+                found.setdefault((node._sequence_nr(), leaf.numel()), leaf)
+    return weakref.ref(found[min(found)]) if found else None
