@@ -36,8 +36,7 @@ from gradviz.draw.typesetting import (
     text_width,
 )
 from gradviz.draw.wires import Curves
-from gradviz.fold.opening import Limits
-from gradviz.fold.sizes import Size
+from gradviz.fold.sizes import PAGE, Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
 from gradviz.layout import Drawing, LayoutFrame, Placement, Rect, layered
@@ -99,7 +98,7 @@ def picture(graph: Graph, options: Options) -> Picture:
     if is_free and len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
         flat = Page(drawn, is_flat=True)
         # folding has seen to it that the other way fits
-        if flat.width <= Limits().width and _shown(flat) > _shown(page):
+        if flat.width <= PAGE.width and _shown(flat) > _shown(page):
             page = flat
     return compose(graph, drawn, page)
 
