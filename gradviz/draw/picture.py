@@ -161,7 +161,7 @@ class Page:
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 
         room = max(placement.width, LEAST_ROOM)
-        above, below = _above(drawn, room), _below(drawn, placement.notes, room)
+        above, below = _above(drawn, room), _below(drawn, room)
         inner = max(
             placement.width,
             above.width,
@@ -374,12 +374,8 @@ def _above(drawn: Scene, room: float) -> Strip:
     return typesetting.stacked([title, legend], PART_GAP / 2, after=PART_GAP)
 
 
-def _below(
-    drawn: Scene,
-    notes: tuple[str, ...],
-    room: float,
-) -> Strip:
-    lines = [one_line(line) for line in (*drawn.footer, *notes)]
+def _below(drawn: Scene, room: float) -> Strip:
+    lines = [one_line(line) for line in drawn.footer]
     strip = typesetting.lines_strip(lines, room)
     return typesetting.stacked([strip], PART_GAP, before=PART_GAP)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Drawing, Floats, Ints
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
@@ -76,29 +76,6 @@ class Sheet:
     def size(self) -> int:
         """Number of boxes, ports included."""
         return len(self.widths)
-
-
-def plain_sheet(drawing: Drawing) -> Sheet:
-    """A sheet that is one drawing without ports."""
-    edges, nothing = drawing.edges, np.zeros(len(drawing.edges))
-    zeros = np.zeros(drawing.size, np.int64)
-
-    return Sheet(
-        drawing.widths,
-        drawing.heights,
-        above=edges[:, 0],
-        below=edges[:, 1],
-        above_offset=nothing,
-        below_offset=nothing,
-        part=zeros,
-        parts=1,
-        pin=zeros,
-        gap=drawing.gap,
-        rank_gap=drawing.rank_gap,
-        words=drawing.room_below,
-        levels=no_levels(drawing.size),
-        columns=True,
-    )
 
 
 # -- the layered graph -----------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import CycleError, Floats, Ints
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
@@ -95,26 +95,24 @@ def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     )
 
 
-def rank_nodes(near: Neighbours) -> Ints:
-    """Rank by the distance to the end; raises CycleError when the edges form one."""
+def rank_nodes(near: Neighbours, component: Ints) -> Ints:
+    """Rank by the distance to the end."""
     height, upwards = heights(near)
-    # what was never settled waits for itself
-    if len(upwards) < len(height):
-        raise CycleError(
-            "the edges form a cycle, so the boxes cannot be placed in rows"
-        )
-
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
-    ends = near.ends()
-
-    # several outputs: the loss belongs at the bottom, an auxiliary one beside its op
-    if len(ends) > 1:
-        _pull_up(
-            rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near
-        )
-
+    main = _main_ends(near, upwards, component)
+    _pull_up(rank, upwards, near.upwards_from(main), near)
     return np.array(rank, np.int64)
+
+
+def stream_order(near: Neighbours) -> Ints:
+    """The same for a graph with cycles: what leads to one has no such distance, and
+    comes first.
+    """
+    height, settled = heights(near)
+    order = np.full(near.size, -near.size)
+    order[settled] = -np.array(height)[settled]
+    return order
 
 
 def heights(
@@ -143,34 +141,18 @@ def heights(
     return height, settled
 
 
-def _main_ends(
-    upwards: list[int],
-    ends: list[int],
-    near: Neighbours,
-) -> list[int]:
-    """Ends that matter most where they are: no node above them leads to a deeper end."""
-    depth = [0] * len(upwards)
-    _hand_down(depth, upwards, near, 1)
-    deepest = depth[:]  # of the ends that can be reached
-    for node in upwards:
-        deepest[node] = max([deepest[node], *(deepest[v] for v in near.next(node))])
-    # ... and of the ends that any node above leads to
-    _hand_down(deepest, upwards, near, 0)
-    return [end for end in ends if deepest[end] == depth[end]]
-
-
-def _hand_down(
-    values: list[int],
-    upwards: list[int],
-    near: Neighbours,
-    more: int,
-) -> None:
-    """Raise the value of every node to the largest above it and `more`."""
+def _main_ends(near: Neighbours, upwards: list[int], component: Ints) -> list[int]:
+    """The deepest ends of each component: the loss belongs at the bottom, an auxiliary
+    output beside its op.
+    """
+    depth = [0] * near.size
     for node in reversed(upwards):
-        least = values[node] + more
         for other in near.next(node):
-            if values[other] < least:
-                values[other] = least
+            depth[other] = max(depth[other], depth[node] + 1)
+
+    reached = np.array(depth, np.int64)
+    deepest = by_key(np.maximum, reached, component, near.size, 0)
+    return np.flatnonzero(reached == deepest[component]).tolist()
 
 
 def _pull_up(

@@ -52,7 +52,7 @@ class SheetPlacement(NamedTuple):
 
 
 def place_sheet(sheet: Sheet) -> SheetPlacement:
-    """Place everything on a sheet. Raises Cycle when the edges form one."""
+    """Place everything on a sheet."""
     phase("rows")
     ends = np.array([sheet.above, sheet.below])
     component, count = components(sheet.size, *np.hstack((ends, sheet.levels.pairs.T)))
@@ -60,7 +60,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     row_of = np.arange(sheet.size)
     row_of[sheet.levels.pairs[:, 1]] = sheet.levels.pairs[:, 0]
     in_rows = neighbours(sheet.size, *row_of[ends])
-    rank = rank_nodes(in_rows)
+    rank = rank_nodes(in_rows, component)
     rank = with_siblings_level(rank, in_rows, sheet.heights, component)
     rank = with_towers_beside(rank, in_rows, sheet.heights)[row_of]
     row = rows_by_component(rank, component, count, sheet.levels.turn)
