@@ -12,7 +12,6 @@ Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -215,61 +214,6 @@ def with_siblings_level(
         class_of[node], row[node] = first, row[first]
 
     return np.array(row, np.int64)
-
-
-TALL = 600.0  # px: of boxes that are drawings themselves
-REACH = 8  # ranks that such a box is moved up at most
-
-
-def with_towers_beside(rank: Ints, near: Neighbours, heights: Floats) -> Ints:
-    """Ranks in which a tall box stands beside another one above it that it does not
-    wait for, and not alone below it.
-    """
-    tall = np.flatnonzero(heights > TALL).tolist()
-    row: list[int] = rank.tolist()
-    towers = Counter(row[node] for node in tall)
-
-    for node in sorted(tall, key=row.__getitem__) if len(towers) > 1 else ():
-        level = row[node]
-        targets = (
-            target
-            for target in range(level - 1, level - REACH - 1, -1)
-            if towers[level] == 1 and towers[target]
-        )
-        moved = next(
-            filter(
-                None, (_raised(node, target, row, near, heights) for target in targets)
-            ),
-            {},
-        )
-        for other, there in moved.items():
-            row[other] = there
-        towers.update([row[node]])
-        towers[level] -= 1
-
-    return np.array(row, np.int64)
-
-
-def _raised(
-    node: int,
-    target: int,
-    row: list[int],
-    near: Neighbours,
-    heights: Floats,
-) -> dict[int, int]:
-    """The ranks of a node that is moved up, and of what has to make room above it; none
-    when that is tall itself.
-    """
-    moved, waiting = {node: target}, [node]
-    for current in waiting:  # grows while it is read
-        for other in near.before(current):
-            if moved.get(other, row[other]) >= moved[current]:
-                # it would only push the next tower
-                if heights[other] > TALL:
-                    return {}
-                moved[other] = moved[current] - 1
-                waiting.append(other)
-    return moved
 
 
 def rows_by_component(

@@ -26,7 +26,6 @@ from gradviz.layout.layered.ranks import (
     rank_nodes,
     rows_by_component,
     with_siblings_level,
-    with_towers_beside,
 )
 from gradviz.layout.layered.routes import (
     Routes,
@@ -61,8 +60,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     row_of[sheet.levels.pairs[:, 1]] = sheet.levels.pairs[:, 0]
     in_rows = neighbours(sheet.size, *row_of[ends])
     rank = rank_nodes(in_rows, component)
-    rank = with_siblings_level(rank, in_rows, sheet.heights, component)
-    rank = with_towers_beside(rank, in_rows, sheet.heights)[row_of]
+    rank = with_siblings_level(rank, in_rows, sheet.heights, component)[row_of]
     row = rows_by_component(rank, component, count, sheet.levels.turn)
     row = rows_by_component(row, component, count, sheet.pin)
     near = neighbours(sheet.size, *ends)
