@@ -23,7 +23,6 @@ from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
-    first_of_runs,
     ranges,
     starts_of,
     unsorted,
@@ -279,16 +278,11 @@ def _trunk_bends(span: Ints, trunk: Ints) -> tuple[Ints, Ints]:
 
 
 def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
-    """Edges that get bend points in every row they pass: the shortest first, until the
-    budget is spent.
+    """Edges that get bend points in every row they pass: all, or where these would be
+    too many the short ones.
     """
-    order = np.lexsort((span, trunk))
-    longer = span.copy()  # by how much its trunk gets longer for an edge
-    first = first_of_runs(trunk[order])
-    later = np.setdiff1d(np.arange(len(order)), first, assume_unique=True)
-    longer[order[later]] -= span[order[later - 1]]
-    longer[order[first]] -= 1
-    # short edges first: many of them fit into what one long edge takes
-    order = np.argsort(span, kind="stable")
     budget = max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)
-    return unsorted(np.cumsum(longer[order]) <= budget, order)
+    bends = by_key(np.maximum, span, trunk, len(span), 0).sum()
+    is_few = bool(bends <= budget)
+    within: Mask = (span <= budget / max(len(span), 1)) | is_few
+    return within

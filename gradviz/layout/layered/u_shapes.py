@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Drawing, Ints
-from gradviz.layout.layered.grouping import distinct, distinct_pairs, group
+from gradviz.layout.layered.grouping import distinct_pairs, group
 from gradviz.layout.layered.nesting import frame_tree, meeting_items
 from gradviz.layout.layered.ranks import Neighbours, heights, neighbours
 
@@ -104,7 +104,7 @@ def _halves(rows: Ints, items: Ints) -> tuple[list[int], Ints] | None:
 
 def _neighbours(items: Ints) -> tuple[Ints, Neighbours]:
     """The items that edges join, sorted, and the graph of their places there."""
-    number, local = distinct(items.ravel())
+    number, local = np.unique(items.ravel(), return_inverse=True)
     ends = distinct_pairs(local.reshape(2, -1), len(number))
     return number, neighbours(len(number), *ends[:2])
 
