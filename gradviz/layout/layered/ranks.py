@@ -12,7 +12,6 @@ Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -265,7 +264,20 @@ def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -
     below, start, length = near.below, near.below_start, height.tolist()
     straight = np.zeros(len(near.upper), np.bool_)
 
-    for node in _beginnings(near, height, component, entry):
+    uses = counts(near.upper, near.size)
+    uses = counts(near.upper, near.size)
+    # of several entries not one that goes everywhere, as an embedding of time does; of
+    # other beginnings not one that is used once
+    later = np.where(entry, uses > 2, uses + counts(near.lower, near.size) < 2)
+    order = np.lexsort((later, -height, ~entry, component))
+    first = first_of_runs(component[order])
+
+    for nodes in np.split(order, first[1:]) if len(order) else ():
+        node = int(nodes[0])
+        if not entry[node]:
+            equal_ones = (height[nodes] == height[node]) & (later[nodes] == later[node])
+            nodes = nodes[equal_ones]
+            node = int(nodes[len(nodes) // 2])
         way: list[int] = []
         while length[node]:
             following = range(start[node], start[node + 1])
@@ -275,28 +287,6 @@ def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -
         straight[near.below_edge[way]] = True
 
     return straight
-
-
-def _beginnings(
-    near: Neighbours, height: Ints, component: Ints, entry: Mask
-) -> Iterator[int]:
-    """Where the longest way of each component begins: of equal ones in the middle."""
-    uses = counts(near.upper, near.size)
-    ends = (uses + counts(near.lower, near.size) < 2) & ~entry
-    # of several entries not one that goes everywhere, as an embedding of time does
-    later = np.where(entry, uses > 2, ends)
-    order = np.lexsort((later, -height, ~entry, component))
-    first = first_of_runs(component[order]).tolist()
-
-    for begin, end in pairwise([*first, len(order)]):
-        nodes = order[begin:end]
-        if not entry[nodes[0]]:
-            best = height[nodes] == height[nodes[0]]
-            best &= ends[nodes] == ends[nodes[0]]
-            nodes = nodes[best]
-            yield int(nodes[len(nodes) // 2])
-        else:
-            yield int(nodes[0])
 
 
 # -- first orders ----------------------------------------------------------------------

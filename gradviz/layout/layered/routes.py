@@ -228,10 +228,14 @@ def _vertical_runs(
 
 def without_idle_points(routes: Routes) -> Routes:
     """Drop points that repeat the one before, then points in the middle of vertical
-    lines. Ends always stay.
+    lines.
     """
-    routes = _drop(routes, _repeated(routes))
-    return _drop(routes, _between(routes))
+    step = np.abs(np.diff(routes.points, axis=0, prepend=np.nan))
+    routes = _drop(routes, (step.max(axis=1, initial=0) < SAME) & ~_first(routes))
+    aside = np.abs(np.diff(routes.points[:, 0], prepend=np.nan, append=np.nan))
+    level = np.maximum(aside[:-1], aside[1:]) < SAME
+    ends = _first(routes)
+    return _drop(routes, level & ~ends & ~np.append(ends[1:], True))
 
 
 def _drop(routes: Routes, idle: Mask) -> Routes:
@@ -239,30 +243,8 @@ def _drop(routes: Routes, idle: Mask) -> Routes:
     return Routes(routes.points[~idle], kept_before[routes.starts])
 
 
-def _inner(routes: Routes) -> Mask:
-    """True for points that are neither the first nor the last of their polyline."""
-    inner = np.ones(len(routes.points), np.bool_)
-    filled = np.diff(routes.starts) > 0
-    inner[routes.starts[:-1][filled]] = False
-    inner[routes.starts[1:][filled] - 1] = False
-    return inner
-
-
-def _repeated(routes: Routes) -> Mask:
-    idle = np.zeros(len(routes.points), np.bool_)
-    moves = np.abs(np.diff(routes.points, axis=0))
-    same: Mask = moves.max(axis=1) < SAME
-    inner = _inner(routes)
-    idle[1:] = same & inner[1:]
-    # the end stays, so what repeats it goes
-    several = np.diff(routes.starts) > 2
-    before = routes.starts[1:][several] - 2
-    idle[before] |= same[before] & inner[before]
-    return idle
-
-
-def _between(routes: Routes) -> Mask:
-    idle = _inner(routes)
-    moves = np.abs(np.diff(routes.points[:, 0]))
-    idle[1:-1] &= np.maximum(moves[:-1], moves[1:]) < SAME
-    return idle
+def _first(routes: Routes) -> Mask:
+    """True for the first point of each polyline."""
+    first = np.zeros(len(routes.points) + 1, np.bool_)
+    first[routes.starts] = True
+    return first[:-1]
