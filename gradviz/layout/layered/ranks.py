@@ -295,8 +295,6 @@ def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -
 # ends already has few crossings or none for networks made of blocks in series. Where
 # blocks pass several values on, as recurrent networks do, others are better starts.
 
-TWIG_LENGTH = 3  # boxes
-
 
 class FirstOrder(NamedTuple):
     """Sorting a row by the keys of its boxes, and those of the edges that pass it,
@@ -339,33 +337,16 @@ def _preference(
     port: Mask,
     main: Mask,
 ) -> Floats:
-    """Small values are walked first: the node farthest up. Twigs go by turns to the
-    right and left of the main stream.
+    """Small values are walked first: the node farthest up. Leaves with one use go by
+    turns to the right and left of the main stream.
     """
     preference: Floats = rank[near.upper] / (float(rank.max(initial=0)) + 1.0)
-    twig = _twigs(near, port)[near.upper] & ~main
-    beside = np.bincount(near.lower[~twig], minlength=near.size) > 0
-    from_twig = np.flatnonzero(twig & beside[near.lower])
-    place = place_in_group(near.lower[from_twig])
-    preference[from_twig] = np.where(
-        place % 2,
-        -1.0 - place,
-        2.0 + place,
-    )
+    uses, inputs = counts(near.upper, near.size), counts(near.lower, near.size)
+    leaf = (uses == 1) & (inputs == 0) & ~port
+    beside = np.flatnonzero(leaf[near.upper] & ~main & (inputs[near.lower] > 1))
+    place = place_in_group(near.lower[beside])
+    preference[beside] = np.where(place % 2, -1.0 - place, 2.0 + place)
     return preference
-
-
-def _twigs(near: Neighbours, port: Mask) -> Mask:
-    """Leaves with one use, and boxes with one use that a few of these lead to: a
-    parameter and its transposition.
-    """
-    one_use = (counts(near.upper, near.size) == 1) & ~port
-    twig: Mask = one_use & (counts(near.lower, near.size) == 0)
-    for _ in range(TWIG_LENGTH - 1):
-        other_inputs = np.zeros(near.size, np.bool_)
-        other_inputs[near.lower[~twig[near.upper]]] = True
-        twig = one_use & ~other_inputs
-    return twig
 
 
 def _walk(
