@@ -112,21 +112,14 @@ def _engines() -> list[Engine]:
 
 def _not_found() -> GraphvizNotFound:
     forced = os.environ.get(VARIABLE, "")
-    missing = {
-        "none": f"{VARIABLE}=none forbids Graphviz.",
-        "system": f"{VARIABLE}=system asks for a Graphviz program, and there is none on the PATH.",
-        "bundled": f"{VARIABLE}=bundled asks for the Graphviz inside pygraphviz, and pygraphviz cannot be started here.",
-    }
-    reason = missing.get(
-        forced, "Graphviz was not found: no program on the PATH, and no pygraphviz."
-    )
-
     if forced:
-        step = f"Unset {VARIABLE}"
+        words = f"{VARIABLE}={forced} leaves no Graphviz here. Unset {VARIABLE}"
     else:
-        step = "Install it (`pip install pygraphviz`, or https://graphviz.org/download)"
-
-    return GraphvizNotFound(f"{reason} {step}, or write an SVG, which needs none.")
+        words = (
+            "Graphviz was not found: no program on the PATH, and no pygraphviz. "
+            "Install it (`pip install pygraphviz`, or https://graphviz.org/download)"
+        )
+    return GraphvizNotFound(f"{words}, or write an SVG, which needs none.")
 
 
 def _wheel_folder() -> str:

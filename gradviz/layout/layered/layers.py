@@ -123,11 +123,6 @@ class Layers:
         return np.arange(self.size) >= self.boxes
 
     @cached_property
-    def ported(self) -> bool:
-        """Whether any piece meets its box elsewhere than in the middle."""
-        return bool(self.above_offset.any() or self.below_offset.any())
-
-    @cached_property
     def first_line(self) -> Ints:
         """Lines number the rows of all components through: row r of component c is line
         first_line[c] + r.

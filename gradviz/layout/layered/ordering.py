@@ -51,7 +51,6 @@ class Order:
         self.lines = layers.lines
         self.line_start = starts_of(counts(layers.line, self.lines))
         self.sort(key)
-        self.steps = PORT_STEPS if layers.ported else 1
         self.above_port = self._port(layers.above, layers.above_offset)
         self.below_port = self._port(layers.below, layers.below_offset)
         self.down = self._side(
@@ -80,14 +79,11 @@ class Order:
 
     def _port(self, point: Ints, offset: Floats) -> Ints:
         """Where along its box a piece begins or ends, in steps."""
-        # no edge begins beside the middle of its box
-        if self.steps == 1:
-            return np.zeros(len(point), np.int64)
         share = offset / (2 * self.layers.half[point]) + 0.5
         return np.clip(
-            share * self.steps,
+            share * PORT_STEPS,
             0,
-            self.steps - 1,
+            PORT_STEPS - 1,
         ).astype(np.int64)
 
     def sort(self, key: Ints | Floats) -> None:
@@ -107,10 +103,10 @@ class Order:
         if not len(layers.above):
             return crossings
 
-        upper = self.place[layers.above] * self.steps + self.above_port
-        lower = self.place[layers.below] * self.steps + self.below_port
+        upper = self.place[layers.above] * PORT_STEPS + self.above_port
+        lower = self.place[layers.below] * PORT_STEPS + self.below_port
         order = np.argsort(
-            upper * (layers.size * self.steps) + lower,
+            upper * (layers.size * PORT_STEPS) + lower,
             kind="stable",
         )
         line = self.line[layers.above[order]]
@@ -249,7 +245,7 @@ def _side_gain(
     first = start[left[owner]] + k // wide
     second = start[right[owner]] + k % wide
     a, b = (
-        order.place[side.far[piece]] * order.steps + side.port[piece]
+        order.place[side.far[piece]] * PORT_STEPS + side.port[piece]
         for piece in (first, second)
     )
     return np.bincount(owner, np.sign(a - b), len(left)).astype(np.float64)
@@ -264,7 +260,7 @@ def sweep(order: Order, upwards: bool) -> None:
     def mean(point: int) -> float:
         """Mean place of the neighbours of a point."""
         pieces = range(start[point], start[point + 1])
-        steps = sum(place[far[k]] * order.steps + port[k] for k in pieces)
+        steps = sum(place[far[k]] * PORT_STEPS + port[k] for k in pieces)
         return float(steps / len(pieces))
 
     lines = list(pairwise(order.line_start.tolist()))

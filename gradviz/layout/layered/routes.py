@@ -14,7 +14,6 @@ from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
     counts,
-    first_of_runs,
     members,
     ranges,
     starts_of,
@@ -126,38 +125,29 @@ class Routes(NamedTuple):
     starts: Ints
 
 
-class _Runs(NamedTuple):
-    """Vertical runs between the ends of edges, sorted by edge, from above to below."""
-
-    edge: Ints
-    x: Floats
-    first: Ints  # line
-    last: Ints
-
-
 def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows) -> Routes:
     """Routes of all edges of a sheet. y counts from the top of the component."""
-    runs = _vertical_runs(sheet, layers, x)
-    per_edge = counts(runs.edge, len(sheet.above))
-    starts = starts_of(2 * per_edge + 4)
+    above, below, long = sheet.above, sheet.below, layers.long
+    passed = np.zeros(len(above), np.int64)  # rows between the ends of each edge
+    passed[long] = layers.row[below[long]] - layers.row[above[long]] - 1
+    starts = starts_of(2 * passed + 4)
     points = np.empty((int(starts[-1]), 2))
     first, end, half = starts[:-1], starts[1:], sheet.heights / 2
-    above, below = sheet.above, sheet.below
     begin_x, end_x = x[above] + sheet.above_offset, x[below] + sheet.below_offset
-    row_end, row_begin = rows.bottom[layers.line], rows.top[layers.line]
-    for point, ends_x, y in (
+    top, bottom = rows.top[layers.line], rows.bottom[layers.line]
+    owner, step = ranges(passed[long])
+    bend = layers.boxes + layers.first_bend[owner] + step
+    into = first[long[owner]] + 2 + 2 * step
+
+    for point, point_x, y in (
         (first, begin_x, rows.y[above] + half[above]),
-        (first + 1, begin_x, row_end[above]),
-        (end - 2, end_x, row_begin[below]),
+        (first + 1, begin_x, bottom[above]),
+        (into, x[bend], top[bend]),
+        (into + 1, x[bend], bottom[bend]),
+        (end - 2, end_x, top[below]),
         (end - 1, end_x, rows.y[below] - half[below]),
     ):
-        points[point] = np.column_stack((ends_x, y))
-    edge, turn = ranges(2 * per_edge)
-    point = first[edge] + 2 + turn
-    points[point, 0] = np.repeat(runs.x, 2)
-    points[point, 1] = np.column_stack(
-        (rows.top[runs.first], rows.bottom[runs.last])
-    ).ravel()
+        points[point] = np.column_stack((point_x, y))
 
     # at a turn of a U the line goes sideways, in one piece with the other half
     turn = sheet.levels.turn
@@ -203,27 +193,6 @@ def reversed_routes(routes: Routes, which: Ints) -> Routes:
         - entry
     ]
     return Routes(points, routes.starts)
-
-
-def _vertical_runs(
-    sheet: Sheet,
-    layers: Layers,
-    x: Floats,
-) -> _Runs:
-    """Bend points above one another make one run."""
-    long = layers.long
-    owner, turn = ranges(
-        layers.row[sheet.below[long]] - layers.row[sheet.above[long]] - 1
-    )
-    bend = layers.boxes + layers.first_bend[owner] + turn
-    bend_x, line = x[bend], layers.line[bend]
-    edge = long[owner]
-    begins = np.zeros(len(edge), np.bool_)
-    begins[first_of_runs(edge)] = True
-    begins[1:] |= np.abs(np.diff(bend_x)) > SAME
-    first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(edge))[: len(first)] - 1
-    return _Runs(edge[first], bend_x[first], line[first], line[last])
 
 
 def without_idle_points(routes: Routes) -> Routes:

@@ -119,7 +119,8 @@ def _shelves(
     drawing.
 
     Components of one drawing stand beside and below each other, the highest first; all
-    side by side where one has ports, so that nothing lies between it and the border.
+    side by side where one has ports, which stands first, so that nothing lies between
+    it and the border.
     """
     ported = np.zeros(len(widths), np.bool_)
     ported[component[sheet.pin != FREE]] = True
@@ -135,7 +136,7 @@ def _shelves(
     sizes[part[alone]] = np.column_stack((widths, heights))[alone]
     for p in np.flatnonzero(several).tolist():
         inside = members.of(p)
-        order = inside[np.argsort(-heights[inside], kind="stable")]
+        order = inside[np.lexsort((-heights[inside], ~ported[inside]))]
         wide, high = widths[order] + 2 * sheet.gap, heights[order] + sheet.rank_gap
         # the width of a rectangle of this area in the aspect that is aimed at
         limit = np.inf if ported[inside].any() else (wide @ high * ASPECT) ** 0.5
