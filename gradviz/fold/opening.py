@@ -23,8 +23,6 @@ from gradviz.graph.origins import ScopeTree, around
 
 LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
 """Classes whose name says all, of however many ops they are."""
-FEW = 4
-"""Ops of a group up to which a box says about as much as its ops would."""
 LEAST = 3
 """Children that a window closes."""
 SHARE = 0.4
@@ -80,7 +78,6 @@ class Opening:
             self._window(inside, most)
 
         waiting = self._closed(inside)
-        few: list[int] = []
         while waiting:
             choice = max(
                 waiting,
@@ -89,34 +86,13 @@ class Opening:
             waiting.remove(choice)
             if self.groups[choice].parent not in self.open:
                 continue  # in a window that was made meanwhile
-            # boxes of two or three ops: opening some and not others would look
-            # arbitrary
-            if choice not in self.open and self._ops_of_one(choice) <= FEW:
-                few.append(choice)
-            elif choice in self.open or self._try(choice, most):
+            if choice in self.open or self._try(choice, most):
                 for opened in self._with_turn(choice):
                     waiting += [
                         inner
                         for inner in self._closed(opened)
                         if inner not in self._with_turn(choice)
                     ]
-
-        self._open_few(few, most)
-
-    def _open_few(self, few: list[int], most: float) -> None:
-        """Open groups of few ops all together, and what is in them, or none."""
-        before = set(self.open)
-        for group_id in few:  # grows while it is read
-            if self.groups[group_id].parent not in self.open:
-                continue
-            self._open(group_id)
-            for opened in self._with_turn(group_id):
-                few += [
-                    inner for inner in self._closed(opened) if inner not in self.open
-                ]
-        # all or none: with some of them a reader would ask why these
-        if not self._fits(most):
-            self._back_to(before)
 
     def _closed(self, group_id: int) -> list[int]:
         """Groups that could be opened among the children of one that was opened just
@@ -188,13 +164,6 @@ class Opening:
             or group.op is not None
             or group_id in self._later
         )
-
-    def _ops_of_one(self, group_id: int) -> int:
-        """Ops of a group, of a run those of its first turn."""
-        first = self.groups[group_id].children[0]
-        if self.groups[group_id].kind == "run":
-            return 1 if first >= 0 else self.sizes.ops(~first)
-        return self.sizes.ops(group_id)
 
     def _try(self, group_id: int, most: float) -> bool:
         """Open a group, or a window of it; for a body, also with windows of the groups
