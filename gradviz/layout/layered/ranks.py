@@ -25,72 +25,37 @@ from gradviz.layout.layered.grouping import (
     first_of_runs,
     group,
     place_in_group,
-    unsorted,
 )
 
 
 class Neighbours(NamedTuple):
-    """A graph, and both of its directions as plain lists, which Python loops read
-    faster than arrays.
-
-    The nodes below v are `below[below_start[v]:below_start[v + 1]]`, by edges
-    `below_edge` in the same range.
+    """A graph: both ends of every edge, and the nodes below and above each, as plain
+    lists, which Python loops read faster than arrays.
     """
 
     size: int
-    upper: Ints  # of every edge
+    upper: Ints
     lower: Ints
-    below: list[int]
-    below_start: list[int]
-    below_edge: Ints
-    above: list[int]
-    above_start: list[int]
-
-    def next(self, node: int) -> list[int]:
-        """The nodes below a node."""
-        return self.below[self.below_start[node] : self.below_start[node + 1]]
-
-    def before(self, node: int) -> list[int]:
-        """The nodes above a node."""
-        return self.above[self.above_start[node] : self.above_start[node + 1]]
+    below: list[list[int]]
+    above: list[list[int]]
 
     def ends(self) -> list[int]:
         """The nodes with nothing below them."""
-        return [
-            node
-            for node, (start, end) in enumerate(pairwise(self.below_start))
-            if start == end
-        ]
-
-    def upwards_from(self, ends: list[int]) -> list[int]:
-        """These nodes and all above them, as a breadth-first walk meets them."""
-        met = list(ends)
-        seen = bytearray(self.size)
-        for end in ends:
-            seen[end] = 1
-
-        for node in met:  # grows while it is read
-            for other in self.before(node):
-                if not seen[other]:
-                    seen[other] = 1
-                    met.append(other)
-
-        return met
+        return [node for node, below in enumerate(self.below) if not below]
 
 
 def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     """Neighbour lists of a graph."""
     down, up = group(upper, size), group(lower, size)
-    return Neighbours(
-        size,
-        upper,
-        lower,
-        lower[down.order].tolist(),
-        down.start.tolist(),
-        down.order,
-        upper[up.order].tolist(),
-        up.start.tolist(),
-    )
+    below, above = lower[down.order], upper[up.order]
+    lists = _cut(below, down.start), _cut(above, up.start)
+    return Neighbours(size, upper, lower, *lists)
+
+
+def _cut(values: Ints, start: Ints) -> list[list[int]]:
+    """Values in lists that begin at these places."""
+    every = values.tolist()
+    return [every[first:end] for first, end in pairwise(start.tolist())]
 
 
 def rank_nodes(near: Neighbours, component: Ints) -> Ints:
@@ -99,7 +64,7 @@ def rank_nodes(near: Neighbours, component: Ints) -> Ints:
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
     main = _main_ends(near, upwards, component)
-    _pull_up(rank, upwards, near.upwards_from(main), near)
+    _pull_up(rank, upwards, main, near)
     return np.array(rank, np.int64)
 
 
@@ -119,17 +84,16 @@ def heights(
     """Longest way down from every node, and the order in which that was settled. Nodes
     on cycles are never settled.
     """
-    above, start = near.above, near.above_start
-    waiting = [end - begin for begin, end in pairwise(near.below_start)]
-    height = [0] * len(waiting)
-    ready = [node for node, count in enumerate(waiting) if not count]
+    waiting = [len(below) for below in near.below]
+    height = [0] * near.size
+    ready = near.ends()
     settled: list[int] = []
 
     while ready:
         node = ready.pop()
         settled.append(node)
         least = height[node] + 1
-        for other in above[start[node] : start[node + 1]]:
+        for other in near.above[node]:
             if height[other] < least:
                 height[other] = least
             waiting[other] -= 1
@@ -145,7 +109,7 @@ def _main_ends(near: Neighbours, upwards: list[int], component: Ints) -> list[in
     """
     depth = [0] * near.size
     for node in reversed(upwards):
-        for other in near.next(node):
+        for other in near.below[node]:
             depth[other] = max(depth[other], depth[node] + 1)
 
     reached = np.array(depth, np.int64)
@@ -164,21 +128,23 @@ def _pull_up(
     Without this every auxiliary output would hang at the bottom of the page, at the end
     of a very long line.
     """
-    leads_to_main = bytearray(len(rank))
+    leads_to_main = bytearray(near.size)
     for node in main:
         leads_to_main[node] = 1
+    for node in upwards:
+        leads_to_main[node] |= any(leads_to_main[other] for other in near.below[node])
 
     settled = bytearray(leads_to_main)
     for node in reversed(upwards):
         if not leads_to_main[node]:
-            made_from = [rank[v] for v in near.before(node) if settled[v]]
+            made_from = [rank[v] for v in near.above[node] if settled[v]]
             # right below the lowest op that it is made from
             if made_from:
                 settled[node] = 1
                 rank[node] = max(made_from) + 1
 
     for node in upwards:  # what only feeds such nodes goes just above them
-        users = [] if settled[node] else near.next(node)
+        users = [] if settled[node] else near.below[node]
         if users:
             rank[node] = min([rank[v] for v in users]) - 1
 
@@ -200,7 +166,7 @@ def with_siblings_level(
     first_of_class: dict[object, int] = {}
 
     for node in np.argsort(rank, kind="stable").tolist():
-        above = near.before(node)
+        above = near.above[node]
         height = round(float(heights[node]))
         if above:
             alike: object = (height, frozenset([class_of[other] for other in above]))
@@ -261,7 +227,7 @@ def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -
     It begins at an `entry` where there is one: what comes from outside is the main
     stream. Of equal ways it is the one in the middle.
     """
-    below, start, length = near.below, near.below_start, height.tolist()
+    down, below, length = group(near.upper, near.size), near.lower, height.tolist()
     straight = np.zeros(len(near.upper), np.bool_)
 
     uses = counts(near.upper, near.size)
@@ -280,11 +246,11 @@ def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -
             node = int(nodes[len(nodes) // 2])
         way: list[int] = []
         while length[node]:
-            following = range(start[node], start[node + 1])
-            equal = [i for i in following if length[below[i]] == length[node] - 1]
-            way.append(equal[len(equal) // 2])
-            node = below[way[-1]]
-        straight[near.below_edge[way]] = True
+            least = length[node] - 1
+            equal = [edge for edge in down.of(node) if length[below[edge]] == least]
+            way.append(int(equal[len(equal) // 2]))
+            node = int(below[way[-1]])
+        straight[way] = True
 
     return straight
 
@@ -320,15 +286,29 @@ def depth_order(
     edges, deepest inputs first.
     """
     order = np.lexsort((_preference(near, rank, port, main), near.lower))
-    node_key, sorted_edge_key = _walk(
-        near.upper[order].tolist(),
-        near.above_start,
-        near.ends(),
-    )
-    return FirstOrder(
-        np.array(node_key, np.int64),
-        unsorted(np.array(sorted_edge_key, np.int64), order),
-    )
+    rest = [iter(edges) for edges in _cut(order, group(near.lower, near.size).start)]
+    above = near.upper.tolist()
+    node_key, edge_key = [-1] * near.size, [0] * len(above)
+    clock = 0
+
+    for end in near.ends():
+        node_key[end] = clock
+        stack = [end]
+        while stack:
+            edge = next(rest[stack[-1]], None)
+            if edge is None:
+                stack.pop()
+                continue
+            clock += 1
+            edge_key[edge] = clock
+            other = above[edge]
+            if node_key[other] < 0:
+                clock += 1
+                node_key[other] = clock
+                stack.append(other)
+        clock += 1
+
+    return FirstOrder(np.array(node_key, np.int64), np.array(edge_key, np.int64))
 
 
 def _preference(
@@ -347,38 +327,3 @@ def _preference(
     place = place_in_group(near.lower[beside])
     preference[beside] = np.where(place % 2, -1.0 - place, 2.0 + place)
     return preference
-
-
-def _walk(
-    above: list[int],
-    start: list[int],
-    ends: list[int],
-) -> tuple[list[int], list[int]]:
-    """Number nodes and edges in the order a depth-first walk meets them. The edges into
-    v are start[v]..start[v+1].
-    """
-    node_key = [-1] * (len(start) - 1)
-    edge_key = [0] * len(above)
-    upcoming = start[:-1]
-    clock = 0
-
-    for end in ends:
-        node_key[end] = clock
-        stack = [end]
-        while stack:
-            node = stack[-1]
-            edge = upcoming[node]
-            if edge == start[node + 1]:
-                stack.pop()
-                continue
-            upcoming[node] = edge + 1
-            clock += 1
-            edge_key[edge] = clock
-            other = above[edge]
-            if node_key[other] < 0:
-                clock += 1
-                node_key[other] = clock
-                stack.append(other)
-        clock += 1
-
-    return node_key, edge_key
