@@ -90,21 +90,6 @@ def by_key(
     return chosen
 
 
-def extremes(
-    values: Floats,
-    keys: Ints,
-    count: int,
-) -> tuple[Floats, Floats]:
-    """The least and the largest value of each key; infinite where a key has none."""
-    return by_key(
-        np.minimum,
-        values,
-        keys,
-        count,
-        np.inf,
-    ), by_key(np.maximum, values, keys, count, -np.inf)
-
-
 def unsorted(values: Values, order: Ints) -> Values:
     """Values that stand in an order, back where they came from: the first belongs to
     entry order[0].
