@@ -227,6 +227,8 @@ class Signs:
         node = child if child >= 0 else self._groups[~child].op
         if node is None:
             scope = self._groups[~child].scope
+            if self._groups[~child].part:
+                return self._number((child, "part"))  # its title says which
             path = self._graph.scopes[scope].path if scope is not None else ""
             # `layers.0` and `layers.1` are of one list
             return self._number((self.of[~child], re.sub(r"\d+", "#", path)))
