@@ -488,20 +488,15 @@ class Opening:
 
 def _later(groups: Groups) -> set[int]:
     """Calls of a module that are like an earlier call of it."""
-    first: dict[tuple[str, int], int] = {}
-    structured = (
-        (group_id, group.scope)
-        for group_id, group in enumerate(groups)
-        if group.scope in groups.structure
-    )
-    calls = (
-        (group_id, (groups.graph.scopes[scope].path, groups.structure[scope]))
-        for group_id, scope in structured
-        if scope is not None
-    )
+    seen: set[tuple[str, int]] = set()
+    later: set[int] = set()
 
-    return {
-        group_id
-        for group_id, key in calls
-        if first.setdefault(key, group_id) != group_id
-    }
+    for group_id, group in enumerate(groups):
+        if group.scope is not None and group.scope in groups.structure:
+            path = groups.graph.scopes[group.scope].path
+            key = path, groups.structure[group.scope]
+            if key in seen:
+                later.add(group_id)
+            seen.add(key)
+
+    return later
