@@ -201,8 +201,6 @@ def _with_few_leaves(
 ) -> Graph:
     """What is open, with few single leaves; all in one box when no page holds that."""
     if focus is None and not _holds(measure, folded(opening, leaves=LEAVES)):
-        opening.reset()
-        # not even the outermost level fits: the graph becomes a single box
         opening.close_all()
     for group_id in expand:
         opening.show(group_id)

@@ -349,7 +349,8 @@ class Opening:
         self._undo_to(0)
 
     def close_all(self) -> None:
-        """Close the whole graph, too."""
+        """Close the whole graph, too: not even its outermost level fits."""
+        self.reset()
         self.open.clear()
 
     def _back_to(self, before: set[int]) -> None:
