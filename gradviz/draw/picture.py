@@ -36,8 +36,7 @@ from gradviz.draw.typesetting import (
     text_width,
 )
 from gradviz.draw.wires import Curves
-from gradviz.fold.opening import Limits
-from gradviz.fold.sizes import Size
+from gradviz.fold.sizes import PAGE, Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
 from gradviz.layout import Drawing, LayoutFrame, Placement, Rect, layered
@@ -99,7 +98,7 @@ def picture(graph: Graph, options: Options) -> Picture:
     if is_free and len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
         flat = Page(drawn, is_flat=True)
         # folding has seen to it that the other way fits
-        if flat.width <= Limits().width and _shown(flat) > _shown(page):
+        if flat.width <= PAGE.width and _shown(flat) > _shown(page):
             page = flat
     return compose(graph, drawn, page)
 
@@ -162,7 +161,7 @@ class Page:
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 
         room = max(placement.width, LEAST_ROOM)
-        above, below = _above(drawn, room), _below(drawn, placement.notes, room)
+        above, below = _above(drawn, room), _below(drawn, room)
         inner = max(
             placement.width,
             above.width,
@@ -375,12 +374,8 @@ def _above(drawn: Scene, room: float) -> Strip:
     return typesetting.stacked([title, legend], PART_GAP / 2, after=PART_GAP)
 
 
-def _below(
-    drawn: Scene,
-    notes: tuple[str, ...],
-    room: float,
-) -> Strip:
-    lines = [one_line(line) for line in (*drawn.footer, *notes)]
+def _below(drawn: Scene, room: float) -> Strip:
+    lines = [one_line(line) for line in drawn.footer]
     strip = typesetting.lines_strip(lines, room)
     return typesetting.stacked([strip], PART_GAP, before=PART_GAP)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, Union
 
 from gradviz.fold.grouping import grouped
@@ -77,14 +78,15 @@ def modules(
 
     def inside(group: _Group) -> list[_Item]:
         """What the calls of a group ran, in order."""
-        items: list[_Item] = list(_groups(tree, group.scopes, structure))
+        inner = _groups(tree, group.scopes, structure)
+        items: list[tuple[int, _Item]] = [(tree.place[g.scopes[0]], g) for g in inner]
         loose = [loose_in[scope] for scope in group.scopes if scope in loose_in]
         nodes = [node for nodes_of_call in loose for node in nodes_of_call]
         if ops and len(group.scopes) == 1:
-            items += nodes
+            items += [(tree.position[node], node) for node in nodes]
         elif items and nodes:
-            items.append(_Beside(nodes, loose[0]))
-        return sorted(items, key=lambda item: _place(item, tree))
+            items.append((tree.position[nodes[0]], _Beside(nodes, loose[0])))
+        return [item for _, item in sorted(items, key=itemgetter(0))]
 
     stack: list[tuple[int, str, _Item]] = []
     stack += [(0, "", group) for group in reversed(_groups(tree, [None], structure))]
@@ -125,15 +127,6 @@ def _row(
         words = work((node.op, op_text(node)) for node in nodes)
         return OutlineRow(depth, beside=words, **sums.of(item.nodes))
     return _module_row(tree, item, depth, sums)
-
-
-def _place(item: _Item, tree: ScopeTree) -> int:
-    """Where it begins among all nodes."""
-    if isinstance(item, int):
-        return tree.position[item]
-    if isinstance(item, _Beside):
-        return tree.position[item.nodes[0]]
-    return tree.place[item.scopes[0]]
 
 
 class _Sums:

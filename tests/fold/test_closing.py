@@ -51,8 +51,7 @@ def test_a_call_whose_box_would_wait_for_itself_becomes_parts() -> None:
     graph = residual()
     folded = fold(graph, depth=1)
     assert cycles([(edge.consumer, edge.producer) for edge in folded.edges]) == []
-    assert ("module", "blocks.2 Block", 1) in titles(folded)  # nothing is between its two ops
-    assert [node.op for node in folded.nodes if node.group is None].count("AddBackward0") == 2
+    assert ("module", "blocks.2 Block (part 2 of 2)", 1) in titles(folded)
 
 
 def test_parts_say_that_they_are_parts() -> None:
@@ -144,4 +143,4 @@ def test_a_graph_that_goes_in_circles_has_a_picture(tmp_path: Path) -> None:
     folded = Path(graph.save(str(tmp_path / "folded.svg"), depth=1)).read_text()
     assert "×12" in folded  # a loop, when seen from outside
     drawn = Path(graph.save(str(tmp_path / "full.svg"), depth="all")).read_text()
-    assert "1 line runs against the direction" in drawn
+    assert drawn.count(">add<") == 12

@@ -118,15 +118,6 @@ def test_control_c_passes_on_and_ends_the_child(engine):
     assert running(marker) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children of a killed parent at once")
-def test_a_killed_parent_leaves_no_child(engine):
-    marker = uuid.uuid4().hex
-    with start_endless(marker) as process:
-        process.kill()
-        process.communicate(timeout=20)
-    assert wait_for(marker, present=False, seconds=5)
-
-
 def test_nothing_of_the_users_can_hide_a_module(engine, tmp_path, monkeypatch):
     for name in ("signal", "os", "re", "pygraphviz", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
@@ -173,16 +164,3 @@ def test_the_bundled_engine_steps_in_for_a_broken_dot(monkeypatch, tmp_path, bro
     monkeypatch.setenv(graphviz.VARIABLE, "system")
     with pytest.raises(LayoutError, match=r"no layout engine support|No such file"):
         graphviz.run("digraph { a }")
-
-
-@UNIX
-def test_a_wrapper_script_and_what_it_started_are_ended(monkeypatch, tmp_path):
-    marker = f"{os.getpid()}{uuid.uuid4().int % 10**6:06d}"
-    program = tmp_path / "dot"
-    program.write_text(f"#!/bin/sh\nsleep {marker}\necho done\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv(graphviz.VARIABLE, "system")
-    with pytest.raises(LayoutTimeout):
-        graphviz.run("digraph { a }", timeout=0.5)
-    assert wait_for(f"sleep {marker}", present=False, seconds=5)

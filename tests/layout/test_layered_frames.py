@@ -138,25 +138,3 @@ def test_frames_inside_each_other_in_a_circle_are_refused() -> None:
     frames = (LayoutFrame(1, 10.0, 10.0), LayoutFrame(0, 10.0, 10.0))
     with pytest.raises(ValueError, match="circle"):
         place(Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0]), frames))
-
-
-@pytest.mark.parametrize("tail", [1, 2, 5])
-def test_two_towers_stand_beside_each_other(tail: int) -> None:
-    """One is followed by more boxes than the other before they meet, and begins with what is small."""
-    one, other, meet = 1, 2, 3 + tail
-    edges = [(0, one), (one, 3), *((i, i + 1) for i in range(3, meet)), (other, meet)]
-    heights = np.full(meet + 1, 40.0)
-    heights[[one, other]] = 1000.0, 900.0
-    count = meet + 1
-    drawing = Drawing(np.full(count, 100.0), heights, np.array(edges), np.full(count, -1))
-    placement = place(drawing)
-    top, bottom = placement.y - heights / 2, placement.y + heights / 2
-    assert min(bottom[one], bottom[other]) - max(top[one], top[other]) > 800
-    assert placement.height < 1000 + 40 * count + 60 * count
-    assert all(bottom[a] < top[b] for a, b in edges)
-
-
-def test_towers_in_a_row_stay_below_each_other() -> None:
-    heights = np.full(3, 1000.0)
-    drawing = Drawing(np.full(3, 100.0), heights, np.array([(0, 1), (1, 2)]), np.full(3, -1))
-    assert (np.diff(place(drawing).y) > 1000).all()

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 from hypothesis import given, strategies as st
 
-from gradviz.layout import Drawing, Ints
+from gradviz.layout import Ints
 from gradviz.layout.layered.grouping import components
-from gradviz.layout.layered.layers import Sheet, cut_into_layers, plain_sheet
+from gradviz.layout.layered.layers import Sheet, cut_into_layers, no_levels
 from gradviz.layout.layered.ordering import Order, exchange, inversions
 
 pairs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=40)
@@ -43,8 +43,10 @@ def _ends(edges: list[tuple[int, int]]) -> tuple[Ints, Ints]:
 
 
 def _sheet(size: int, above: Ints, below: Ints) -> Sheet:
-    boxes = np.full(size, 20.0)
-    return plain_sheet(Drawing(boxes, boxes, np.column_stack((above, below)), np.full(size, -1)))
+    boxes, middle, zeros = np.full(size, 20.0), np.zeros(len(above)), np.zeros(size, np.int64)
+    return Sheet(
+        boxes, boxes, above, below, middle, middle, zeros, 1, zeros, 14.0, 26.0, boxes, no_levels(size)
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(7, 14)), max_size=30, unique=True))

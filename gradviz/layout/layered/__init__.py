@@ -14,44 +14,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradviz.layout import (
-    CycleError,
-    Drawing,
-    Ints,
-    Placement,
-    Rect,
-    leading_back,
-    turned,
-    turned_back,
-)
+from gradviz.layout import Drawing, Ints, Placement
 from gradviz.layout.layered.frames import place_with_frames
 from gradviz.layout.layered.grouping import distinct_pairs
-from gradviz.layout.layered.layers import plain_sheet
 from gradviz.layout.layered.routes import Routes, joined
-from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
+from gradviz.layout.layered.sheets import PHASES, SheetPlacement
 from gradviz.layout.layered.u_shapes import find_u_shapes
 from gradviz.stages import Stage, phase
 
 
 def place(drawing: Drawing) -> Placement:
     """Place boxes in rows from top to bottom. An edge from a box to itself gets no
-    points.
-
-    Of edges that form a cycle as few as possible run upwards, and `notes` says so.
+    points; of edges that form a cycle some run upwards.
     """
-    try:
-        return _in_rows(drawing)
-    except CycleError:
-        back = leading_back(drawing)
-        return turned_back(_in_rows(turned(drawing, back)), back)
-
-
-def _in_rows(drawing: Drawing) -> Placement:
-    """The placement. Raises CycleError when the edges form a cycle."""
     with Stage("layout"):
         phase("joining", of=PHASES + 1)  # with frames it turns out to be more
         edges, which = _distinct_edges(drawing)
-        placed, frames, is_u = _placed(replace(drawing, edges=edges))
+        distinct = replace(drawing, edges=edges)
+        shapes = find_u_shapes(distinct) if drawing.u_shapes else []
+        placed, frames = place_with_frames(distinct, shapes)
+        for shape in shapes:
+            placed = _with_skips(distinct, placed, shape.skips)
+
         drawn = np.flatnonzero(which >= 0)
         routes = joined(placed.routes, drawn, which[drawn], len(which))
         x, y = placed.middles.T.copy()
@@ -64,20 +48,8 @@ def _in_rows(drawing: Drawing) -> Placement:
             frames,
             width,
             height,
-            is_u=is_u,
+            is_u=bool(shapes),
         )
-
-
-def _placed(drawing: Drawing) -> tuple[SheetPlacement, tuple[Rect, ...], bool]:
-    """The placement of distinct edges, the frames, and whether it shows a U."""
-    shapes = find_u_shapes(drawing) if drawing.u_shapes else []
-    if not shapes and not drawing.frames:
-        return place_sheet(plain_sheet(drawing)), (), False
-
-    placed, frames = place_with_frames(drawing, shapes)
-    for shape in shapes:
-        placed = _with_skips(drawing, placed, shape.skips)
-    return placed, frames, bool(shapes)
 
 
 def _with_skips(

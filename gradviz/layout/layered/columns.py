@@ -17,7 +17,7 @@ LONG, LONGEST = 1_000.0, 4_000.0  # px: what is broken into columns
 EDGES = 2_000  # of a sheet, above which nobody reads it line by line
 SHORTEST = 600.0  # px: a column on average
 MOST = 4  # columns
-WORTH, STEP = 0.66, 0.02  # of the length, what the longest column may have
+WORTH = 0.66  # of the length, what the longest column may have
 CHANNEL = 3.0  # of the gap between boxes, between two columns
 
 
@@ -44,7 +44,7 @@ def _last_lines(
     sheet: Sheet, layers: Layers, placed: Placed, component: int
 ) -> list[int]:
     """The lines that columns end with, about equally far apart; none where no edge is
-    alone.
+    alone, or columns would hardly be shorter.
     """
     x, rows, _ = placed
     first, end = layers.first_line[component : component + 2].tolist()
@@ -55,29 +55,16 @@ def _last_lines(
     count = min(count, int(height / SHORTEST), MOST)
 
     passing = np.bincount(layers.line[layers.above], minlength=layers.lines)
-    alone = [line for line in range(first + 1, end - 2) if passing[line] == 1]
-    for limit in np.arange(1 / max(count, 1), WORTH, STEP) * height:
-        last = _at_most(limit, alone, rows, height)
-        if last is not None and len(last) < count:
-            return last
-    return []
+    alone = first + 1 + np.flatnonzero(passing[first + 1 : end - 2] == 1)
+    if count < 2 or not len(alone):
+        return []
 
-
-def _at_most(
-    limit: float, alone: list[int], rows: Rows, height: float
-) -> list[int] | None:
-    """Of the lines below which a drawing may be broken, those that leave no part longer
-    than the limit.
-    """
-    last: list[int] = []
-    top = 0.0
-    while height - top > limit:
-        fitting = [i for i in alone if top < rows.bottom[i] <= top + limit]
-        if not fitting:
-            return None
-        last.append(fitting[-1])
-        top = float(rows.bottom[last[-1]])
-    return last
+    # where an edge is alone, as near as may be to columns of one length
+    goals = height * np.arange(1, count) / count
+    nearest = np.abs(rows.bottom[alone, None] - goals).argmin(axis=0)
+    last = np.unique(alone[nearest])
+    lengths = np.diff([0.0, *rows.bottom[last], height])
+    return last.tolist() if lengths.max() <= WORTH * height else []
 
 
 def _broken(

@@ -20,7 +20,6 @@ from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
     counts,
-    extremes,
     first_of_runs,
     follow_adding,
     group,
@@ -173,28 +172,19 @@ def first_coordinates(
 ) -> tuple[Floats, Mask]:
     """x of every place, and for every piece whether it should be straight.
 
-    x is the mean of two packings of each component, after moving the wider one to the
-    near edge of the narrower.
+    x is the mean of two packings. Components do not touch each other, so it counts in
+    each from anywhere.
     """
-    count = order.layers.components
-    component = order.layers.component[order.at]
-    tier = tier_of_pieces(order)
-    vertical = choose_alignments(len(component), pieces, tier)
-    blocks = make_blocks(len(component), pieces, vertical[vertical >= 0])
+    places, tier = len(order.at), tier_of_pieces(order)
+    vertical = choose_alignments(places, pieces, tier)
+    blocks = make_blocks(places, pieces, vertical[vertical >= 0])
     limits = block_constraints(blocks, room)
     # the same packing from the right: the mean of both leans to neither side
     mirrored = Constraints(limits.right, limits.left, limits.distance)
     left = pack(blocks.total, limits)[blocks.block] + blocks.shift
     right = blocks.shift - pack(blocks.total, mirrored)[blocks.block]
 
-    (left_min, left_max), (right_min, right_max) = (
-        extremes(x, component, count) for x in (left, right)
-    )
-    narrow_left = left_max - left_min <= right_max - right_min
-    move_right = np.where(narrow_left, left_min - right_min, 0.0)
-    move_left = np.where(narrow_left, 0.0, right_max - left_max)
-    mean = (left + move_left[component] + right + move_right[component]) / 2
-    return mean, tier < TIERS
+    return (left + right) / 2, tier < TIERS
 
 
 def pack(count: int, limits: Constraints) -> Floats:

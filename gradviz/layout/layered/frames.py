@@ -24,7 +24,7 @@ from gradviz.layout.layered.layers import (
     no_levels,
 )
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
-from gradviz.layout.layered.ranks import neighbours, rank_nodes
+from gradviz.layout.layered.ranks import neighbours, stream_order
 from gradviz.layout.layered.routes import Routes, joined, reversed_routes
 from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
 from gradviz.layout.layered.u_shapes import UShape
@@ -38,9 +38,9 @@ def place_with_frames(
     drawing: Drawing, shapes: Sequence[UShape] = ()
 ) -> tuple[SheetPlacement, tuple[Rect, ...]]:
     """Place boxes and the frames around them; `shapes` are drawn as a U. Edges must be
-    distinct. Raises CycleError when they form a cycle.
+    distinct.
     """
-    rank = rank_nodes(neighbours(drawing.size, *drawing.edges.T))
+    rank = stream_order(neighbours(drawing.size, *drawing.edges.T))
     tree = frame_tree(drawing.frame_of, drawing.frames)
     right = np.zeros(drawing.size + tree.page, np.bool_)
     kept = np.ones(len(drawing.edges), np.bool_)

@@ -90,21 +90,6 @@ def by_key(
     return chosen
 
 
-def extremes(
-    values: Floats,
-    keys: Ints,
-    count: int,
-) -> tuple[Floats, Floats]:
-    """The least and the largest value of each key; infinite where a key has none."""
-    return by_key(
-        np.minimum,
-        values,
-        keys,
-        count,
-        np.inf,
-    ), by_key(np.maximum, values, keys, count, -np.inf)
-
-
 def unsorted(values: Values, order: Ints) -> Values:
     """Values that stand in an order, back where they came from: the first belongs to
     entry order[0].
@@ -129,31 +114,6 @@ def first_of_runs(keys: Ints) -> Ints:
     )
 
 
-def _over_runs(values: Ints, first: Ints, count: int) -> Ints:
-    """One value for each run of `count` entries, as often as the run is long."""
-    return np.repeat(
-        values,
-        np.diff(np.append(first, count)),
-    )
-
-
-def distinct(keys: Ints) -> tuple[Ints, Ints]:
-    """Sorted distinct keys, and for every entry the index of its key among them.
-
-    One sort; `numpy.unique` hashes first and was the slowest call of the layout.
-    """
-    order = np.argsort(keys, kind="stable")
-    first = first_of_runs(keys[order])
-    return keys[order[first]], unsorted(
-        _over_runs(
-            np.arange(len(first)),
-            first,
-            len(keys),
-        ),
-        order,
-    )
-
-
 def distinct_pairs(
     pairs: Ints,
     count: int,
@@ -162,7 +122,7 @@ def distinct_pairs(
     column the index of its like among them.
     """
     # one number for each pair, since one sort is cheaper than two
-    keys, index = distinct(pairs[0] * count + pairs[1])
+    keys, index = np.unique(pairs[0] * count + pairs[1], return_inverse=True)
     return (*np.divmod(keys, max(count, 1)), index)
 
 
@@ -171,7 +131,7 @@ def place_in_group(keys: Ints) -> Ints:
     order = np.argsort(keys, kind="stable")
     first = first_of_runs(keys[order])
     return unsorted(
-        np.arange(len(keys)) - _over_runs(first, first, len(keys)),
+        np.arange(len(keys)) - np.repeat(first, np.diff(np.append(first, len(keys)))),
         order,
     )
 

@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Drawing, Floats, Ints
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
-    first_of_runs,
     ranges,
     starts_of,
     unsorted,
@@ -78,29 +77,6 @@ class Sheet:
         return len(self.widths)
 
 
-def plain_sheet(drawing: Drawing) -> Sheet:
-    """A sheet that is one drawing without ports."""
-    edges, nothing = drawing.edges, np.zeros(len(drawing.edges))
-    zeros = np.zeros(drawing.size, np.int64)
-
-    return Sheet(
-        drawing.widths,
-        drawing.heights,
-        above=edges[:, 0],
-        below=edges[:, 1],
-        above_offset=nothing,
-        below_offset=nothing,
-        part=zeros,
-        parts=1,
-        pin=zeros,
-        gap=drawing.gap,
-        rank_gap=drawing.rank_gap,
-        words=drawing.room_below,
-        levels=no_levels(drawing.size),
-        columns=True,
-    )
-
-
 # -- the layered graph -----------------------------------------------------------------
 
 BEND_HALF_WIDTH = 2.0
@@ -145,11 +121,6 @@ class Layers:
     def bend(self) -> Mask:
         """True for bend points."""
         return np.arange(self.size) >= self.boxes
-
-    @cached_property
-    def ported(self) -> bool:
-        """Whether any piece meets its box elsewhere than in the middle."""
-        return bool(self.above_offset.any() or self.below_offset.any())
 
     @cached_property
     def first_line(self) -> Ints:
@@ -302,16 +273,11 @@ def _trunk_bends(span: Ints, trunk: Ints) -> tuple[Ints, Ints]:
 
 
 def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
-    """Edges that get bend points in every row they pass: the shortest first, until the
-    budget is spent.
+    """Edges that get bend points in every row they pass: all, or where these would be
+    too many the short ones.
     """
-    order = np.lexsort((span, trunk))
-    longer = span.copy()  # by how much its trunk gets longer for an edge
-    first = first_of_runs(trunk[order])
-    later = np.setdiff1d(np.arange(len(order)), first, assume_unique=True)
-    longer[order[later]] -= span[order[later - 1]]
-    longer[order[first]] -= 1
-    # short edges first: many of them fit into what one long edge takes
-    order = np.argsort(span, kind="stable")
     budget = max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)
-    return unsorted(np.cumsum(longer[order]) <= budget, order)
+    bends = by_key(np.maximum, span, trunk, len(span), 0).sum()
+    is_few = bool(bends <= budget)
+    within: Mask = (span <= budget / max(len(span), 1)) | is_few
+    return within

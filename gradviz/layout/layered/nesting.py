@@ -23,7 +23,6 @@ from gradviz.layout import Floats, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import (
     Mask,
     counts,
-    distinct,
     distinct_pairs,
     group,
     places,
@@ -120,7 +119,7 @@ def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints, right: Mask) -> Hi
     frames; `right` is true for items in the right half of a U.
     """
     items = meeting_items(tree, edges)
-    upwards = against_the_stream(tree, rank, *items)
+    upwards = against_the_stream(len(tree.home), rank, edges, items)
     boxes = np.where(upwards, np.flip(edges.T, 0), edges.T)
     holders = np.where(upwards, items[::-1], items)
     steps = _steps(tree, boxes, holders, right)
@@ -223,7 +222,7 @@ def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hiera
     """Number the ports and draw every segment once."""
     n = max(tree.boxes, 1)  # without boxes there are no steps
     steps, step_back = _with_turns(tree, steps, source)
-    keys, index = distinct(np.append(steps.upper, steps.lower))
+    keys, index = np.unique(np.append(steps.upper, steps.lower), return_inverse=True)
     upper, lower, segment = distinct_pairs(
         index.reshape(2, -1),
         len(keys),
@@ -270,49 +269,19 @@ def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hiera
 # form a cycle, but two frames do when each holds something that the other uses.
 
 
-def against_the_stream(
-    tree: FrameTree,
-    rank: Ints,
-    above: Ints,
-    below: Ints,
-) -> Mask:
-    """True for edges that have to go up, from `above` to `below`, the items of one
-    drawing that hold their ends.
+def against_the_stream(items: int, rank: Ints, edges: Ints, ends: Ints) -> Mask:
+    """True for edges that have to go up; `ends` are the items of one drawing that hold
+    their two boxes.
 
     Where items wait for each other, the one whose boxes lie higher on average goes
     first.
     """
-    items = len(tree.home)
-    upper, lower, _ = distinct_pairs(
-        np.stack((above, below)),
-        items,
-    )
-    position = _line_up(items, upper, lower, _mean_rank(tree, rank))
-    upwards: Mask = position[above] > position[below]
+    count = np.maximum(counts(ends.ravel(), items), 1)
+    mean = np.bincount(ends.ravel(), rank[edges.T].ravel(), items) / count
+    upper, lower, _ = distinct_pairs(ends, items)
+    position = _line_up(items, upper, lower, mean)
+    upwards: Mask = position[ends[0]] > position[ends[1]]
     return upwards
-
-
-def _mean_rank(tree: FrameTree, rank: Ints) -> Floats:
-    """Rank of every box, and the mean of the ranks inside every frame."""
-    boxes, home, depth = tree
-    page = tree.page
-    inside = home[:boxes]  # sums of ranks, and how many they are
-    ones = np.ones(boxes)
-    sums = np.column_stack(
-        [np.bincount(inside, values, page + 1) for values in (rank, ones)]
-    )
-    parent = np.append(home[boxes:], page)
-
-    for level in range(
-        int(depth.max()),
-        1,
-        -1,
-    ):
-        frames = np.flatnonzero(depth == level)
-        np.add.at(sums, parent[frames], sums[frames])
-
-    means = sums[:page, 0] / np.maximum(sums[:page, 1], 1)
-    return np.append(rank, means)
 
 
 def _line_up(

@@ -3,8 +3,7 @@ crossings become fewer.
 
 A line is one row of one component. Places number all points through, line after line
 and from left to right, so that one array describes the whole order. Crossings go by
-exchanges of neighbours everywhere at once, then by sweeps over the lines that still
-have some.
+exchanges of neighbours everywhere at once, and by sweeps over the lines.
 
 Both only ever find the best order near the one they start from, so components that keep
 crossings are tried from other first orders too.
@@ -13,16 +12,15 @@ crossings are tried from other first orders too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
-    Mask,
     counts,
     group,
-    members,
     places,
     ranges,
     starts_of,
@@ -53,7 +51,6 @@ class Order:
         self.lines = layers.lines
         self.line_start = starts_of(counts(layers.line, self.lines))
         self.sort(key)
-        self.steps = PORT_STEPS if layers.ported else 1
         self.above_port = self._port(layers.above, layers.above_offset)
         self.below_port = self._port(layers.below, layers.below_offset)
         self.down = self._side(
@@ -82,24 +79,17 @@ class Order:
 
     def _port(self, point: Ints, offset: Floats) -> Ints:
         """Where along its box a piece begins or ends, in steps."""
-        # no edge begins beside the middle of its box
-        if self.steps == 1:
-            return np.zeros(len(point), np.int64)
         share = offset / (2 * self.layers.half[point]) + 0.5
         return np.clip(
-            share * self.steps,
+            share * PORT_STEPS,
             0,
-            self.steps - 1,
+            PORT_STEPS - 1,
         ).astype(np.int64)
 
     def sort(self, key: Ints | Floats) -> None:
         """Order every line by the keys of its points."""
         self.at = np.lexsort((key, self.line))
         self.place = places(self.at)
-
-    def restore_places(self) -> None:
-        """Set `at` from `place`."""
-        self.at = places(self.place)
 
     def neighbours(self) -> Ints:
         """Places whose right neighbour is in the same line."""
@@ -113,10 +103,10 @@ class Order:
         if not len(layers.above):
             return crossings
 
-        upper = self.place[layers.above] * self.steps + self.above_port
-        lower = self.place[layers.below] * self.steps + self.below_port
+        upper = self.place[layers.above] * PORT_STEPS + self.above_port
+        lower = self.place[layers.below] * PORT_STEPS + self.below_port
         order = np.argsort(
-            upper * (layers.size * self.steps) + lower,
+            upper * (layers.size * PORT_STEPS) + lower,
             kind="stable",
         )
         line = self.line[layers.above[order]]
@@ -156,45 +146,36 @@ def inversions(values: Ints, groups: Ints, count: int) -> Ints:
 
 EXCHANGE_ROUNDS = 20
 SWEEPS = 4
-REACH = 12  # lines above and below a crossing that a sweep takes in
-LARGEST_RETRY = 300_000  # points; larger drawings are tried from the first start only
+LARGEST = 50_000  # points; in larger drawings neighbours are exchanged, and that is all
 # pieces of one neighbour times those of the other, above which a pair is left as it is
 LARGEST_PAIR = 4096
 
 
-def best_order(
-    layers: Layers,
-    starts: Sequence[Callable[[], FirstOrder]],
-) -> Order:
+def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Order:
     """An order with few crossings: for every component the best that was found from
     these first orders.
     """
-    order = Order(layers, _keys(layers, starts[0]()))
-    crossings = _by_component(layers, reduce_crossings(order))
+    order = Order(layers, np.arange(layers.size))
+    best, place = np.full(layers.components, np.iinfo(np.int64).max), order.place
+    sweeps = SWEEPS if layers.size <= LARGEST else 0
 
-    for start in starts[1:]:
-        # nothing to gain, or it would take too long
-        if not crossings.any() or layers.size > LARGEST_RETRY:
+    for start in starts[: 1 + sweeps]:
+        order.sort(_keys(layers, start()))
+        for turn in range(sweeps + 1):
+            exchange(order, EXCHANGE_ROUNDS)
+            crossings = _by_component(layers, order.crossings())
+            # components do not touch each other, so each takes its own best
+            better = crossings < best
+            best = np.minimum(crossings, best)
+            place = np.where(better[layers.component], order.place, place)
+            if not best.any():
+                break
+            # down and up in turn: either way alone sorts by one neighbour row only
+            sweep(order, upwards=bool(turn % 2))
+        if not best.any():
             break
-        before = order.place.copy()
-        order.sort(
-            np.where(
-                (crossings > 0)[layers.component],
-                _keys(layers, start()),
-                before,
-            )
-        )
-        now = _by_component(layers, reduce_crossings(order))
-        # components do not touch each other, so each takes its own best
-        better = now < crossings
-        order.place = np.where(
-            better[layers.component],
-            order.place,
-            before,
-        )
-        order.restore_places()
-        crossings = np.where(better, now, crossings)
 
+    order.sort(place)
     return order
 
 
@@ -214,24 +195,6 @@ def _by_component(layers: Layers, crossings: Ints) -> Ints:
     return summed
 
 
-def reduce_crossings(order: Order) -> Ints:
-    """Improve the order in place; the number of crossings never grows. Returns the
-    crossings left below every line.
-    """
-    before = order.crossings()
-    if before.any():
-        exchange(order, EXCHANGE_ROUNDS)
-        before = order.crossings()
-    for turn in range(SWEEPS):
-        if not before.any():
-            break
-        # down and up in turn: either way alone sorts by one neighbour row only
-        before, better = _sweep_once(order, before, upwards=bool(turn % 2))
-        if not better and turn % 2:
-            break
-    return before
-
-
 def exchange(order: Order, rounds: int) -> None:
     """Exchange neighbours where that removes crossings.
 
@@ -243,38 +206,17 @@ def exchange(order: Order, rounds: int) -> None:
     line = order.line[points[pairs]]
     turn = (line % 2) * 2 + (pairs - order.line_start[line]) % 2
     sets = [pairs[turn == k] for k in range(4)]
-    active = np.ones(len(points), np.bool_)
 
     for _ in range(rounds):
-        touched = np.zeros(len(points), np.bool_)
+        exchanged = 0
         for left in sets:
-            left = left[active[left] | active[left + 1]]
             left = left[_gain(order, points[left], points[left + 1]) > 0]
             both = np.stack((points[left], points[left + 1]))
             points[left + 1], points[left] = both
             place[both[1]], place[both[0]] = left, left + 1
-            _touch(order, touched, left, both.ravel())
-        if not touched.any():
+            exchanged += len(left)
+        if not exchanged:
             return
-        changed = np.flatnonzero(touched)
-        touched[np.maximum(changed - 1, 0)] = True
-        touched[np.minimum(changed + 1, len(points) - 1)] = True
-        # only what stands beside a change can gain something now
-        active = touched
-
-
-def _touch(
-    order: Order,
-    touched: Mask,
-    left: Ints,
-    points: Ints,
-) -> None:
-    """Mark the places exchanged and those of their neighbours in other rows: something
-    may be gained there now.
-    """
-    touched[left] = touched[left + 1] = True
-    for side in (order.down, order.up):
-        touched[order.place[side.far[members(side.start, points)[1]]]] = True
 
 
 def _gain(order: Order, left: Ints, right: Ints) -> Floats:
@@ -303,131 +245,32 @@ def _side_gain(
     first = start[left[owner]] + k // wide
     second = start[right[owner]] + k % wide
     a, b = (
-        order.place[side.far[piece]] * order.steps + side.port[piece]
+        order.place[side.far[piece]] * PORT_STEPS + side.port[piece]
         for piece in (first, second)
     )
     return np.bincount(owner, np.sign(a - b), len(left)).astype(np.float64)
 
 
-def _sweep_once(
-    order: Order,
-    before: Ints,
-    upwards: bool,
-) -> tuple[Ints, bool]:
-    """One barycentre sweep over the windows with crossings; windows that got worse are
-    put back.
-
-    Returns the crossings below every line now, and whether a window got better.
-    """
-    windows, window = _windows(before, order)
-    old = order.place.copy()
-    for first, end in windows:
-        _sweep_window(order, first, end, upwards)
-
-    order.restore_places()
-    exchange(order, 6)
-    after = order.crossings()
-    # of the gap below each line
-    beside = np.maximum(
-        window,
-        np.append(window[1:], -1),
-    )
-    inside = beside >= 0
-    change = np.bincount(
-        beside[inside],
-        weights=(after - before)[inside],
-        minlength=len(windows),
-    )
-    bad = (window >= 0) & (change[window] > 0)
-    if not bad.any():
-        return after, bool((change < 0).any())
-
-    back = bad[order.line]
-    # a sweep by means may make it worse
-    order.place[back] = old[back]
-    order.restore_places()
-    return order.crossings(), bool((change < 0).any())
-
-
-def _windows(
-    crossings: Ints,
-    order: Order,
-) -> tuple[list[tuple[int, int]], Ints]:
-    """Runs of lines near crossings as (first, end), and for each line the number of its
-    run or -1.
-
-    A run never reaches from one component into the next.
-    """
-    crossed = np.flatnonzero(crossings)
-    first, end = (
-        np.maximum(crossed - REACH, 0),
-        np.minimum(crossed + 2 + REACH, order.lines),
-    )
-    begun = counts(first, order.lines) - counts(end, order.lines + 1)[:-1]
-    inside = np.cumsum(begun) > 0
-    begins = inside.copy()
-    begins[1:] &= ~inside[:-1]
-    first_line = order.layers.first_line[:-1]
-    # a window ends where its component does
-    begins[first_line] = inside[first_line]
-    window = np.where(
-        inside,
-        np.cumsum(begins) - 1,
-        -1,
-    )
-    first = np.flatnonzero(begins)
-
-    return list(
-        zip(
-            first.tolist(),
-            (first + counts(window[inside], len(first))).tolist(),
-        )
-    ), window
-
-
-def _sweep_window(
-    order: Order,
-    first: int,
-    end: int,
-    upwards: bool,
-) -> None:
-    """Sort each line of a window by the mean place of its neighbours in the line
-    before.
-    """
-    base = int(order.line_start[first])
-    points = order.at[base : order.line_start[end]]
+def sweep(order: Order, upwards: bool) -> None:
+    """Sort each line by the mean place of its neighbours in the line before."""
     side = order.down if upwards else order.up
-    sizes, piece = members(side.start, points)
-    number, far = points.tolist(), side.far[piece].tolist()
-    port: list[float] = ((side.port[piece] + 0.5) / order.steps - 0.5).tolist()
-    start: list[int] = starts_of(sizes).tolist()
-    moved: dict[int, int] = {}
+    start, far, port = side.start.tolist(), side.far.tolist(), side.port.tolist()
+    at, place = order.at.tolist(), order.place.tolist()
 
-    def mean(i: int) -> float:
-        """Mean place of the neighbours of the i-th point."""
-        total = 0.0
-        for k in range(start[i], start[i + 1]):
-            place = moved.get(far[k])
-            if place is None:
-                place = moved[far[k]] = int(order.place[far[k]])
-            total += place + port[k]
-        return total / (start[i + 1] - start[i])
+    def mean(point: int) -> float:
+        """Mean place of the neighbours of a point."""
+        pieces = range(start[point], start[point + 1])
+        steps = sum(place[far[k]] * PORT_STEPS + port[k] for k in pieces)
+        return float(steps / len(pieces))
 
-    bounds = (order.line_start[first : end + 1] - base).tolist()
-    rows = range(end - first)
-    for i in reversed(rows) if upwards else rows:
-        line = range(bounds[i], bounds[i + 1])
-        means = {i: mean(i) for i in line if start[i] < start[i + 1]}
+    lines = list(pairwise(order.line_start.tolist()))
+    for first, end in reversed(lines) if upwards else lines:
+        points = at[first:end]
+        means = {p: mean(p) for p in points if start[p] < start[p + 1]}
         others = iter(sorted(means, key=means.__getitem__))
         # points without neighbours keep their places
-        new = [number[next(others) if i in means else i] for i in line]
-        moved.update(
-            zip(
-                new,
-                range(base + line.start, base + line.stop),
-            )
-        )
-        order.place[new] = np.arange(
-            base + line.start,
-            base + line.stop,
-        )
+        for i, point in enumerate(points, first):
+            place[next(others) if point in means else point] = i
+
+    order.place = np.array(place, np.int64)
+    order.at = places(order.place)

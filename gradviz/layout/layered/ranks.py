@@ -12,14 +12,12 @@ Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import CycleError, Floats, Ints
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
@@ -27,94 +25,57 @@ from gradviz.layout.layered.grouping import (
     first_of_runs,
     group,
     place_in_group,
-    unsorted,
 )
 
 
 class Neighbours(NamedTuple):
-    """A graph, and both of its directions as plain lists, which Python loops read
-    faster than arrays.
-
-    The nodes below v are `below[below_start[v]:below_start[v + 1]]`, by edges
-    `below_edge` in the same range.
+    """A graph: both ends of every edge, and the nodes below and above each, as plain
+    lists, which Python loops read faster than arrays.
     """
 
     size: int
-    upper: Ints  # of every edge
+    upper: Ints
     lower: Ints
-    below: list[int]
-    below_start: list[int]
-    below_edge: Ints
-    above: list[int]
-    above_start: list[int]
-
-    def next(self, node: int) -> list[int]:
-        """The nodes below a node."""
-        return self.below[self.below_start[node] : self.below_start[node + 1]]
-
-    def before(self, node: int) -> list[int]:
-        """The nodes above a node."""
-        return self.above[self.above_start[node] : self.above_start[node + 1]]
+    below: list[list[int]]
+    above: list[list[int]]
 
     def ends(self) -> list[int]:
         """The nodes with nothing below them."""
-        return [
-            node
-            for node, (start, end) in enumerate(pairwise(self.below_start))
-            if start == end
-        ]
-
-    def upwards_from(self, ends: list[int]) -> list[int]:
-        """These nodes and all above them, as a breadth-first walk meets them."""
-        met = list(ends)
-        seen = bytearray(self.size)
-        for end in ends:
-            seen[end] = 1
-
-        for node in met:  # grows while it is read
-            for other in self.before(node):
-                if not seen[other]:
-                    seen[other] = 1
-                    met.append(other)
-
-        return met
+        return [node for node, below in enumerate(self.below) if not below]
 
 
 def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     """Neighbour lists of a graph."""
     down, up = group(upper, size), group(lower, size)
-    return Neighbours(
-        size,
-        upper,
-        lower,
-        lower[down.order].tolist(),
-        down.start.tolist(),
-        down.order,
-        upper[up.order].tolist(),
-        up.start.tolist(),
-    )
+    below, above = lower[down.order], upper[up.order]
+    lists = _cut(below, down.start), _cut(above, up.start)
+    return Neighbours(size, upper, lower, *lists)
 
 
-def rank_nodes(near: Neighbours) -> Ints:
-    """Rank by the distance to the end; raises CycleError when the edges form one."""
+def _cut(values: Ints, start: Ints) -> list[list[int]]:
+    """Values in lists that begin at these places."""
+    every = values.tolist()
+    return [every[first:end] for first, end in pairwise(start.tolist())]
+
+
+def rank_nodes(near: Neighbours, component: Ints) -> Ints:
+    """Rank by the distance to the end."""
     height, upwards = heights(near)
-    # what was never settled waits for itself
-    if len(upwards) < len(height):
-        raise CycleError(
-            "the edges form a cycle, so the boxes cannot be placed in rows"
-        )
-
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
-    ends = near.ends()
-
-    # several outputs: the loss belongs at the bottom, an auxiliary one beside its op
-    if len(ends) > 1:
-        _pull_up(
-            rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near
-        )
-
+    main = _main_ends(near, upwards, component)
+    _pull_up(rank, upwards, main, near)
     return np.array(rank, np.int64)
+
+
+def stream_order(near: Neighbours) -> Ints:
+    """The same for a graph with cycles: what leads to one has no such distance, and
+    comes first.
+    """
+    height, settled = heights(near)
+    order = np.full(near.size, -near.size)
+    order[settled] = -np.array(height)[settled]
+    return order
 
 
 def heights(
@@ -123,17 +84,16 @@ def heights(
     """Longest way down from every node, and the order in which that was settled. Nodes
     on cycles are never settled.
     """
-    above, start = near.above, near.above_start
-    waiting = [end - begin for begin, end in pairwise(near.below_start)]
-    height = [0] * len(waiting)
-    ready = [node for node, count in enumerate(waiting) if not count]
+    waiting = [len(below) for below in near.below]
+    height = [0] * near.size
+    ready = near.ends()
     settled: list[int] = []
 
     while ready:
         node = ready.pop()
         settled.append(node)
         least = height[node] + 1
-        for other in above[start[node] : start[node + 1]]:
+        for other in near.above[node]:
             if height[other] < least:
                 height[other] = least
             waiting[other] -= 1
@@ -143,34 +103,18 @@ def heights(
     return height, settled
 
 
-def _main_ends(
-    upwards: list[int],
-    ends: list[int],
-    near: Neighbours,
-) -> list[int]:
-    """Ends that matter most where they are: no node above them leads to a deeper end."""
-    depth = [0] * len(upwards)
-    _hand_down(depth, upwards, near, 1)
-    deepest = depth[:]  # of the ends that can be reached
-    for node in upwards:
-        deepest[node] = max([deepest[node], *(deepest[v] for v in near.next(node))])
-    # ... and of the ends that any node above leads to
-    _hand_down(deepest, upwards, near, 0)
-    return [end for end in ends if deepest[end] == depth[end]]
-
-
-def _hand_down(
-    values: list[int],
-    upwards: list[int],
-    near: Neighbours,
-    more: int,
-) -> None:
-    """Raise the value of every node to the largest above it and `more`."""
+def _main_ends(near: Neighbours, upwards: list[int], component: Ints) -> list[int]:
+    """The deepest ends of each component: the loss belongs at the bottom, an auxiliary
+    output beside its op.
+    """
+    depth = [0] * near.size
     for node in reversed(upwards):
-        least = values[node] + more
-        for other in near.next(node):
-            if values[other] < least:
-                values[other] = least
+        for other in near.below[node]:
+            depth[other] = max(depth[other], depth[node] + 1)
+
+    reached = np.array(depth, np.int64)
+    deepest = by_key(np.maximum, reached, component, near.size, 0)
+    return np.flatnonzero(reached == deepest[component]).tolist()
 
 
 def _pull_up(
@@ -184,21 +128,23 @@ def _pull_up(
     Without this every auxiliary output would hang at the bottom of the page, at the end
     of a very long line.
     """
-    leads_to_main = bytearray(len(rank))
+    leads_to_main = bytearray(near.size)
     for node in main:
         leads_to_main[node] = 1
+    for node in upwards:
+        leads_to_main[node] |= any(leads_to_main[other] for other in near.below[node])
 
     settled = bytearray(leads_to_main)
     for node in reversed(upwards):
         if not leads_to_main[node]:
-            made_from = [rank[v] for v in near.before(node) if settled[v]]
+            made_from = [rank[v] for v in near.above[node] if settled[v]]
             # right below the lowest op that it is made from
             if made_from:
                 settled[node] = 1
                 rank[node] = max(made_from) + 1
 
     for node in upwards:  # what only feeds such nodes goes just above them
-        users = [] if settled[node] else near.next(node)
+        users = [] if settled[node] else near.below[node]
         if users:
             rank[node] = min([rank[v] for v in users]) - 1
 
@@ -220,7 +166,7 @@ def with_siblings_level(
     first_of_class: dict[object, int] = {}
 
     for node in np.argsort(rank, kind="stable").tolist():
-        above = near.before(node)
+        above = near.above[node]
         height = round(float(heights[node]))
         if above:
             alike: object = (height, frozenset([class_of[other] for other in above]))
@@ -233,61 +179,6 @@ def with_siblings_level(
         class_of[node], row[node] = first, row[first]
 
     return np.array(row, np.int64)
-
-
-TALL = 600.0  # px: of boxes that are drawings themselves
-REACH = 8  # ranks that such a box is moved up at most
-
-
-def with_towers_beside(rank: Ints, near: Neighbours, heights: Floats) -> Ints:
-    """Ranks in which a tall box stands beside another one above it that it does not
-    wait for, and not alone below it.
-    """
-    tall = np.flatnonzero(heights > TALL).tolist()
-    row: list[int] = rank.tolist()
-    towers = Counter(row[node] for node in tall)
-
-    for node in sorted(tall, key=row.__getitem__) if len(towers) > 1 else ():
-        level = row[node]
-        targets = (
-            target
-            for target in range(level - 1, level - REACH - 1, -1)
-            if towers[level] == 1 and towers[target]
-        )
-        moved = next(
-            filter(
-                None, (_raised(node, target, row, near, heights) for target in targets)
-            ),
-            {},
-        )
-        for other, there in moved.items():
-            row[other] = there
-        towers.update([row[node]])
-        towers[level] -= 1
-
-    return np.array(row, np.int64)
-
-
-def _raised(
-    node: int,
-    target: int,
-    row: list[int],
-    near: Neighbours,
-    heights: Floats,
-) -> dict[int, int]:
-    """The ranks of a node that is moved up, and of what has to make room above it; none
-    when that is tall itself.
-    """
-    moved, waiting = {node: target}, [node]
-    for current in waiting:  # grows while it is read
-        for other in near.before(current):
-            if moved.get(other, row[other]) >= moved[current]:
-                # it would only push the next tower
-                if heights[other] > TALL:
-                    return {}
-                moved[other] = moved[current] - 1
-                waiting.append(other)
-    return moved
 
 
 def rows_by_component(
@@ -336,41 +227,32 @@ def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -
     It begins at an `entry` where there is one: what comes from outside is the main
     stream. Of equal ways it is the one in the middle.
     """
-    below, start, length = near.below, near.below_start, height.tolist()
+    down, below, length = group(near.upper, near.size), near.lower, height.tolist()
     straight = np.zeros(len(near.upper), np.bool_)
 
-    for node in _beginnings(near, height, component, entry):
+    uses = counts(near.upper, near.size)
+    uses = counts(near.upper, near.size)
+    # of several entries not one that goes everywhere, as an embedding of time does; of
+    # other beginnings not one that is used once
+    later = np.where(entry, uses > 2, uses + counts(near.lower, near.size) < 2)
+    order = np.lexsort((later, -height, ~entry, component))
+    first = first_of_runs(component[order])
+
+    for nodes in np.split(order, first[1:]) if len(order) else ():
+        node = int(nodes[0])
+        if not entry[node]:
+            equal_ones = (height[nodes] == height[node]) & (later[nodes] == later[node])
+            nodes = nodes[equal_ones]
+            node = int(nodes[len(nodes) // 2])
         way: list[int] = []
         while length[node]:
-            following = range(start[node], start[node + 1])
-            equal = [i for i in following if length[below[i]] == length[node] - 1]
-            way.append(equal[len(equal) // 2])
-            node = below[way[-1]]
-        straight[near.below_edge[way]] = True
+            least = length[node] - 1
+            equal = [edge for edge in down.of(node) if length[below[edge]] == least]
+            way.append(int(equal[len(equal) // 2]))
+            node = int(below[way[-1]])
+        straight[way] = True
 
     return straight
-
-
-def _beginnings(
-    near: Neighbours, height: Ints, component: Ints, entry: Mask
-) -> Iterator[int]:
-    """Where the longest way of each component begins: of equal ones in the middle."""
-    uses = counts(near.upper, near.size)
-    ends = (uses + counts(near.lower, near.size) < 2) & ~entry
-    # of several entries not one that goes everywhere, as an embedding of time does
-    later = np.where(entry, uses > 2, ends)
-    order = np.lexsort((later, -height, ~entry, component))
-    first = first_of_runs(component[order]).tolist()
-
-    for begin, end in pairwise([*first, len(order)]):
-        nodes = order[begin:end]
-        if not entry[nodes[0]]:
-            best = height[nodes] == height[nodes[0]]
-            best &= ends[nodes] == ends[nodes[0]]
-            nodes = nodes[best]
-            yield int(nodes[len(nodes) // 2])
-        else:
-            yield int(nodes[0])
 
 
 # -- first orders ----------------------------------------------------------------------
@@ -378,8 +260,6 @@ def _beginnings(
 # First orders for boxes side by side. The one from a depth-first walk upwards from the
 # ends already has few crossings or none for networks made of blocks in series. Where
 # blocks pass several values on, as recurrent networks do, others are better starts.
-
-TWIG_LENGTH = 3  # boxes
 
 
 class FirstOrder(NamedTuple):
@@ -406,75 +286,19 @@ def depth_order(
     edges, deepest inputs first.
     """
     order = np.lexsort((_preference(near, rank, port, main), near.lower))
-    node_key, sorted_edge_key = _walk(
-        near.upper[order].tolist(),
-        near.above_start,
-        near.ends(),
-    )
-    return FirstOrder(
-        np.array(node_key, np.int64),
-        unsorted(np.array(sorted_edge_key, np.int64), order),
-    )
-
-
-def _preference(
-    near: Neighbours,
-    rank: Ints,
-    port: Mask,
-    main: Mask,
-) -> Floats:
-    """Small values are walked first: the node farthest up. Twigs go by turns to the
-    right and left of the main stream.
-    """
-    preference: Floats = rank[near.upper] / (float(rank.max(initial=0)) + 1.0)
-    twig = _twigs(near, port)[near.upper] & ~main
-    beside = np.bincount(near.lower[~twig], minlength=near.size) > 0
-    from_twig = np.flatnonzero(twig & beside[near.lower])
-    place = place_in_group(near.lower[from_twig])
-    preference[from_twig] = np.where(
-        place % 2,
-        -1.0 - place,
-        2.0 + place,
-    )
-    return preference
-
-
-def _twigs(near: Neighbours, port: Mask) -> Mask:
-    """Leaves with one use, and boxes with one use that a few of these lead to: a
-    parameter and its transposition.
-    """
-    one_use = (counts(near.upper, near.size) == 1) & ~port
-    twig: Mask = one_use & (counts(near.lower, near.size) == 0)
-    for _ in range(TWIG_LENGTH - 1):
-        other_inputs = np.zeros(near.size, np.bool_)
-        other_inputs[near.lower[~twig[near.upper]]] = True
-        twig = one_use & ~other_inputs
-    return twig
-
-
-def _walk(
-    above: list[int],
-    start: list[int],
-    ends: list[int],
-) -> tuple[list[int], list[int]]:
-    """Number nodes and edges in the order a depth-first walk meets them. The edges into
-    v are start[v]..start[v+1].
-    """
-    node_key = [-1] * (len(start) - 1)
-    edge_key = [0] * len(above)
-    upcoming = start[:-1]
+    rest = [iter(edges) for edges in _cut(order, group(near.lower, near.size).start)]
+    above = near.upper.tolist()
+    node_key, edge_key = [-1] * near.size, [0] * len(above)
     clock = 0
 
-    for end in ends:
+    for end in near.ends():
         node_key[end] = clock
         stack = [end]
         while stack:
-            node = stack[-1]
-            edge = upcoming[node]
-            if edge == start[node + 1]:
+            edge = next(rest[stack[-1]], None)
+            if edge is None:
                 stack.pop()
                 continue
-            upcoming[node] = edge + 1
             clock += 1
             edge_key[edge] = clock
             other = above[edge]
@@ -484,4 +308,22 @@ def _walk(
                 stack.append(other)
         clock += 1
 
-    return node_key, edge_key
+    return FirstOrder(np.array(node_key, np.int64), np.array(edge_key, np.int64))
+
+
+def _preference(
+    near: Neighbours,
+    rank: Ints,
+    port: Mask,
+    main: Mask,
+) -> Floats:
+    """Small values are walked first: the node farthest up. Leaves with one use go by
+    turns to the right and left of the main stream.
+    """
+    preference: Floats = rank[near.upper] / (float(rank.max(initial=0)) + 1.0)
+    uses, inputs = counts(near.upper, near.size), counts(near.lower, near.size)
+    leaf = (uses == 1) & (inputs == 0) & ~port
+    beside = np.flatnonzero(leaf[near.upper] & ~main & (inputs[near.lower] > 1))
+    place = place_in_group(near.lower[beside])
+    preference[beside] = np.where(place % 2, -1.0 - place, 2.0 + place)
+    return preference

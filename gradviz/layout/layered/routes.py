@@ -14,7 +14,6 @@ from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
     counts,
-    first_of_runs,
     members,
     ranges,
     starts_of,
@@ -126,38 +125,29 @@ class Routes(NamedTuple):
     starts: Ints
 
 
-class _Runs(NamedTuple):
-    """Vertical runs between the ends of edges, sorted by edge, from above to below."""
-
-    edge: Ints
-    x: Floats
-    first: Ints  # line
-    last: Ints
-
-
 def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows) -> Routes:
     """Routes of all edges of a sheet. y counts from the top of the component."""
-    runs = _vertical_runs(sheet, layers, x)
-    per_edge = counts(runs.edge, len(sheet.above))
-    starts = starts_of(2 * per_edge + 4)
+    above, below, long = sheet.above, sheet.below, layers.long
+    passed = np.zeros(len(above), np.int64)  # rows between the ends of each edge
+    passed[long] = layers.row[below[long]] - layers.row[above[long]] - 1
+    starts = starts_of(2 * passed + 4)
     points = np.empty((int(starts[-1]), 2))
     first, end, half = starts[:-1], starts[1:], sheet.heights / 2
-    above, below = sheet.above, sheet.below
     begin_x, end_x = x[above] + sheet.above_offset, x[below] + sheet.below_offset
-    row_end, row_begin = rows.bottom[layers.line], rows.top[layers.line]
-    for point, ends_x, y in (
+    top, bottom = rows.top[layers.line], rows.bottom[layers.line]
+    owner, step = ranges(passed[long])
+    bend = layers.boxes + layers.first_bend[owner] + step
+    into = first[long[owner]] + 2 + 2 * step
+
+    for point, point_x, y in (
         (first, begin_x, rows.y[above] + half[above]),
-        (first + 1, begin_x, row_end[above]),
-        (end - 2, end_x, row_begin[below]),
+        (first + 1, begin_x, bottom[above]),
+        (into, x[bend], top[bend]),
+        (into + 1, x[bend], bottom[bend]),
+        (end - 2, end_x, top[below]),
         (end - 1, end_x, rows.y[below] - half[below]),
     ):
-        points[point] = np.column_stack((ends_x, y))
-    edge, turn = ranges(2 * per_edge)
-    point = first[edge] + 2 + turn
-    points[point, 0] = np.repeat(runs.x, 2)
-    points[point, 1] = np.column_stack(
-        (rows.top[runs.first], rows.bottom[runs.last])
-    ).ravel()
+        points[point] = np.column_stack((point_x, y))
 
     # at a turn of a U the line goes sideways, in one piece with the other half
     turn = sheet.levels.turn
@@ -205,33 +195,16 @@ def reversed_routes(routes: Routes, which: Ints) -> Routes:
     return Routes(points, routes.starts)
 
 
-def _vertical_runs(
-    sheet: Sheet,
-    layers: Layers,
-    x: Floats,
-) -> _Runs:
-    """Bend points above one another make one run."""
-    long = layers.long
-    owner, turn = ranges(
-        layers.row[sheet.below[long]] - layers.row[sheet.above[long]] - 1
-    )
-    bend = layers.boxes + layers.first_bend[owner] + turn
-    bend_x, line = x[bend], layers.line[bend]
-    edge = long[owner]
-    begins = np.zeros(len(edge), np.bool_)
-    begins[first_of_runs(edge)] = True
-    begins[1:] |= np.abs(np.diff(bend_x)) > SAME
-    first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(edge))[: len(first)] - 1
-    return _Runs(edge[first], bend_x[first], line[first], line[last])
-
-
 def without_idle_points(routes: Routes) -> Routes:
     """Drop points that repeat the one before, then points in the middle of vertical
-    lines. Ends always stay.
+    lines.
     """
-    routes = _drop(routes, _repeated(routes))
-    return _drop(routes, _between(routes))
+    step = np.abs(np.diff(routes.points, axis=0, prepend=np.nan))
+    routes = _drop(routes, (step.max(axis=1, initial=0) < SAME) & ~_first(routes))
+    aside = np.abs(np.diff(routes.points[:, 0], prepend=np.nan, append=np.nan))
+    level = np.maximum(aside[:-1], aside[1:]) < SAME
+    ends = _first(routes)
+    return _drop(routes, level & ~ends & ~np.append(ends[1:], True))
 
 
 def _drop(routes: Routes, idle: Mask) -> Routes:
@@ -239,30 +212,8 @@ def _drop(routes: Routes, idle: Mask) -> Routes:
     return Routes(routes.points[~idle], kept_before[routes.starts])
 
 
-def _inner(routes: Routes) -> Mask:
-    """True for points that are neither the first nor the last of their polyline."""
-    inner = np.ones(len(routes.points), np.bool_)
-    filled = np.diff(routes.starts) > 0
-    inner[routes.starts[:-1][filled]] = False
-    inner[routes.starts[1:][filled] - 1] = False
-    return inner
-
-
-def _repeated(routes: Routes) -> Mask:
-    idle = np.zeros(len(routes.points), np.bool_)
-    moves = np.abs(np.diff(routes.points, axis=0))
-    same: Mask = moves.max(axis=1) < SAME
-    inner = _inner(routes)
-    idle[1:] = same & inner[1:]
-    # the end stays, so what repeats it goes
-    several = np.diff(routes.starts) > 2
-    before = routes.starts[1:][several] - 2
-    idle[before] |= same[before] & inner[before]
-    return idle
-
-
-def _between(routes: Routes) -> Mask:
-    idle = _inner(routes)
-    moves = np.abs(np.diff(routes.points[:, 0]))
-    idle[1:-1] &= np.maximum(moves[:-1], moves[1:]) < SAME
-    return idle
+def _first(routes: Routes) -> Mask:
+    """True for the first point of each polyline."""
+    first = np.zeros(len(routes.points) + 1, np.bool_)
+    first[routes.starts] = True
+    return first[:-1]

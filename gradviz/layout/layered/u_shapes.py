@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Drawing, Ints
-from gradviz.layout.layered.grouping import distinct, distinct_pairs, group
+from gradviz.layout.layered.grouping import distinct_pairs, group
 from gradviz.layout.layered.nesting import frame_tree, meeting_items
 from gradviz.layout.layered.ranks import Neighbours, heights, neighbours
 
@@ -104,7 +104,7 @@ def _halves(rows: Ints, items: Ints) -> tuple[list[int], Ints] | None:
 
 def _neighbours(items: Ints) -> tuple[Ints, Neighbours]:
     """The items that edges join, sorted, and the graph of their places there."""
-    number, local = distinct(items.ravel())
+    number, local = np.unique(items.ravel(), return_inverse=True)
     ends = distinct_pairs(local.reshape(2, -1), len(number))
     return number, neighbours(len(number), *ends[:2])
 
@@ -114,7 +114,7 @@ def _chain(near: Neighbours, height: list[int]) -> list[int]:
     node = max(range(near.size), key=height.__getitem__)
     chain = [node]
     while height[node]:
-        node = max(near.next(node), key=height.__getitem__)
+        node = max(near.below[node], key=height.__getitem__)
         chain.append(node)
     return chain
 
@@ -124,14 +124,14 @@ def _skips(near: Neighbours, chain: list[int]) -> list[_Skip]:
     place = {node: i for i, node in enumerate(chain)}
     skips: list[_Skip] = []
     for begin, node in enumerate(chain):
-        targets = near.next(node)
+        targets = near.below[node]
         if len(targets) > MOST_TARGETS:
             continue
         for target in targets:
             way = [node, target]
             while way[-1] not in place and len(way) <= BRIDGE:
                 # a dead end goes back to the start, which makes it no skip
-                way += near.next(way[-1])[:1] or [node]
+                way += near.below[way[-1]][:1] or [node]
             end = place.get(way[-1], 0)
             if end > begin + 1:
                 skips.append(_Skip(begin, end, tuple(way)))
@@ -175,14 +175,14 @@ def _right_of(
         right[node] = True
 
     for node in settled:  # from the ends up
-        left[node] |= any(left[other] for other in near.next(node))
+        left[node] |= any(left[other] for other in near.below[node])
     for node in reversed(settled):
-        for other in near.next(node):
+        for other in near.below[node]:
             right[other] |= right[node]
             left[other] |= left[node]
     for node in settled:
         if not left[node]:
-            following = near.next(node)
+            following = near.below[node]
             all_right = all(right[other] for other in following)
             right[node] |= bool(following) and all_right
     return right
