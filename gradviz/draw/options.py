@@ -27,7 +27,7 @@ Names = Literal["auto", "variable", "forward", "backward"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad", "time"]
 
-By = Literal["auto", "node", "module", "line"]
+By = Literal["auto", "node", "module"]
 _MEASURES = "gradviz.gradients"
 """The feature without which nobody asks for gradients and times."""
 
@@ -185,7 +185,7 @@ class Options:
     by: By = _choice(
         "auto",
         By,
-        "Rows of a tree: nodes from the output down, modules, or lines of code.",
+        "Rows of a tree: modules, or nodes from the output down; auto: modules, if there are any.",
     )
     max_rows: int | None = _value(
         None,
