@@ -29,10 +29,9 @@ from gradviz.draw.typesetting import (
     FrameBlock,
     FrameTitle,
     Sized,
-    Strip,
+    TextColumn,
     Words,
     frame_title,
-    measured_all,
     text_width,
 )
 from gradviz.draw.wires import Curves
@@ -156,29 +155,43 @@ class Page:
 
     def __init__(self, drawn: Scene, *, is_flat: bool = False) -> None:
         self.is_flat = is_flat
-        self.boxes = measured_all(drawn.boxes)
+        self.boxes = list(map(typesetting.measured, drawn.boxes))
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
         placed = _place(_drawing(drawn, self.boxes, self.titles, is_flat), is_flat)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 
         room = max(placement.width, LEAST_ROOM)
-        above, below = _above(drawn, room), _below(drawn, placement.notes, room)
+        self.texts = TextColumn(MARGIN, MARGIN, room)
+        top = self._above(drawn)
+        bottom = self._below((*drawn.footer, *placement.notes), top + placement.height)
         inner = max(
             placement.width,
-            above.width,
-            below.width,
+            self.texts.width,
             wires.loop_width(drawn, self.boxes, placement),
         )
         left = MARGIN + float(round((inner - placement.width) / 2))
-        top = MARGIN + above.height
-        bottom = top + placement.height
 
         self.width = math.ceil(inner + 2 * MARGIN)
-        self.height = math.ceil(bottom + below.height + MARGIN)
+        self.height = math.ceil(bottom + MARGIN)
         self.around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
-        self.above = above.moved(MARGIN, MARGIN)
-        self.below = below.moved(MARGIN, bottom)
         self.placement = wires.moved(placement, left, top)
+
+    def _above(self, drawn: Scene) -> float:
+        """Sets title and legend, and returns where the drawing begins."""
+        texts = self.texts
+        if drawn.title:
+            texts.lines([drawn.title], "title")
+        entries = [*drawn.legend, *([(None, drawn.dtype)] if drawn.dtype else [])]
+        if texts.words and entries:
+            texts.y += PART_GAP / 2
+        texts.legend(entries)
+        return texts.y + (PART_GAP if texts.words else 0.0)
+
+    def _below(self, footer: Sequence[str], bottom: float) -> float:
+        """Sets what is said below the drawing, and returns where that ends."""
+        self.texts.y = bottom + (PART_GAP if footer else 0.0)
+        self.texts.lines(footer)
+        return self.texts.y
 
 
 class _Placed(NamedTuple):
@@ -208,8 +221,8 @@ def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
         height=page.height,
         title=one_line(drawn.title) or "Autograd graph",
         description=_description(graph, drawn, page.is_flat),
-        words=page.above.words + page.below.words,
-        swatches=(*page.above.swatches, *page.below.swatches),
+        words=tuple(page.texts.words),
+        swatches=tuple(page.texts.swatches),
         frames=frames,
         blocks=blocks,
         curves=curves,
@@ -363,26 +376,6 @@ def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
 
     # an inner frame is painted over the outer one
     return tuple(sorted(blocks, key=lambda frame: frame.depth))
-
-
-# -- words -----------------------------------------------------------------------------
-
-
-def _above(drawn: Scene, room: float) -> Strip:
-    title = typesetting.lines_strip([one_line(drawn.title)], room, "title")
-    entries = [*drawn.legend, *([(None, drawn.dtype)] if drawn.dtype else [])]
-    legend = typesetting.legend_strip(entries, room)
-    return typesetting.stacked([title, legend], PART_GAP / 2, after=PART_GAP)
-
-
-def _below(
-    drawn: Scene,
-    notes: tuple[str, ...],
-    room: float,
-) -> Strip:
-    lines = [one_line(line) for line in (*drawn.footer, *notes)]
-    strip = typesetting.lines_strip(lines, room)
-    return typesetting.stacked([strip], PART_GAP, before=PART_GAP)
 
 
 def _description(graph: Graph, drawn: Scene, is_flat: bool) -> str:

@@ -18,13 +18,12 @@ from gradviz.draw.scene import (
 )
 from gradviz.draw.typesetting import (
     BOLD,
-    MAX_CELLS,
+    MAX_LETTERS,
     SIZES,
     FrameBlock,
     Words,
-    cells,
     text_width,
-    wrap,
+    wrapped,
 )
 from gradviz.draw.wire_labels import label_words, samples
 from gradviz.draw.wires import Curves
@@ -147,7 +146,7 @@ def test_a_long_name_breaks_over_lines_and_is_told_in_the_tooltip() -> None:
     name = "VeryLong" * 9
     made = drawn(Graph(nodes=(Node(0, name, (TensorInfo((2,), "float32", "cpu"),)),)))
     first, second = (words.text for words in made.blocks[0].words)
-    assert cells(first) == MAX_CELLS and first + second == name
+    assert len(first) == MAX_LETTERS and first + second == name
     assert name in made.blocks[0].tooltip
 
 
@@ -216,8 +215,8 @@ def test_a_title_of_several_words_is_broken_and_never_cut() -> None:
 
 @pytest.mark.parametrize("text", ["a b c", "one two three four", "x" * 50, "漢字" * 20, "a " + "b" * 30])
 def test_wrapped_lines_fit_and_lose_nothing(text: str) -> None:
-    lines = wrap(text, 10)
-    assert all(0 < cells(line) <= 10 for line in lines)
+    lines = wrapped(text, 10)
+    assert all(0 < len(line) <= 10 for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
