@@ -8,18 +8,15 @@ knows no picture format.
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from gradviz.draw import typesetting, wire_labels, wires
-from gradviz.draw.details import details
+from gradviz.draw.details import LONGEST, details
 from gradviz.draw.options import Direction, Options
-from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene, subject
+from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene
 from gradviz.draw.summary import counts_line
 from gradviz.draw.typesetting import (
     FRAME_LINE,
@@ -40,7 +37,7 @@ from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
 from gradviz.layout import Drawing, LayoutFrame, Placement, Rect, layered
-from gradviz.wording import one_line
+from gradviz.wording import clip
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +83,8 @@ def picture(graph: Graph, options: Options) -> Picture:
     """The picture of a graph, in the direction that is asked for; by itself, in the one
     that a page or a slide shows larger.
     """
-    placed = _placed.get(id(graph))
-    if placed is not None and placed.options == options:
-        drawn, page = placed.drawn, placed.page
-    else:
-        drawn = scene(graph, options)
-        page = _page(drawn, options.direction)
+    drawn = scene(graph, options)
+    page = _page(drawn, options.direction)
 
     # it is made smaller on a page: perhaps less so when it runs sideways
     is_free = options.direction == "auto" and not page.placement.is_u
@@ -132,14 +125,6 @@ def measured(graph: Graph, options: Options) -> Size:
         return Size(math.inf, math.inf)
 
     page = _page(drawn, options.direction)
-    key = id(graph)
-    _placed[key] = _Placed(
-        drawn,
-        page,
-        options,
-        # folding measures graphs that nobody draws then, and an id may come again
-        weakref.ref(graph, lambda _: _placed.pop(key, None)),
-    )
     # nobody reads a U in parts, so it is kept to what a slide shows
     if page.placement.is_u:
         return Size(page.width, page.height * U_HEIGHT)
@@ -194,19 +179,6 @@ class Page:
         return self.texts.y
 
 
-class _Placed(NamedTuple):
-    """A scene that was measured, for whoever draws it next."""
-
-    drawn: Scene
-    page: Page
-    options: Options
-    graph: weakref.ref[Graph]
-
-
-_placed: dict[int, _Placed] = {}
-"""By id of a graph, as long as that is alive."""
-
-
 def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
     """The picture of a scene, with the boxes where they are on `page`."""
     links = drawn.links
@@ -219,7 +191,7 @@ def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
     return Picture(
         width=page.width,
         height=page.height,
-        title=one_line(drawn.title) or "Autograd graph",
+        title=clip(drawn.title, LONGEST) or "Autograd graph",
         description=_description(graph, drawn, page.is_flat),
         words=tuple(page.texts.words),
         swatches=tuple(page.texts.swatches),
@@ -250,13 +222,10 @@ class PlacedBoxes:
         placement: Placement,
     ) -> None:
         self._graph, self._boxes, self._texts = graph, boxes, texts
+        self._clean = without_folders(graph.original or graph)
         sizes = np.array([text[1:3] for text in texts]).reshape(-1, 2)
         middles = np.column_stack([placement.x, placement.y])
         self.rects = np.column_stack([middles - sizes / 2, sizes])
-
-    @cached_property
-    def _clean(self) -> Callable[[str], str]:
-        return without_folders(self._graph.original or self._graph)
 
     def __len__(self) -> int:
         return len(self._boxes)
@@ -267,21 +236,14 @@ class PlacedBoxes:
     def __getitem__(self, index: int) -> Block:
         box, sized = self._boxes[index], self._texts[index]
         rect = Rect(*self.rects[index].tolist())
-        about = subject(self._graph, box)
         if sized.cut or len(self) <= MAX_TOOLTIPS:
-            facts = details(self._graph, about)
+            facts = details(self._graph, box.about)
         else:
             facts = ()
 
         tip = self._clean("\n".join(f"{word}: {text}" for word, text in facts))
         words = typesetting.placed(sized, rect)
-        return Block(
-            rect,
-            box.kind,
-            words,
-            tip,
-            bool(box.flags),
-        )
+        return Block(rect, box.kind, words, tip, bool(box.flags))
 
 
 # -- layout ----------------------------------------------------------------------------
@@ -318,7 +280,7 @@ def _drawing(
         sizes = [(height, width) for width, height in sizes]
 
     return Drawing(
-        widths=sides[0] + wires.loop_rooms(drawn),
+        widths=sides[0],
         heights=sides[1],
         edges=np.array(
             [(link.source, link.target) for link in drawn.links], dtype=np.int64
@@ -371,7 +333,7 @@ def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
                 typesetting.words(line, "dim", x, y + FRAME_LINE * i)
                 for i, line in enumerate(title.lines)
             )
-            tip = one_line(frame.full or frame.title)
+            tip = clip(frame.full or frame.title, LONGEST)
             blocks.append(FrameBlock(rect, words, tip, depths[-1]))
 
     # an inner frame is painted over the outer one

@@ -164,7 +164,7 @@ def test_labels_of_lines_side_by_side_cover_none_of_them() -> None:
     words = [extent(label, 9.0) for label in made.wire_words]
     assert len(words) == 3
     for point in samples(made.curves).tolist():
-        assert not any(contains(label, Rect(*point)) for label in words)
+        assert not any(contains(label, Rect(*point, 0.0, 0.0)) for label in words)
 
 
 def test_labels_keep_off_lines_however_long_these_are_and_leave_out_their_shape_for_it() -> None:
@@ -191,7 +191,7 @@ def test_labels_of_edges_keep_off_the_borders_and_titles_of_frames() -> None:
 
 
 def test_frames_surround_their_boxes_and_have_a_title() -> None:
-    boxes = tuple(Box(i, "op", ("AddBackward0",), i, None, frame=i and 0) for i in range(3))
+    boxes = tuple(Box(i, "op", ("AddBackward0",), i, Node(i, "AddBackward0"), frame=i and 0) for i in range(3))
     boxes = (boxes[0]._replace(frame=None), *boxes[1:])
     framed = Scene(
         "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)
