@@ -55,7 +55,6 @@ _COLORS: dict[Style, str] = {
     "leaf": "bold cyan",
     "output": "bold green",
     "tensor": "",
-    "name": "magenta",
     "place": "dim",
     "saved": "yellow",
     "flag": "red",

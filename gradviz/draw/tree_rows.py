@@ -24,7 +24,6 @@ Style = Literal[
     "leaf",
     "output",
     "tensor",
-    "name",
     "place",
     "saved",
     "flag",
@@ -116,11 +115,6 @@ class TreeRows:
             yield "tensor", labels.outputs_line(node.outputs)
         if node.group is not None:
             yield "note", labels.group_line(node.group)
-
-        roots = {root.name for root in self.graph.roots_of.get(node.id, ())}
-        held_by = labels.names_text(name for name in node.names if name not in roots)
-        if held_by and held_by != title:
-            yield "name", held_by
 
         scope = self.graph.scopes[node.scope].path if node.scope is not None else ""
         lines = filter(None, (node.script_line, node.source))

@@ -282,16 +282,16 @@ class TextColumn:
         x = self.x
         for kind, text in entries:
             indent = ENTRY_INDENT if kind is not None else 0.0
-            entry = words(text, "dim", x + indent, self.y + 0.75 * NOTE_LINE)
+            width = indent + text_width(text, SIZES["dim"])
             # an entry wider than the room still gets a row
-            if x > self.x and entry.x + entry.width > self.x + self.room:
+            if x > self.x and x + width > self.x + self.room:
                 x, self.y = self.x, self.y + NOTE_LINE
-                entry = entry._replace(x=x + indent, y=entry.y + NOTE_LINE)
             if kind is not None:
                 square = Rect(x, self.y + 3.0, SWATCH, SWATCH)
                 self.swatches.append(Block(square, kind))
-            self.words.append(entry)
-            x = entry.x + entry.width + ENTRY_GAP
+            baseline = self.y + 0.75 * NOTE_LINE
+            self.words.append(words(text, "dim", x + indent, baseline))
+            x += width + ENTRY_GAP
 
         if entries:
             self.y += NOTE_LINE
