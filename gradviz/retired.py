@@ -57,7 +57,7 @@ _RECORDS = (
 )
 _TREE = (
     "gradviz render no longer chooses the rows of a text file: "
-    "gradviz tree train.py --by line > tree.txt does."
+    "gradviz tree train.py --by node > tree.txt does."
 )
 _MERGE = (
     "gradviz merge no longer takes all options of a picture. Write the merged graph, and draw that: "
@@ -134,6 +134,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
         "gradviz saved --by tensor lists every storage, --by line the lines of code.",
         ("saved",),
         values=("node", "dtype", "op-line"),
+    ),
+    RetiredOption(
+        "--by",
+        "gradviz saved train.py --by line lists the lines of code.",
+        ("tree",),
+        values=("line",),
     ),
     RetiredOption(
         "--format",

@@ -83,7 +83,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "tree": (
         Example("tree train.py", "modules: parameters, shapes, bytes"),
-        Example("tree train.py --by line", "lines of code and their ops"),
+        Example("tree train.py --by node", "single ops, and what each was given"),
         Example("tree train.py --time", "seconds of each module", "gradviz.gradients"),
     ),
     "saved": (

@@ -226,12 +226,11 @@ def tree_command(
     with_time: bool = False,
     **options: Any,
 ) -> None:
-    """Print the graph as a tree of modules, nodes or lines of code.
+    """Print the graph as a tree of modules, or node by node.
 
     Modules are listed in the order they ran, each with its ops, parameters, output and
-    bytes saved for backward; ×12 is the sum of 12 alike modules. --by node shows single nodes from the output
-    down; a node with several uses is shown once and referenced afterwards. --by line
-    shows the lines of your code with the ops that each created. The script's own output
+    bytes saved for backward; ×12 is the sum of 12 alike modules. --by node shows single
+    nodes from the output down, each with what it was given. The script's own output
     goes to standard error.
     """
     with result_stream() as stream:

@@ -1,20 +1,19 @@
 """What is said of one record: the lines in its box at first sight, and all that is
 known of it, for tooltips and panels.
 
-Details are pairs of a word and a text, nothing clipped, made on demand, since a drawing
+Details are pairs of a word and a text, made on demand, since a drawing
 of a million boxes shows few of them. This module knows no layout and no format.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gradviz.draw.heat import BoxNorms
 from gradviz.draw.options import Options
 from gradviz.graph import (
     BackwardStep,
+    Base,
     Data,
     Graph,
     Leaf,
@@ -22,13 +21,12 @@ from gradviz.graph import (
     Root,
     SavedTensor,
     SourceLine,
+    TensorInfo,
 )
 from gradviz.report import labels
 from gradviz.wording import (
-    bytes_text,
     clip,
     number,
-    one_line,
     place_text,
     tensor_line,
 )
@@ -36,14 +34,12 @@ from gradviz.wording import (
 Lines = tuple[str, ...]
 
 
-def node_lines(
-    graph: Graph, node: Node, options: Options, module: str, amount: str
-) -> Lines:
+def node_lines(graph: Graph, node: Node, options: Options, module: str) -> Lines:
     """Title, op where that is another word, and parameters; with `details` what it
     made, and where.
 
-    `amount` is what it is coloured by, such as `holds 8 B`. `module` is the path of the
-    module whose frame is around the box: names leave it out.
+    `module` is the path of the module whose frame is around the box: names leave it
+    out.
     """
     names = options.op_names("variable" if options.details else "forward")
     title, op = labels.op_title(graph, node, module, names)
@@ -58,7 +54,7 @@ def node_lines(
         lines.append(" → ".join(labels.source_text(place) for place in places if place))
     elif group is None:
         lines.append(op)
-    return tuple(filter(None, (*lines, amount)))
+    return tuple(filter(None, lines))
 
 
 def value_line(step: BackwardStep | None) -> str:
@@ -132,14 +128,9 @@ def data_lines(data: Data) -> Lines:
     return (labels.data_title(data), tensor_line(data.tensor))
 
 
-def saved_lines(
-    saved: SavedTensor,
-    graph: Graph,
-    *,
-    state: bool = True,
-) -> Lines:
-    """Slot, tensor, bytes, those of its storage where they differ, and with `state` the
-    state unless it is live.
+def saved_lines(saved: SavedTensor, graph: Graph) -> Lines:
+    """Slot, tensor, bytes, those of its storage where they differ, and the state unless
+    it is live.
     """
     lines = [clip(saved.slot).strip() or "unnamed slot"]
     if saved.tensor is not None:
@@ -153,39 +144,22 @@ def saved_lines(
     if saved.nbytes is not None or storage is not None:
         lines.append(labels.slot_bytes_text(saved.nbytes, storage))
 
-    if state and saved.state != "live":
+    if saved.state != "live":
         lines.append(labels.state_text(saved.state))
 
     return tuple(lines)
 
 
 def saved_leaf_label(saved: SavedTensor) -> str:
-    """On the line from a leaf to the node that saved it, or a view of it:
-    `saved weight`.
-    """
-    words = ["saved", "as", clip(saved.slot)]
-    if saved.leaf is None:
-        words.append("(a view)")
-    if saved.state != "live":
-        words.append(labels.state_text(saved.state))
-    return " ".join(words)
-
-
-def norms_text(norms: BoxNorms | None) -> str:
-    """The norm of the gradient that arrives at a box, or the range of norms inside it."""
-    if norms is not None and not norms.measured:
-        return "gradient not measured"
-    if norms is None or norms.least is None or norms.most is None:
-        return "no gradient arrives"
-    if math.isinf(norms.most) or not norms.most:
-        return ""  # a flag says it
-    least, most = number(norms.least), number(norms.most)
-    if least == most:
-        return f"gradient norm {most}"
-    return f"gradient norms {least} to {most}"
+    """On the line from a leaf to the node that saved it, or a view of it."""
+    view = " (a view)" if saved.leaf is None else ""
+    state = f" {labels.state_text(saved.state)}" if saved.state != "live" else ""
+    return f"saved as {clip(saved.slot)}{view}{state}"
 
 
 Detail = tuple[str, str]
+LONGEST = 1_000
+"""Letters of a detail: a name may have a million."""
 
 
 def details(
@@ -198,10 +172,8 @@ def details(
     >>> details(Graph(), Node(3, "AddBackward0", sequence=7))
     (('op', 'AddBackward0'), ('node', '3'), ('sequence number', '7'))
     """
-    facts = (
-        _node(graph, about) if isinstance(about, Node) else _TOLD[type(about)](about)
-    )
-    return tuple((word, one_line(text)) for word, text in facts if text)
+    facts = _node(graph, about) if isinstance(about, Node) else _record(about)
+    return tuple((word, clip(text, LONGEST)) for word, text in facts if text)
 
 
 def _node(graph: Graph, node: Node) -> Iterator[Detail]:
@@ -257,44 +229,52 @@ def _source(source: SourceLine | None, word: str) -> Iterator[Detail]:
         yield "code", source.text.strip()
 
 
-def _leaf(leaf: Leaf) -> Iterator[Detail]:
-    yield "leaf", labels.leaf_title(leaf)
-    yield "names", ", ".join(leaf.names)
-    yield "node", str(leaf.node)
-    yield "tensor", tensor_line(leaf.tensor)
-    yield "kind", leaf.kind
-    yield ".grad", "set" if leaf.has_grad else "None"
-    if leaf.hooks:
-        yield "hooks", str(leaf.hooks)
+_FIELDS: dict[type, dict[str, str]] = {
+    Leaf: {
+        "names": "leaf",
+        "node": "node",
+        "tensor": "tensor",
+        "kind": "kind",
+        "has_grad": ".grad",
+    },
+    Root: {
+        "name": "output",
+        "tensor": "tensor",
+        "node": "made by node",
+        "why": "no graph",
+        "base": "view of",
+    },
+    SavedTensor: {
+        "slot": "saved",
+        "tensor": "tensor",
+        "kind": "kind",
+        "state": "state",
+        "note": "note",
+    },
+    Data: {
+        "names": "input without gradient",
+        "tensor": "tensor",
+        "nodes": "saved by nodes",
+    },
+}
+"""What is told of records, and the word for it."""
 
 
-def _root(root: Root) -> Iterator[Detail]:
-    yield "output", root.name
-    yield "tensor", tensor_line(root.tensor)
-    if root.node is None:
-        yield "no graph", root.why or "reason unknown"
-    else:
-        yield "made by node", str(root.node)
-    if root.base is not None:
-        yield "view of", ", ".join(root.base.names) or "an unnamed tensor"
+def _record(about: Leaf | Root | SavedTensor | Data) -> Iterator[Detail]:
+    for name, word in _FIELDS[type(about)].items():
+        yield word, _field_text(getattr(about, name))
 
 
-def _data(data: Data) -> Iterator[Detail]:
-    yield "input without gradient", ", ".join(data.names) or "unnamed"
-    yield "tensor", tensor_line(data.tensor)
-    yield "saved by nodes", ", ".join(map(str, data.nodes))
-
-
-def _saved(saved: SavedTensor) -> Iterator[Detail]:
-    yield "saved", saved.slot
-    yield "tensor", tensor_line(saved.tensor) if saved.tensor else ""
-    yield "kind", labels.kind_text(saved)
-    yield "state", labels.state_text(saved.state)
-    if saved.nbytes is not None:
-        yield "bytes", bytes_text(saved.nbytes)
-    if saved.storage is not None:
-        yield "storage", str(saved.storage)
-    yield "note", saved.note
+def _field_text(value: Any) -> str:
+    if isinstance(value, TensorInfo):
+        return tensor_line(value)
+    if isinstance(value, Base):
+        return ", ".join(value.names) or "an unnamed tensor"
+    if isinstance(value, bool):
+        return "set" if value else "None"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "unnamed"
+    return "" if value is None else str(value)
 
 
 def _saved_text(saved: SavedTensor) -> str:
@@ -302,11 +282,3 @@ def _saved_text(saved: SavedTensor) -> str:
     if saved.state != "live" or not any(words):
         words.append(labels.state_text(saved.state))
     return ", ".join(filter(None, words))
-
-
-_TOLD: dict[type, Callable[[Any], Iterator[Detail]]] = {
-    Leaf: _leaf,
-    Root: _root,
-    SavedTensor: _saved,
-    Data: _data,
-}

@@ -4,6 +4,7 @@ and how often it is used; and which edges are drawn as one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -175,23 +176,21 @@ class EdgeWords:
 
 
 def _bundles(graph: Graph) -> dict[tuple[int, int], list[Edge]]:
-    """Edges by (producer, consumer), in the order of the graph. Only a node with
-    several outputs has parallel edges.
-    """
-    several = set(
-        zip(*(column(graph.edges, name) for name in ("producer", "consumer", "output")))
-    )
-    parallel: dict[tuple[int, int], list[Edge]] = {
-        ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]
+    """Edges by (producer, consumer), in the order of the graph."""
+    ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
+    bundles: dict[tuple[int, int], list[Edge]] = {
+        pair: []
+        for pair, count in Counter(ends).items()
+        if count > APART and pair[0] != pair[1]
     }
 
-    for edge in graph.edges if parallel else ():
-        bundle = parallel.get((edge.producer, edge.consumer))
+    for edge in graph.edges if bundles else ():
+        bundle = bundles.get((edge.producer, edge.consumer))
         own = _without_shared(graph, edge) if bundle is not None else None
         if bundle is not None and own is not None:
             bundle.append(own)
 
-    return {ends: edges for ends, edges in parallel.items() if len(edges) > APART}
+    return {pair: edges for pair, edges in bundles.items() if len(edges) > APART}
 
 
 def _without_shared(graph: Graph, edge: Edge) -> Edge | None:

@@ -127,45 +127,22 @@ def nested(
 ) -> Iterator[tuple[Box | int | None, int]]:
     """The boxes in nested order, between the index of the frame that begins and None
     where it ends, each with its level.
-
-    Empty frames are left out.
     """
-    inside: dict[int | None, list[Box]] = {}
-    for box in boxes:
-        inside.setdefault(box.frame, []).append(box)
+    # the frames around what lies in a frame, from the outermost in
+    around: dict[int | None, tuple[int, ...]] = {None: ()}
+    for i, frame in enumerate(frames):
+        around[i] = (*around[frame.parent], i)
 
-    children = _children(frames, inside)
-    stack: list[tuple[int | None, int, bool]] = [(None, 0, False)]
-    while stack:
-        frame, level, closing = stack.pop()
-        if closing:
-            yield None, level
-            continue
-        if frame is not None:
-            yield frame, level
-            # popped after everything inside, to close the frame
-            stack.append((frame, level, True))
-            level += 1
-        yield from ((box, level) for box in inside.get(frame, ()))
-        stack.extend(
-            (child, level, False) for child in reversed(children.get(frame, []))
-        )
+    opened: tuple[int, ...] = ()
+    for box in sorted(boxes, key=lambda box: around[box.frame]):
+        inside = around[box.frame]
+        while opened != inside[: len(opened)]:
+            opened = opened[:-1]
+            yield None, len(opened)
+        for index in inside[len(opened) :]:
+            yield index, len(opened)
+            opened = (*opened, index)
+        yield box, len(opened)
 
-
-def _children(
-    frames: Sequence[Frame],
-    inside: dict[int | None, list[Box]],
-) -> dict[int | None, list[int]]:
-    """Frames by the frame around them, only those with a box somewhere inside. Parents
-    come before their children.
-    """
-    used = {frame for frame in inside if frame is not None}
-    # children have higher numbers, so each frame comes after all that it holds
-    for i in reversed(range(len(frames))):
-        parent = frames[i].parent
-        if i in used and parent is not None:
-            used.add(parent)
-    children: dict[int | None, list[int]] = {}
-    for i in sorted(used):
-        children.setdefault(frames[i].parent, []).append(i)
-    return children
+    for level in reversed(range(len(opened))):
+        yield None, level

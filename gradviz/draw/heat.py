@@ -9,12 +9,12 @@ of magnitude, the factor that spreads the steps over those seen. Features have a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import BackwardStep, Graph
-from gradviz.wording import bytes_text
+from gradviz.wording import bytes_text, number
 
 STEPS = 5
 
@@ -24,6 +24,7 @@ SMALLEST = "smallest gradient"
 
 HEATS = {
     "memory": "gradviz.draw.heat:memory_heat",
+    "grad": "gradviz.draw.heat:gradient_heat",
     "time": "gradviz.gradients.heat:time_heat",
 }
 """What gives an amount for each box, by what colours mean."""
@@ -31,7 +32,7 @@ HEATS = {
 
 class Heat(NamedTuple):
     """Amounts by node id, such as bytes held, the `factor` that one step of their scale
-    is, and words for both.
+    is, and words for both; `said` and `alarms` are those of single nodes.
 
     >>> heat = Heat((8, 0, 3), 8, 2, "holds", lambda amount: f"{amount:g} B")
     >>> [heat.step(node) for node in range(3)], heat.above(5)
@@ -47,6 +48,8 @@ class Heat(NamedTuple):
     text: Callable[[float], str]
     over: str = "more than"
     note: str = ""  # a line for under the picture
+    said: Mapping[int, str] = {}
+    alarms: Mapping[int, str] = {}
 
     def step(self, node: int) -> int:
         """From 1 (least) to 5 (above the largest divided by the factor); 0 for a node
@@ -64,8 +67,9 @@ class Heat(NamedTuple):
         return self.largest / self.factor ** (STEPS + 1 - step) if step > 1 else 0
 
     def words(self, node: int) -> str:
-        """The amount of one box: `holds 1.5 MiB`."""
-        return f"{self.what} {self.text(self.of[node])}"
+        """The amount of one box: `holds 1.5 MiB`; "" where there is none."""
+        amount = f"{self.what} {self.text(self.of[node])}" if self.of[node] else ""
+        return self.said.get(node, amount)
 
     def legend(self, step: int) -> str:
         """What a step means: `holds 2.0 KiB to 4.0 KiB`, `gradient norm above 0.1`."""
@@ -114,52 +118,23 @@ def memory_heat(graph: Graph) -> Heat:
     )
 
 
-class BoxNorms(NamedTuple):
-    """The norms that arrive at what is inside one box.
-
-    `least` and `most` are None when no gradient arrives; `most` is infinite when one is
-    not finite. Not `measured`: nobody knows what arrives.
-    """
-
-    least: float | None
-    most: float | None
-    measured: bool = True
+GRADIENT_NORM = (
+    "gradient norm: of the gradient that arrives at a function, "
+    "the largest one when it has several outputs"
+)
 
 
-class GradientNorms(NamedTuple):
-    """Norms by node id of the graph given; None for what backward does not call. `heat`
-    takes no norm and one not finite for 0.
-    """
-
-    of: tuple[BoxNorms | None, ...]
-    heat: Heat
-    smallest: int | None = None  # the box with the smallest norm that is not 0
-
-    def marks(self, node: int) -> tuple[str, ...]:
-        """What there is to say of the gradient at a box: that it is not finite, zero,
-        or the smallest.
-        """
-        norms = self.of[node]
-        if norms is None or norms.most is None:
-            return ()
-        if math.isinf(norms.most):
-            return (NOT_FINITE,)
-        if norms.most == 0:
-            return (ZERO,)
-        return (SMALLEST,) if node == self.smallest else ()
-
-
-def gradient_norms(graph: Graph) -> GradientNorms:
-    """The norms of every node; a folded box has those of all nodes inside it. Raises
-    FormatError when nobody measured.
+def gradient_heat(graph: Graph) -> Heat:
+    """The norm that arrives at every box, the largest one inside a folded box; none and
+    one that is not finite count as 0. Raises FormatError when nobody measured.
 
     >>> from gradviz.graph import BackwardStep, Node
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
-    >>> norms = gradient_norms(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
-    >>> norms.of[1], norms.heat.step(0), norms.heat.step(1)
-    (BoxNorms(least=0.02, most=0.02, measured=True), 5, 1)
+    >>> heat = gradient_heat(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
+    >>> heat.words(1), heat.step(0), heat.step(1)
+    ('gradient norm 0.02', 5, 1)
     """
-    original = graph.original if graph.original is not None else graph
+    original = graph.original or graph
     if not original.backward:
         raise FormatError(
             "this graph does not know its gradients. On the command line, draw the script itself, "
@@ -167,31 +142,45 @@ def gradient_norms(graph: Graph) -> GradientNorms:
         )
 
     steps = {step.node: step for step in original.backward}
-    boxes = []
-    for inside in graph.inside:
-        boxes.append(_arrival([steps[i] for i in inside if i in steps]))
+    most: list[float] = []
+    said: dict[int, str] = {}
+    alarms: dict[int, str] = {}
+    for box, inside in enumerate(graph.inside):
+        arriving = [steps[node] for node in inside if node in steps]
+        norms = [step.norm for step in arriving if step.norm is not None]
+        largest = max(norms, default=0.0)
+        most.append(0.0 if math.isinf(largest) else largest)
+        if norms and not most[box]:
+            alarms[box] = NOT_FINITE if largest else ZERO
+        else:
+            said[box] = _arriving_text(arriving, norms)
 
-    most = tuple(
-        0.0 if box is None or box.most is None or math.isinf(box.most) else box.most
-        for box in boxes
-    )
     seen = [norm for norm in most if norm]
     largest, least = max(seen, default=0.0), min(seen, default=0.0)
-    # gradients that are nearly equal should not get five colours
-    factor = max(2.0, (largest / least) ** (1 / STEPS)) if least else 2.0
-    heat = Heat(
-        most, largest, factor, "gradient norm", lambda norm: f"{norm:.2g}", "above"
+    # among equals, the smallest is no news
+    if least < largest / 2:
+        alarms[most.index(least)] = SMALLEST
+    return Heat(
+        tuple(most),
+        largest,
+        # gradients that are nearly equal should not get five colours
+        max(2.0, (largest / least) ** (1 / STEPS)) if least else 2.0,
+        "gradient norm",
+        lambda norm: f"{norm:.2g}",
+        "above",
+        GRADIENT_NORM,
+        said,
+        alarms,
     )
 
-    # among equals, the smallest is no news
-    is_spread = least < largest / 2
-    return GradientNorms(tuple(boxes), heat, most.index(least) if is_spread else None)
 
-
-def _arrival(steps: Sequence[BackwardStep]) -> BoxNorms | None:
-    if not steps:
-        return None
-
-    norms = [step.norm for step in steps if step.norm is not None]
-    measured = any(step.measured for step in steps)
-    return BoxNorms(min(norms, default=None), max(norms, default=None), measured)
+def _arriving_text(steps: Sequence[BackwardStep], norms: Sequence[float]) -> str:
+    """The norm of the gradient that arrives at a box, or the range of those inside."""
+    if steps and not any(step.measured for step in steps):
+        return "gradient not measured"
+    if not norms:
+        return "no gradient arrives"
+    least, most = number(min(norms)), number(max(norms))
+    if least == most:
+        return f"gradient norm {most}"
+    return f"gradient norms {least} to {most}"

@@ -4,7 +4,7 @@ which holds ids of the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gradviz.graph import Graph, Mark
@@ -17,9 +17,9 @@ class Marked(NamedTuple):
     `all` is every mark, also those that mark nothing here.
     """
 
-    nodes: Mapping[int, tuple[Mark, ...]]
-    edges: Mapping[tuple[int, int], tuple[Mark, ...]]
-    outputs: Mapping[str, tuple[Mark, ...]]
+    nodes: Mapping[int, Sequence[Mark]]
+    edges: Mapping[tuple[int, int], Sequence[Mark]]
+    outputs: Mapping[str, Sequence[Mark]]
     all: tuple[Mark, ...]
 
 
@@ -36,24 +36,23 @@ def marked(graph: Graph) -> Marked:
         return Marked({}, {}, {}, ())
 
     box_of = graph.box_of
-    nodes: dict[int, tuple[Mark, ...]] = {}
-    edges: dict[tuple[int, int], tuple[Mark, ...]] = {}
-    outputs: dict[str, tuple[Mark, ...]] = {}
+    nodes: dict[int, list[Mark]] = {}
+    edges: dict[tuple[int, int], list[Mark]] = {}
+    outputs: dict[str, list[Mark]] = {}
 
     for mark in original.marks:
         # a folded box may hold several of its nodes, and shows the mark once
-        boxes = dict.fromkeys(box_of[i] for i in mark.nodes)
-        ends = [
+        for box in {box_of[node] for node in mark.nodes}:
+            nodes.setdefault(box, []).append(mark)
+        ends = {
             (box_of[edge.consumer], box_of[edge.producer])
             for consumer, position in mark.edges
             for edge in original.inputs(consumer)
             if edge.position == position
-        ]
-        for box in boxes:
-            nodes[box] = (*nodes.get(box, ()), mark)
-        for pair in dict.fromkeys(ends):
-            edges[pair] = (*edges.get(pair, ()), mark)
+        }
+        for pair in ends:
+            edges.setdefault(pair, []).append(mark)
         for name in mark.outputs:
-            outputs[name] = (*outputs.get(name, ()), mark)
+            outputs.setdefault(name, []).append(mark)
 
     return Marked(nodes, edges, outputs, original.marks)

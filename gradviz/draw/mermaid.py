@@ -25,12 +25,12 @@ MAX_LINKS = 500
 MAX_CHARACTERS = 50_000
 _DIRECTION = {"auto": "TD", "down": "TD", "right": "LR"}
 _ARROW = {"data": "-->", "saved": "---", "cut": "-.->"}
-# besides letters and digits, what neither Mermaid nor Markdown reads as markup
-_PLAIN = frozenset(" ,()/=")
+# all but letters, digits, and what neither Mermaid nor Markdown reads as markup
+_MARKDOWN = re.compile(r"[^\w ,()/=\x80-\U0010ffff]|_")
 # what Mermaid takes as it is, except where a line begins
-_PLAIN_INSIDE = frozenset(".:_+-'[]")
+_MERMAID = re.compile(r"[^\w ,()/=.:+'\[\]\x80-\U0010ffff-]|^[.:_+'\[\]-]")
 # some versions of Mermaid refuse a label that looks like a list
-_LIST_MARK = re.compile(r"\d+[.)]")
+_LIST_MARK = re.compile(r"^(\d+)\.")
 
 
 def render(graph: Graph, options: Options) -> Iterator[str]:
@@ -84,17 +84,9 @@ def escape(text: str, lead: str = "") -> str:
     >>> escape("out['y'][0]: 1.5"), escape("1. a"), escape("- a")
     ("out['y'][0]: 1.5", '1#46; a', '#45; a')
     """
-    line = one_line(text)
-    begins = _LIST_MARK.match(line)
-    first = begins.end() if begins else 1
-    return "".join(
-        c if _is_plain(c, not lead and i >= first) else f"{lead}#{ord(c)};"
-        for i, c in enumerate(line)
-    )
-
-
-def _is_plain(c: str, inside: bool) -> bool:
-    return c.isalnum() or c in _PLAIN or ord(c) > 127 or (inside and c in _PLAIN_INSIDE)
+    markup = _MARKDOWN if lead else _MERMAID
+    line = markup.sub(lambda found: f"{lead}#{ord(found[0])};", one_line(text))
+    return line if lead else _LIST_MARK.sub(r"\1#46;", line)
 
 
 def _box(box: Box) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.draw import details
-from gradviz.draw.heat import HEATS, Heat, gradient_norms
+from gradviz.draw.heat import HEATS, Heat
 from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
@@ -42,14 +42,9 @@ class NodeBoxes:
     ) -> None:
         self._graph, self._options = graph, options
         self._brief = brief
-        self._colors_grad = options.color == "grad"
-        self._norms = gradient_norms(graph) if self._colors_grad else None
-
         self.heat: Heat | None = None
         if options.color in HEATS:
             self.heat = load(HEATS[options.color])(graph)
-        elif self._norms is not None:
-            self.heat = self._norms.heat
 
         self.numbers = _numbers(graph)
         self.marked = marked(graph)
@@ -59,10 +54,8 @@ class NodeBoxes:
 
     def op(self, node: Node) -> NodeBox:
         """The box of an op or a group."""
-        module, amount = self.path(node.scope), self._amount(node)
-        title, *rest = details.node_lines(
-            self._graph, node, self._options, module, amount
-        )
+        module = self.path(node.scope)
+        title, *rest = details.node_lines(self._graph, node, self._options, module)
         sign = details.sign_text(self._graph, node, title, self.numbers)
         self.signs += len(sign) > 1 and sign != title
         return self._box(node, kind_of_node(node), (sign, *rest))
@@ -98,20 +91,9 @@ class NodeBoxes:
             # a number in its place tells that the shape is ()
             shapes = [line for line in lines if self._brief(line) != "()"]
             lines = (*shapes, value)
-        if self._norms is not None:
-            arriving = details.norms_text(self._norms.of[node.id])
-            lines = (*lines, *filter(None, [arriving]))
+        if self.heat is not None:
+            lines = (*lines, *filter(None, [self.heat.words(node.id)]))
         return NodeBox(self._kind(node.id, plain), lines, self._flags(node))
-
-    def _amount(self, node: Node) -> str:
-        """What a box is coloured by, in words. A folded box says in another line what
-        it holds.
-        """
-        if self.heat is None or self._colors_grad or not self.heat.of[node.id]:
-            return ""
-        if self._options.color == "memory" and node.folded is not None:
-            return ""
-        return self.heat.words(node.id)
 
     def _kind(self, node: int, plain: BoxKind) -> BoxKind:
         """By what it holds or gets, by how it differs between the graphs that were
@@ -135,8 +117,8 @@ class NodeBoxes:
             for flag in node.flags
             if flag in labels.ALARMS and not (flag == "freed" and self._all_freed)
         ]
-        if self._norms is not None:
-            alarms += self._norms.marks(node.id)
+        if self.heat is not None and node.id in self.heat.alarms:
+            alarms.append(self.heat.alarms[node.id])
         marks = self.marked.nodes.get(node.id, ())
         return (*alarms, *labels.mark_words(marks))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from functools import partial
 from typing import Any, Literal, get_args
 
 from gradviz.errors import FormatError, did_you_mean
@@ -27,7 +26,7 @@ Names = Literal["auto", "variable", "forward", "backward"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad", "time"]
 
-By = Literal["auto", "node", "module", "line"]
+By = Literal["auto", "node", "module"]
 _MEASURES = "gradviz.gradients"
 """The feature without which nobody asks for gradients and times."""
 
@@ -35,11 +34,19 @@ _MEASURES = "gradviz.gradients"
 def _option(
     default: Any,
     help: str,
-    check: Callable[[str, Any], Any],
-    kinds: tuple[type, ...] = (str,),
+    kinds: tuple[type, ...],
+    accepts: Callable[[Any], bool],
+    valid: str,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """A field with what whoever asks for its value must know."""
+    """A field of these kinds that takes what `accepts` lets pass, `valid` in words."""
+
+    def check(name: str, value: Any) -> Any:
+        if accepts(value):
+            return value
+        hint = near(value, choices) if isinstance(value, str) else ""
+        raise FormatError(f"{name} cannot be {value!r}. {valid}{hint}")
+
     metadata = {
         "help": help,
         "kinds": kinds,
@@ -58,31 +65,13 @@ def _choice(
     """A field that takes one of the values of a Literal, as far as the features are
     there that they need.
     """
-    valid = tuple(
+    there = tuple(
         choice
         for choice in get_args(choices)
         if is_there(needs.get(choice, "gradviz.draw"))
     )
-    return _option(
-        default,
-        help,
-        partial(one_of, choices=valid),
-        choices=valid,
-    )
-
-
-def one_of(
-    name: str,
-    value: Any,
-    choices: tuple[str, ...],
-) -> str:
-    """The value, when it is one of the choices. Raises FormatError."""
-    if isinstance(value, str) and value in choices:
-        return value
-    hint = near(value, choices) if isinstance(value, str) else ""
-    raise FormatError(
-        f"{name} cannot be {value!r}. Valid are: {', '.join(choices)}.{hint}"
-    )
+    valid = f"Valid are: {', '.join(there)}."
+    return _option(default, help, (str,), there.__contains__, valid, there)
 
 
 def near(name: str, valid: Iterable[str]) -> str:
@@ -93,29 +82,9 @@ def near(name: str, valid: Iterable[str]) -> str:
     return f" {hint}" if hint.startswith("Did you") else ""
 
 
-def _value(
-    default: Any,
-    kinds: tuple[type, ...],
-    help: str,
-    valid: str,
-    accepts: Callable[[Any], bool],
-    kept: Callable[[Any], Any] = lambda value: value,
-) -> Any:
-    """A field of these kinds that takes what `accepts` lets pass, `valid` in words, and
-    keeps what `kept` makes of it.
-    """
-
-    def check(name: str, value: Any) -> Any:
-        if not accepts(value):
-            raise FormatError(f"{name} cannot be {value!r}. {valid}")
-        return kept(value)
-
-    return _option(default, help, check, kinds)
-
-
 def _flag(help: str) -> Any:
     valid = "Valid are: True, False."
-    return _value(False, (bool,), help, valid, lambda value: type(value) is bool)
+    return _option(False, help, (bool,), lambda value: type(value) is bool, valid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,30 +107,28 @@ class Options:
         Names,
         "Name ops by variable, op (addmm) or backward function (AddmmBackward0).",
     )
-    depth: int | Literal["auto", "all"] = _value(
+    depth: int | Literal["auto", "all"] = _option(
         "auto",
-        (int, str),
         "Levels of modules to show: a number, all, or auto for about two screens.",
-        "Give a whole number from 1, 'auto' or 'all'.",
+        (int, str),
         lambda value: value in ("auto", "all") or (type(value) is int and value >= 1),
+        "Give a whole number from 1, 'auto' or 'all'.",
     )
-    focus: str | None = _value(
+    focus: str | None = _option(
         None,
-        (str,),
         "Path of one module to open; everything around it stays closed.",
-        "Give the path of a module, such as 'layers.0'.",
+        (str,),
         lambda value: value is None or isinstance(value, str),
+        "Give the path of a module, such as 'layers.0'.",
     )
-    expand: tuple[str, ...] = _value(
+    expand: tuple[str, ...] = _option(
         (),
-        (tuple,),
         "Path of a module to open at any depth; may be repeated.",
-        "Give a list of module paths, such as ['layers.0'].",
+        (tuple,),
         lambda value: (
-            isinstance(value, (str, list, tuple))
-            and all(isinstance(path, str) for path in value)
+            isinstance(value, tuple) and all(isinstance(path, str) for path in value)
         ),
-        lambda value: (value,) if isinstance(value, str) else tuple(value),
+        "Give a list of module paths, such as ['layers.0'].",
     )
     views: Views = _choice(
         "auto",
@@ -185,14 +152,14 @@ class Options:
     by: By = _choice(
         "auto",
         By,
-        "Rows of a tree: nodes from the output down, modules, or lines of code.",
+        "Rows of a tree: modules, or nodes from the output down; auto: modules, if there are any.",
     )
-    max_rows: int | None = _value(
+    max_rows: int | None = _option(
         None,
-        (int,),
         "Rows of a tree; 200 in a terminal, all in a file; 0 for all.",
-        "Give a whole number; 0 means no limit.",
+        (int,),
         lambda value: value is None or (type(value) is int and value >= 0),
+        "Give a whole number; 0 means no limit.",
     )
     saved: bool = _flag("Draw the tensors saved for backward.")
     details: bool = _flag(
@@ -201,10 +168,11 @@ class Options:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            checked = item.metadata["check"](
-                item.name,
-                getattr(self, item.name),
-            )
+            value = getattr(self, item.name)
+            if item.name == "expand":
+                value = (value,) if isinstance(value, str) else value
+                value = tuple(value) if isinstance(value, list) else value
+            checked = item.metadata["check"](item.name, value)
             # a frozen dataclass refuses plain assignment
             object.__setattr__(self, item.name, checked)
 

@@ -17,7 +17,7 @@ import secrets
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from typing import IO, Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from gradviz.draw.options import Options, near
 from gradviz.errors import FormatError, OutputError
@@ -246,24 +246,31 @@ def write(
     """
     # a link stays a link: what it points at is replaced
     target = os.path.realpath(path)
-    if os.path.exists(target) and not os.path.isfile(target):
-        # a pipe or a device such as /dev/stdout, which cannot be renamed over
-        _fill(path, target, "wb", chunks)
-        return
-
-    temporary = _beside(target)
+    # a pipe or a device such as /dev/stdout cannot be renamed over
+    is_replaced = os.path.isfile(target) or not os.path.exists(target)
+    file = _beside(target) if is_replaced else target
     try:
-        _fill(path, temporary, "xb", chunks)
         with _refusing(path):
-            with contextlib.suppress(FileNotFoundError):
-                os.chmod(
-                    temporary,
-                    stat.S_IMODE(os.stat(target).st_mode),
-                )
-            os.replace(temporary, target)
+            handle = open(file, "xb" if is_replaced else "wb")  # noqa: SIM115
+        try:
+            for chunk in chunks:
+                with _refusing(path):
+                    handle.write(chunk)
+            with _refusing(path):
+                handle.flush()
+        finally:
+            # closing tries to write what was refused, and is refused once more
+            with contextlib.suppress(OSError):
+                handle.close()
+        if is_replaced:
+            with _refusing(path):
+                with contextlib.suppress(FileNotFoundError):
+                    os.chmod(file, stat.S_IMODE(os.stat(target).st_mode))
+                os.replace(file, target)
     except BaseException:  # Ctrl-C too: nothing half-written may stay
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+        if is_replaced:
+            with contextlib.suppress(OSError):
+                os.unlink(file)
         raise
 
 
@@ -275,12 +282,8 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
     with _refusing(path):
         if os.path.isdir(target):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.lstat(target).st_mode):
-                if not os.access(target, os.W_OK):
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-                return
+        if os.path.exists(target) and not os.path.isfile(target):
+            return
 
         temporary = _beside(target)
         try:
@@ -290,46 +293,19 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
                 os.unlink(temporary)
 
 
-def _fill(
-    path: str | os.PathLike[str],
-    file: str,
-    mode: Literal["wb", "xb"],
-    chunks: Iterable[bytes],
-) -> None:
-    """Write chunks to `file`. What is refused is told of `path`, as the user named it."""
-    with _refusing(path):
-        handle = open(file, mode)  # noqa: SIM115 -- closed by the next line
-    with handle:
-        for chunk in chunks:
-            with _refusing(path, handle):
-                handle.write(chunk)
-        with _refusing(path, handle):
-            handle.flush()
-
-
 def _beside(target: str) -> str:
     """A name that nothing has in the folder of `target`."""
     return os.path.join(os.path.dirname(target), f".gradviz-{secrets.token_hex(6)}.tmp")
 
 
 @contextlib.contextmanager
-def _refusing(
-    path: str | os.PathLike[str],
-    handle: IO[bytes] | None = None,
-) -> Iterator[None]:
+def _refusing(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turns the system's refusal into an OutputError that says what to do."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # the reader went away; the command line takes that quietly
     except OSError as error:
-        if handle is not None:
-            # closing tries to write the rest, and is refused once more
-            with contextlib.suppress(OSError):
-                handle.close()
-
-        # the reader went away; the command line takes that quietly
-        if isinstance(error, BrokenPipeError):
-            raise
-
         raise OutputError(
             f"cannot write {os.fspath(path)!r}: {_advice(os.fspath(path), error)}"
         ) from error

@@ -8,18 +8,15 @@ knows no picture format.
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from gradviz.draw import typesetting, wire_labels, wires
-from gradviz.draw.details import details
+from gradviz.draw.details import LONGEST, details
 from gradviz.draw.options import Direction, Options
-from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene, subject
+from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene
 from gradviz.draw.summary import counts_line
 from gradviz.draw.typesetting import (
     FRAME_LINE,
@@ -29,10 +26,9 @@ from gradviz.draw.typesetting import (
     FrameBlock,
     FrameTitle,
     Sized,
-    Strip,
+    TextColumn,
     Words,
     frame_title,
-    measured_all,
     text_width,
 )
 from gradviz.draw.wires import Curves
@@ -40,7 +36,7 @@ from gradviz.fold.sizes import PAGE, Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
 from gradviz.layout import Drawing, LayoutFrame, Placement, Rect, layered
-from gradviz.wording import one_line
+from gradviz.wording import clip
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +82,8 @@ def picture(graph: Graph, options: Options) -> Picture:
     """The picture of a graph, in the direction that is asked for; by itself, in the one
     that a page or a slide shows larger.
     """
-    placed = _placed.get(id(graph))
-    if placed is not None and placed.options == options:
-        drawn, page = placed.drawn, placed.page
-    else:
-        drawn = scene(graph, options)
-        page = _page(drawn, options.direction)
+    drawn = scene(graph, options)
+    page = _page(drawn, options.direction)
 
     # it is made smaller on a page: perhaps less so when it runs sideways
     is_free = options.direction == "auto" and not page.placement.is_u
@@ -132,14 +124,6 @@ def measured(graph: Graph, options: Options) -> Size:
         return Size(math.inf, math.inf)
 
     page = _page(drawn, options.direction)
-    key = id(graph)
-    _placed[key] = _Placed(
-        drawn,
-        page,
-        options,
-        # folding measures graphs that nobody draws then, and an id may come again
-        weakref.ref(graph, lambda _: _placed.pop(key, None)),
-    )
     # nobody reads a U in parts, so it is kept to what a slide shows
     if page.placement.is_u:
         return Size(page.width, page.height * U_HEIGHT)
@@ -155,42 +139,43 @@ class Page:
 
     def __init__(self, drawn: Scene, *, is_flat: bool = False) -> None:
         self.is_flat = is_flat
-        self.boxes = measured_all(drawn.boxes)
+        self.boxes = list(map(typesetting.measured, drawn.boxes))
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
         placed = _place(_drawing(drawn, self.boxes, self.titles, is_flat), is_flat)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 
         room = max(placement.width, LEAST_ROOM)
-        above, below = _above(drawn, room), _below(drawn, room)
+        self.texts = TextColumn(MARGIN, MARGIN, room)
+        top = self._above(drawn)
+        bottom = self._below(drawn.footer, top + placement.height)
         inner = max(
             placement.width,
-            above.width,
-            below.width,
+            self.texts.width,
             wires.loop_width(drawn, self.boxes, placement),
         )
         left = MARGIN + float(round((inner - placement.width) / 2))
-        top = MARGIN + above.height
-        bottom = top + placement.height
 
         self.width = math.ceil(inner + 2 * MARGIN)
-        self.height = math.ceil(bottom + below.height + MARGIN)
+        self.height = math.ceil(bottom + MARGIN)
         self.around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
-        self.above = above.moved(MARGIN, MARGIN)
-        self.below = below.moved(MARGIN, bottom)
         self.placement = wires.moved(placement, left, top)
 
+    def _above(self, drawn: Scene) -> float:
+        """Sets title and legend, and returns where the drawing begins."""
+        texts = self.texts
+        if drawn.title:
+            texts.lines([drawn.title], "title")
+        entries = [*drawn.legend, *([(None, drawn.dtype)] if drawn.dtype else [])]
+        if texts.words and entries:
+            texts.y += PART_GAP / 2
+        texts.legend(entries)
+        return texts.y + (PART_GAP if texts.words else 0.0)
 
-class _Placed(NamedTuple):
-    """A scene that was measured, for whoever draws it next."""
-
-    drawn: Scene
-    page: Page
-    options: Options
-    graph: weakref.ref[Graph]
-
-
-_placed: dict[int, _Placed] = {}
-"""By id of a graph, as long as that is alive."""
+    def _below(self, footer: Sequence[str], bottom: float) -> float:
+        """Sets what is said below the drawing, and returns where that ends."""
+        self.texts.y = bottom + (PART_GAP if footer else 0.0)
+        self.texts.lines(footer)
+        return self.texts.y
 
 
 def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
@@ -205,10 +190,10 @@ def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
     return Picture(
         width=page.width,
         height=page.height,
-        title=one_line(drawn.title) or "Autograd graph",
+        title=clip(drawn.title, LONGEST) or "Autograd graph",
         description=_description(graph, drawn, page.is_flat),
-        words=page.above.words + page.below.words,
-        swatches=(*page.above.swatches, *page.below.swatches),
+        words=tuple(page.texts.words),
+        swatches=tuple(page.texts.swatches),
         frames=frames,
         blocks=blocks,
         curves=curves,
@@ -236,13 +221,10 @@ class PlacedBoxes:
         placement: Placement,
     ) -> None:
         self._graph, self._boxes, self._texts = graph, boxes, texts
+        self._clean = without_folders(graph.original or graph)
         sizes = np.array([text[1:3] for text in texts]).reshape(-1, 2)
         middles = np.column_stack([placement.x, placement.y])
         self.rects = np.column_stack([middles - sizes / 2, sizes])
-
-    @cached_property
-    def _clean(self) -> Callable[[str], str]:
-        return without_folders(self._graph.original or self._graph)
 
     def __len__(self) -> int:
         return len(self._boxes)
@@ -253,21 +235,14 @@ class PlacedBoxes:
     def __getitem__(self, index: int) -> Block:
         box, sized = self._boxes[index], self._texts[index]
         rect = Rect(*self.rects[index].tolist())
-        about = subject(self._graph, box)
         if sized.cut or len(self) <= MAX_TOOLTIPS:
-            facts = details(self._graph, about)
+            facts = details(self._graph, box.about)
         else:
             facts = ()
 
         tip = self._clean("\n".join(f"{word}: {text}" for word, text in facts))
         words = typesetting.placed(sized, rect)
-        return Block(
-            rect,
-            box.kind,
-            words,
-            tip,
-            bool(box.flags),
-        )
+        return Block(rect, box.kind, words, tip, bool(box.flags))
 
 
 # -- layout ----------------------------------------------------------------------------
@@ -304,7 +279,7 @@ def _drawing(
         sizes = [(height, width) for width, height in sizes]
 
     return Drawing(
-        widths=sides[0] + wires.loop_rooms(drawn),
+        widths=sides[0],
         heights=sides[1],
         edges=np.array(
             [(link.source, link.target) for link in drawn.links], dtype=np.int64
@@ -357,27 +332,11 @@ def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
                 typesetting.words(line, "dim", x, y + FRAME_LINE * i)
                 for i, line in enumerate(title.lines)
             )
-            tip = one_line(frame.full or frame.title)
+            tip = clip(frame.full or frame.title, LONGEST)
             blocks.append(FrameBlock(rect, words, tip, depths[-1]))
 
     # an inner frame is painted over the outer one
     return tuple(sorted(blocks, key=lambda frame: frame.depth))
-
-
-# -- words -----------------------------------------------------------------------------
-
-
-def _above(drawn: Scene, room: float) -> Strip:
-    title = typesetting.lines_strip([one_line(drawn.title)], room, "title")
-    entries = [*drawn.legend, *([(None, drawn.dtype)] if drawn.dtype else [])]
-    legend = typesetting.legend_strip(entries, room)
-    return typesetting.stacked([title, legend], PART_GAP / 2, after=PART_GAP)
-
-
-def _below(drawn: Scene, room: float) -> Strip:
-    lines = [one_line(line) for line in drawn.footer]
-    strip = typesetting.lines_strip(lines, room)
-    return typesetting.stacked([strip], PART_GAP, before=PART_GAP)
 
 
 def _description(graph: Graph, drawn: Scene, is_flat: bool) -> str:

@@ -20,7 +20,6 @@ from gradviz.draw.node_boxes import NodeBoxes
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
 from gradviz.draw.summary import (
-    GRADIENT_NORM,
     cut_lines,
     dtype_text,
     footer_lines,
@@ -53,7 +52,7 @@ MOST_OUTPUTS = 12
 SPLIT_ABOVE = 4
 
 
-About = Leaf | Root | SavedTensor | Data
+About = Node | Leaf | Root | SavedTensor | Data
 
 
 class Box(NamedTuple):
@@ -61,7 +60,7 @@ class Box(NamedTuple):
 
     `lines` are ready to print, single lines: the title first, the rest in smaller or
     muted text. `flags` are words such as "freed", to be marked as a warning. `about` is
-    the record that is drawn when that is not the node itself; `subject` gives either.
+    the record that is drawn: `details(graph, box.about)` is all that is known of it.
     """
 
     id: int
@@ -69,19 +68,9 @@ class Box(NamedTuple):
     lines: tuple[str, ...]
     # the graph's node behind it; None for an output without a graph, and data
     node: int | None
-    about: About | None
+    about: About
     flags: tuple[str, ...] = ()
     frame: int | None = None  # index into `Scene.frames`, None when not inside one
-
-
-def subject(graph: Graph, box: Box) -> Node | About:
-    """The record that a box of this graph's scene draws;
-    `details(graph, subject(graph, box))` is all that is known of it.
-    """
-    if box.about is not None:
-        return box.about
-    assert box.node is not None, "a box that is about nothing else is about its node"
-    return graph.nodes[box.node]
 
 
 class Link(NamedTuple):
@@ -217,7 +206,7 @@ class Drafter:
         kind: BoxKind,
         lines: Sequence[str],
         node: int | None,
-        about: About | None,
+        about: About,
         flags: tuple[str, ...] = (),
         scope: int | None = None,
     ) -> int:
@@ -232,7 +221,7 @@ class Drafter:
         if leaf is None:
             kind, lines, flags = self.nodes.op(node)
             self.box_of[node.id] = self._add(
-                kind, lines, node.id, None, flags, node.scope
+                kind, lines, node.id, node, flags, node.scope
             )
         elif self.options.leaves != "hidden" and node.id not in self.split:
             users = [edge.consumer for edge in self.graph.consumers(node.id)]
@@ -321,21 +310,10 @@ class Drafter:
                 if source is not None:
                     self._link(source, target, "saved", details.saved_leaf_label(saved))
                 else:
-                    box = self._draw_slot(node, saved, is_stale)
+                    kind: BoxKind = "stale" if is_stale else "saved"
+                    lines = details.saved_lines(saved, self.graph)
+                    box = self._add(kind, lines, node.id, saved, scope=node.scope)
                     self._link(box, target, "saved")
-
-    def _draw_slot(self, node: Node, saved: SavedTensor, is_stale: bool) -> int:
-        lines = details.saved_lines(saved, self.graph, state=not is_stale)
-        flags = (labels.state_text(saved.state),) if is_stale else ()
-        kind: BoxKind = "stale" if is_stale else "saved"
-        return self._add(
-            kind,
-            lines,
-            node.id,
-            saved,
-            flags,
-            node.scope,
-        )
 
     def _draw_data(self) -> None:
         """A box for each tensor without gradient that ops were given. Saved tensors,
@@ -420,5 +398,3 @@ class Drafter:
             yield self.nodes.heat.note
         if any(link.label.startswith("\u00d7 ") for link in self.links):
             yield "grad: gradient arriving here; \u00d7: local derivative on the way back"
-        if self.options.color == "grad":
-            yield GRADIENT_NORM

@@ -19,7 +19,7 @@ from gradviz.draw.details import root_lines
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
 from gradviz.graph import Graph, Leaf, Node, Root, TensorInfo, column
-from gradviz.graph.amounts import depth
+from gradviz.graph.amounts import overview
 from gradviz.graph.origins import number_beside
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line, verb
@@ -184,13 +184,6 @@ def saved_lines(graph: Graph) -> Iterator[str]:
             yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
 
 
-GRADIENT_NORM = (
-    "gradient norm: of the gradient that arrives at a function, "
-    "the largest one when it has several outputs"
-)
-"""How to read a picture that is coloured by gradients."""
-
-
 def mark_lines(findings: Marked) -> Iterator[str]:
     """Findings, numbered as at the boxes."""
     return (one_line(f"{mark.number}. {mark.words}") for mark in findings.all)
@@ -229,15 +222,15 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield f"Graph of {one_line(graph.title)}" if graph.title else "Graph"
     counts, *notes = footer_lines(graph)
     yield f"  {counts}"
-    yield from _rows("longest path", [plural(depth(graph), "backward function")])
+    known = overview(graph)
+    ops, flags = known.operations.items(), known.flags.items()
+    yield from _rows("longest path", [plural(known.depth, "backward function")])
     yield from _rows("outputs", [_root(root) for root in graph.roots])
     yield from _rows("leaves", [_leaf(leaf) for leaf in graph.leaves])
-    yield from _rows("ops", _ops(graph))
-    yield from _rows("flags", _flags(graph))
-    yield from _rows(
-        "notes",
-        [note.replace("not drawn: ", "") for note in notes],
-    )
+    yield from _rows("ops", [f"{count_text(n)} {one_line(op)}" for op, n in ops])
+    words = [f"{plural(n, 'node')}: {labels.FLAG_WORDS[flag]}" for flag, n in flags]
+    yield from _rows("flags", words)
+    yield from _rows("notes", [note.replace("not drawn: ", "") for note in notes])
 
 
 def _rows(
@@ -260,23 +253,3 @@ def _leaf(leaf: Leaf) -> str:
     title = labels.leaf_title(leaf)
     kind = "" if leaf.kind in title else f", {leaf.kind}"
     return f"{title} {tensor_line(leaf.tensor)}{kind}"
-
-
-def _flags(graph: Graph) -> list[str]:
-    """How many nodes are freed, compiled, custom and so on."""
-    counts = Counter(
-        words
-        for node in graph.nodes
-        for words in labels.flag_words(graph, node).values()
-    )
-    return [
-        f"{plural(count, 'node')}: {words}" for words, count in counts.most_common()
-    ]
-
-
-def _ops(graph: Graph) -> list[str]:
-    ops = (node for node in graph.nodes if node.id not in graph.leaf_of)
-    counts = Counter(
-        labels.op_title(graph, node, names="backward").name for node in ops
-    )
-    return [f"{count_text(count)} {op}" for op, count in counts.most_common()]

@@ -146,10 +146,6 @@ def render(graph: Graph, options: Options) -> Iterator[str]:
     return write(picture(graph, options), options.theme)
 
 
-LONGEST_LINE = 1_000
-"""Characters of a line of a tooltip."""
-
-
 def escape(text: str) -> str:
     """Text for an SVG element or attribute; what XML cannot hold and what cannot be
     seen shows as its escape.
@@ -178,7 +174,7 @@ def write(
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         f' class="{scope}"{fitting} role="img" aria-labelledby="{scope}-t {scope}-d">\n'
-        f'<title id="{scope}-t">{_told(image.title)}</title>\n<desc id="{scope}-d">{_told(image.description)}</desc>\n'
+        f'<title id="{scope}-t">{escape(image.title)}</title>\n<desc id="{scope}-d">{escape(image.description)}</desc>\n'
         f"<style>\n{style_sheet(scope, theme, notebook=fit)}\n</style>\n"
         f'<rect class="gv-bg" width="{width}" height="{height}"/>\n'
     )
@@ -190,7 +186,7 @@ def write(
     with Stage("write", "boxes", total=len(image.blocks)) as writing:
         yield from _group(
             "gv-b",
-            _blocks(chain(image.swatches, writing.each(image.blocks))),
+            map(_block, chain(image.swatches, writing.each(image.blocks))),
         )
 
     yield from _joined(_words(words) for words in image.words)
@@ -264,52 +260,14 @@ def _group(
 # -- elements --------------------------------------------------------------------------
 
 
-def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
-    """One group for each box. Numbers become text for many boxes at a time."""
-    blocks = iter(blocks)
-    while some := list(islice(blocks, AT_ONCE)):
-        places = []
-        for block in some:
-            corners = chain.from_iterable(words[:2] for words in block.words)
-            places.append((*block.rect, *corners))
-        texts = numbers(np.array(list(chain.from_iterable(places))))
-        begin = 0
-        for block, place in zip(some, places):
-            yield _block(block, texts[begin : begin + len(place)])
-            begin += len(place)
-
-
-def _told(text: str) -> str:
-    """What a tooltip says: a name may have a million characters, and every box around
-    it would say it.
-    """
-    if len(text) <= LONGEST_LINE:
-        return escape(text)
-    lines = (
-        line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
-        for line in text.split("\n")
-    )
-    return escape("\n".join(lines))
-
-
-def _block(block: Block, places: Sequence[str]) -> str:
-    """One box. The places are x, y, width and height of its rectangle, then x and y of
-    each line of its text.
-    """
+def _block(block: Block) -> str:
     name = f"gv-{block.kind} gv-m" if block.marked else f"gv-{block.kind}"
-    tip = f"<title>{_told(block.tooltip)}</title>" if block.tooltip else ""
-    x, y, width, height = places[:4]
-    rounding = 2 if not block.words else 5
-    lines = [
-        f'<text x="{x}" y="{y}"{_text(words.text, TONE_CLASS[words.tone], words.width, words.centred)}'
-        for words, x, y in zip(
-            block.words,
-            places[4::2],
-            places[5::2],
-        )
-    ]
+    tip = f"<title>{escape(block.tooltip)}</title>" if block.tooltip else ""
+    x, y, width, height = map(number, block.rect)
+    rounding = 5 if block.words else 2
     rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{rounding}"/>'
-    return f'<g class="{name}">{tip}{rect}{"".join(lines)}</g>\n'
+    lines = "".join(map(_words, block.words))
+    return f'<g class="{name}">{tip}{rect}{lines}</g>\n'
 
 
 def _words(words: Words, name: str | None = None) -> str:
@@ -335,7 +293,7 @@ def _text(
 
 def _frame(frame: FrameBlock) -> str:
     x, y, width, height = (number(side) for side in frame.rect)
-    tip = f"<title>{_told(frame.tooltip)}</title>"
+    tip = f"<title>{escape(frame.tooltip)}</title>"
     rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>'
     return f"<g>{tip}{rect}</g>\n"
 
@@ -366,7 +324,7 @@ def _wires(image: Picture) -> Iterator[str]:
 def _wire(link: Link, path: str) -> str:
     name = "" if link.style == "data" else f' class="gv-{link.style}"'
     if link.label:
-        return f'<path{name} d="{path}"><title>{_told(link.label)}</title></path>\n'
+        return f'<path{name} d="{path}"><title>{escape(link.label)}</title></path>\n'
     return f'<path{name} d="{path}"/>\n'
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from textwrap import wrap
 from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
@@ -81,16 +82,6 @@ _NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 
 
 @lru_cache(maxsize=65536)
-def cells(text: str) -> int:
-    """Width of one line in character cells, at least one for every code point.
-
-    What joins or marks its neighbours takes no room where the font knows the whole, but
-    shows apart where it does not.
-    """
-    return len(text) if text.isascii() else sum(max(cell_len(c), 1) for c in text)
-
-
-@lru_cache(maxsize=65536)
 def text_width(
     text: str,
     size: float,
@@ -127,7 +118,7 @@ def is_measured(text: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def shorten(text: str, limit: int) -> str:
-    """The text in at most `limit` cells: a path without its first parts, anything else
+    """The text in at most `limit` letters: a path without its first parts, anything else
     without its end.
 
     A number is left out as a whole, since a part of it would be another number.
@@ -142,14 +133,14 @@ def shorten(text: str, limit: int) -> str:
     path, space, rest = text.partition(" ")
     parts = _DOT.split(path)
     # the end of a path says what it is, its beginning only where
-    while cells(text) > limit and len(parts) > 1:
+    while len(text) > limit and len(parts) > 1:
         del parts[0]
         text = f"{ELLIPSIS}{'.'.join(parts)}{space}{rest}"
 
-    if cells(text) <= limit:
+    if len(text) <= limit:
         return text
 
-    head = _chopped(text, max(limit - 1, 0))[0]
+    head = text[: max(limit - 1, 0)]
     for number in _NUMBER.finditer(text):
         # half a number reads like another number
         if number.start() < len(head) < number.end():
@@ -159,7 +150,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def broken(text: str, limit: int) -> list[str]:
-    """The text in lines of at most `limit` cells, broken at spaces; of what is longer
+    """The text in lines of at most `limit` letters, broken at spaces; of what is longer
     without one a path loses its first parts.
 
     >>> broken("encoder.embed_tokens.weight = lm_head.weight", 30)
@@ -167,22 +158,15 @@ def broken(text: str, limit: int) -> list[str]:
     >>> broken("binary_cross_entropy_with_logits", 20)
     ['binary_cross_entropy', '_with_logits']
     """
-    if cells(text) <= limit:
+    if len(text) <= limit:
         return [text]
 
-    lines = wrap(
-        " ".join(
-            shorten(word, limit) if "." in word else word for word in text.split(" ")
-        ),
-        limit,
-    )
-    if len(lines) <= MOST_LINES:
-        return lines
-
-    return [
-        *lines[: MOST_LINES - 1],
-        shorten(f"{lines[MOST_LINES - 1]} {ELLIPSIS}", limit),
-    ]
+    words = (shorten(word, limit) if "." in word else word for word in text.split(" "))
+    lines = wrapped(" ".join(words), limit)
+    if len(lines) > MOST_LINES:
+        last = shorten(f"{lines[MOST_LINES - 1]} {ELLIPSIS}", limit)
+        lines[MOST_LINES - 1 :] = [last]
+    return lines
 
 
 # -- texts, boxes and frames as they are drawn -----------------------------------------
@@ -264,132 +248,60 @@ ENTRY_GAP = 18.0
 ENTRY_INDENT = SWATCH + 6.0
 
 
-class Strip(NamedTuple):
-    """Texts and swatches laid out from the origin, and how high they are."""
+class TextColumn:
+    """Texts and swatches below each other, from `y` down; `room` is how wide they
+    should be.
+    """
 
-    words: tuple[Words, ...] = ()
-    swatches: tuple[Block, ...] = ()
-    height: float = 0.0
+    def __init__(self, x: float, y: float, room: float) -> None:
+        self.x, self.y, self.room = x, y, room
+        self.words: list[Words] = []
+        self.swatches: list[Block] = []
 
     @property
     def width(self) -> float:
-        """Where the longest line ends; swatches stand in front of lines."""
-        return max(
-            (words.x + words.width for words in self.words),
-            default=0.0,
-        )
+        """Of the longest line."""
+        ends = (words.x + words.width for words in self.words)
+        return max(ends, default=self.x) - self.x
 
-    def moved(self, x: float, y: float) -> Strip:
-        """The same strip elsewhere."""
-        words = tuple(w._replace(x=w.x + x, y=w.y + y) for w in self.words)
-        swatches = []
-        for swatch in self.swatches:
-            left, top, *size = swatch.rect
-            swatches.append(
-                swatch._replace(rect=Rect(left + x, top + y, *size)),
-            )
-        return self._replace(words=words, swatches=tuple(swatches))
+    def lines(self, texts: Iterable[str], tone: Tone = "dim") -> None:
+        """Sentences, broken between words where they are wider than the room."""
+        height = TITLE_LINE if tone == "title" else NOTE_LINE
+        # in less than 8 letters, most words would be torn apart
+        limit = max(int(self.room / (MEAN * SIZES[tone])), 8)
+        for text in texts:
+            for line in wrapped(one_line(text), limit):
+                baseline = self.y + 0.75 * height
+                self.words.append(words(line, tone, self.x, baseline))
+                self.y += height
 
+    def legend(self, entries: Sequence[tuple[BoxKind | None, str]]) -> None:
+        """Coloured squares with their meaning side by side, in as many rows as there
+        must be; text alone where there is no kind.
+        """
+        x = self.x
+        for kind, text in entries:
+            indent = ENTRY_INDENT if kind is not None else 0.0
+            width = indent + text_width(text, SIZES["dim"])
+            # an entry wider than the room still gets a row
+            if x > self.x and x + width > self.x + self.room:
+                x, self.y = self.x, self.y + NOTE_LINE
+            if kind is not None:
+                square = Rect(x, self.y + 3.0, SWATCH, SWATCH)
+                self.swatches.append(Block(square, kind))
+            baseline = self.y + 0.75 * NOTE_LINE
+            self.words.append(words(text, "dim", x + indent, baseline))
+            x += width + ENTRY_GAP
 
-def lines_strip(
-    texts: Iterable[str],
-    room: float,
-    tone: Tone = "dim",
-) -> Strip:
-    """Sentences below each other, broken between words where they are wider than
-    `room`.
-    """
-    line = TITLE_LINE if tone == "title" else NOTE_LINE
-    # in less than 8 letters, most words would be torn apart
-    limit = max(int(room / (MEAN * SIZES[tone])), 8)
-    lines = [piece for text in texts for piece in wrap(text, limit)]
-    baselines = (line * (i + 0.75) for i in range(len(lines)))
-    return Strip(
-        tuple(words(text, tone, 0.0, y) for text, y in zip(lines, baselines)),
-        height=line * len(lines),
-    )
-
-
-def stacked(
-    strips: Iterable[Strip],
-    gap: float,
-    *,
-    before: float = 0.0,
-    after: float = 0.0,
-) -> Strip:
-    """Strips below each other with a gap between them; empty ones take no room, and
-    none at all make none.
-    """
-    strips = [strip for strip in strips if strip.height]
-    if not strips:
-        return Strip()
-    y = before
-    moved: list[Strip] = []
-    for strip in strips:
-        moved.append(strip.moved(0.0, y))
-        y += strip.height + gap
-    texts = tuple(w for strip in moved for w in strip.words)
-    swatches = tuple(s for strip in moved for s in strip.swatches)
-    return Strip(texts, swatches, y - gap + after)
+        if entries:
+            self.y += NOTE_LINE
 
 
-def legend_strip(
-    entries: Sequence[tuple[BoxKind | None, str]],
-    room: float,
-) -> Strip:
-    """Coloured squares with their meaning side by side, in as many rows as `room` asks
-    for; text alone where there is no kind.
-    """
-    texts: list[Words] = []
-    swatches: list[Block] = []
-    x = y = 0.0
-
-    for kind, text in entries:
-        indent = ENTRY_INDENT if kind is not None else 0.0
-        entry = words(text, "dim", indent, 0.75 * NOTE_LINE)
-        # an entry wider than the room still gets a row
-        if x and x + indent + entry.width > room:
-            x, y = 0.0, y + NOTE_LINE
-        if kind is not None:
-            swatches.append(Block(Rect(x, y + 3.0, SWATCH, SWATCH), kind))
-        texts.append(entry._replace(x=x + entry.x, y=y + entry.y))
-        x += indent + entry.width + ENTRY_GAP
-
-    height = y + NOTE_LINE if entries else 0.0
-    return Strip(tuple(texts), tuple(swatches), height)
-
-
-def wrap(text: str, limit: int) -> list[str]:
-    """The text in lines of at most `limit` cells, broken at spaces, and inside a word
+def wrapped(text: str, limit: int) -> list[str]:
+    """The text in lines of at most `limit` letters, broken at spaces, and inside a word
     that is longer than a line.
     """
-    lines: list[str] = []
-    line = ""
-
-    for word in text.split(" "):
-        longer = f"{line} {word}" if line else word
-        if cells(longer) <= limit:
-            line = longer
-            continue
-        if line:
-            lines.append(line)
-        *full, line = _chopped(word, limit)
-        lines.extend(full)
-
-    return [*lines, line] if line else lines
-
-
-def _chopped(word: str, limit: int) -> list[str]:
-    """The word in pieces of at most `limit` cells; at least one piece."""
-    pieces = [""]
-    used = 0
-    for c in word:
-        if used + cells(c) > limit:
-            pieces.append("")
-            used = 0
-        pieces[-1] += c
-        used += cells(c)
-    return pieces
+    return wrap(text, limit, break_on_hyphens=False)
 
 
 # -- boxes and titles of frames --------------------------------------------------------
@@ -400,12 +312,12 @@ SMALL: tuple[BoxKind, ...] = ("activation", "norm", "shape")
 """Boxes that carry less of the work: drawn smaller."""
 SMALL_PADS = (7.0, 3.0)
 BASELINE = 11.5  # of a line, below its upper edge
-MAX_CELLS = 48  # longer lines are broken
+MAX_LETTERS = 48  # longer lines are broken
 MOST_LINES = 3  # of one text that is broken; the tooltip has it in full
-FRAME_NAME = 44  # cells of one line in a frame's title
+FRAME_NAME = 44  # letters of one line in a frame's title
 # px: height of a frame's title, and of each further line of it
 FRAME_TITLE, FRAME_LINE = 18.0, 13.0
-# cells: a longer title is broken, so that frames are hardly wider than what they hold
+# letters: a longer title is broken, so that frames are hardly wider than what they hold
 FRAME_WIDE = 34
 _BETWEEN = re.compile(r", (?![^(]*\))")  # not the commas of a shape
 
@@ -421,48 +333,37 @@ class Sized(NamedTuple):
     cut: bool
 
 
-def measured_all(boxes: Iterable[Box]) -> list[Sized]:
-    """`measured` of every box. Boxes that read the same share one result, as most do in
-    a large graph.
-    """
-    sizes: dict[Hashable, Sized] = {}
-    sized: list[Sized] = []
-
-    for box in boxes:
-        key = (box.lines, box.flags, box.kind in SMALL)
-        if key not in sizes:
-            sizes[key] = measured(box)
-        sized.append(sizes[key])
-
-    return sized
-
-
 def measured(box: Box) -> Sized:
     """The box's lines as they will be drawn, and its size in whole, even pixels, so
     that its middle is a whole one.
     """
-    title, *rest = box.lines
-    toned: list[tuple[str, Tone]] = [(title, "name" if box.kind in SMALL else "strong")]
-    toned += [(line, "plain") for line in rest]
-    if box.flags:
-        toned.append((", ".join(box.flags), "warning"))
+    return _measured(box.lines, box.flags, box.kind in SMALL)
 
-    pieces = [(broken(text, MAX_CELLS), text, tone) for text, tone in toned]
-    lines = tuple(
-        (line, tone, text_width(line, SIZES[tone], tone in BOLD))
-        for lines, _, tone in pieces
-        for line in lines
-    )
-    widest = max(
-        (width for _, _, width in lines),
-        default=0.0,
-    )
-    cut = any(" ".join(lines) != text for lines, text, _ in pieces)
-    across, along = (PAD_X, PAD_Y) if box.kind not in SMALL else SMALL_PADS
+
+@lru_cache(maxsize=65536)
+def _measured(lines: tuple[str, ...], flags: tuple[str, ...], is_small: bool) -> Sized:
+    # most boxes of a large graph read like many others
+    title, *rest = lines
+    toned: list[tuple[str, Tone]] = [(title, "name" if is_small else "strong")]
+    toned += [(line, "plain") for line in rest]
+    if flags:
+        toned.append((", ".join(flags), "warning"))
+
+    drawn: list[tuple[str, Tone, float]] = []
+    cut = False
+    for text, tone in toned:
+        pieces = broken(text, MAX_LETTERS)
+        cut = cut or " ".join(pieces) != text
+        for piece in pieces:
+            width = text_width(piece, SIZES[tone], tone in BOLD)
+            drawn.append((piece, tone, width))
+
+    widest = max(width for _, _, width in drawn)
+    across, along = SMALL_PADS if is_small else (PAD_X, PAD_Y)
     return Sized(
-        lines,
+        tuple(drawn),
         _even(widest + 2 * across),
-        _even(LINE * len(lines) + 2 * along),
+        _even(LINE * len(drawn) + 2 * along),
         cut,
     )
 
@@ -497,17 +398,11 @@ def frame_title(title: str) -> FrameTitle:
     """A frame's title: in one line when it is short, else broken between facts, the
     name in a line of its own.
     """
-    name, *parts = _BETWEEN.split(one_line(title))
-    lines = [", ".join((name, *parts))]
-
-    if cells(lines[0]) > FRAME_WIDE:
-        lines = broken(name, FRAME_NAME)
-        for i, part in enumerate(parts):
-            joined = f"{lines[-1]}, {part}"
-            if i and cells(joined) <= FRAME_WIDE:
-                lines[-1:] = [joined]
-            else:
-                lines[-1:] = [lines[-1], part]
+    title = one_line(title)
+    lines = [title]
+    if len(title) > FRAME_WIDE:
+        name, *facts = _BETWEEN.split(title, maxsplit=1)
+        lines = [part for text in (name, *facts) for part in broken(text, FRAME_NAME)]
 
     width = max(text_width(line, SIZES["dim"]) for line in lines)
     return FrameTitle(

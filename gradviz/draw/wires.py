@@ -21,18 +21,9 @@ from gradviz.layout.layered.routes import TURN
 
 # -- loops: links from a box to itself, which no layout draws --------------------------
 
-# between a box and the outermost point of its loop; the layout leaves it on both sides
-# of the box
-ROOM = 26.0
-
-
-def loop_rooms(drawn: Scene) -> Floats:
-    """How much wider each box must be placed, for the loops on it."""
-    wider = np.zeros(len(drawn.boxes))
-    wider[[link.source for link in drawn.links if link.source == link.target]] = (
-        2 * ROOM
-    )
-    return wider
+# between a box and the outermost point of its loop: less than between two boxes
+REACH = 16.0
+HALF_LINE = 8.0
 
 
 def loop_width(drawn: Scene, boxes: Sequence[Sized], placement: Placement) -> float:
@@ -42,7 +33,7 @@ def loop_width(drawn: Scene, boxes: Sequence[Sized], placement: Placement) -> fl
     right = (
         placement.x[link.source]
         + boxes[link.source].width / 2
-        + ROOM
+        + REACH
         + text_width(link.label, SIZES["dim"])
         for link in drawn.links
         if link.source == link.target
@@ -59,32 +50,28 @@ def with_loops(
 ) -> Placement:
     """The placement with a curve for each loop: at the right of its box, or below it
     where data flows sideways.
-
-    Other lines of such a box end at the box itself, and not at the room around it.
     """
-    looped = {link.source for link in scene.links if link.source == link.target}
-    if not looped:
+    loops = {
+        i: link.source
+        for i, link in enumerate(scene.links)
+        if link.source == link.target
+    }
+    if not loops:
         return placement
 
-    axis, middles = (1, placement.y) if flat else (0, placement.x)
-    pieces = np.split(
-        placement.points.copy(),
-        placement.starts[1:-1],
+    pieces = np.split(placement.points, placement.starts[1:-1])
+    for i, box in loops.items():
+        pieces[i] = _loop(placement.x[box], placement.y[box], boxes[box], flat)
+    points = np.concatenate(pieces)
+    right, bottom = points.max(axis=0)
+    return replace(
+        placement,
+        points=points,
+        starts=np.cumsum([0, *map(len, pieces)]),
+        width=max(placement.width, float(right)),
+        # half of the words beside a loop stands below it
+        height=max(placement.height, float(bottom) + HALF_LINE),
     )
-    for i, link in enumerate(scene.links):
-        if link.source == link.target:
-            box = link.source
-            pieces[i] = _loop(placement.x[box], placement.y[box], boxes[box], flat)
-            continue
-        for box, end in ((link.source, 0), (link.target, -1)):
-            if box in looped and len(pieces[i]):
-                size = boxes[box]
-                half = (size.height if flat else size.width) / 2
-                aside = pieces[i][end, axis] - middles[box]
-                pieces[i][end, axis] = middles[box] + np.clip(aside, -half, half)
-
-    starts = np.cumsum([0, *map(len, pieces)])
-    return replace(placement, points=np.concatenate(pieces), starts=starts)
 
 
 def _loop(
@@ -97,8 +84,8 @@ def _loop(
     it near the next.
     """
     along, out = (size.width, size.height) if flat else (size.height, size.width)
-    reach, half, edge = ROOM * 0.8, along * 0.3, out / 2
-    far = edge + reach * np.array([0.0, 0.6, 1.0, 1.0, 1.0, 0.6, 0.0])
+    half, edge = along * 0.3, out / 2
+    far = edge + REACH * np.array([0.0, 0.6, 1.0, 1.0, 1.0, 0.6, 0.0])
     aside = half * np.array([1.0, 1.0, 0.6, 0.0, -0.6, -1.0, -1.0])
     shape = (aside, far) if flat else (far, aside)
     points: Floats = np.array([x, y]) + np.column_stack(shape)
@@ -133,19 +120,11 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
     lasts = placement.starts[drawn + 1] - 1
     # before ports: twins keep together when their ends move
     _part_twins(points, edges, starts, lasts)
-    room = drawing.widths / 2 - CORNER
-    ends = (
-        (edges[:, 0], starts, lasts, 1),
-        (
-            edges[:, 1],
-            lasts,
-            starts,
-            -1,
-        ),
-    )
-    for first, counts, move in [_moved_end(points, room, *end) for end in ends]:
-        _shift(points, first, counts, move)
-
+    # a box has ports below and above
+    box = np.concatenate([edges[:, 0], edges[:, 1] + drawing.size])
+    room = np.tile(drawing.widths / 2 - CORNER, 2)
+    ends, others = np.concatenate([starts, lasts]), np.concatenate([lasts, starts])
+    _move_ends(points, box, room, ends, others)
     return replace(placement, points=points)
 
 
@@ -158,12 +137,7 @@ def _part_twins(
     """Moves whole lines that join the same two boxes apart, for else they hide each
     other.
     """
-    _, group, counts = np.unique(
-        edges,
-        axis=0,
-        return_inverse=True,
-        return_counts=True,
-    )
+    _, group, counts = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
     group = group.reshape(-1)
     order = np.argsort(group, kind="stable")
     rank = np.empty(len(edges), dtype=np.int64)
@@ -180,62 +154,40 @@ def _part_twins(
     )
 
 
-def _moved_end(
+def _move_ends(
     points: Floats,
-    room: Floats,
     box: Ints,
+    room: Floats,
     ends: Ints,
-    other: Ints,
-    way: int,
-) -> tuple[Ints, Ints, Floats]:
-    """Which points at one end of every line move, as first ones and counts, and how far
-    to the right.
-
-    They are the straight run of points that the line ends with, from the points `ends` by
-    steps of `way` towards `other`.
+    others: Ints,
+) -> None:
+    """Moves each end of a line, with the straight run before it, to its own port of its
+    box; `others` are the other ends.
     """
-    last = ends.copy()
-    going = np.ones(len(ends), dtype=bool)
-
-    while going.any():
-        following = np.where(last == other, last, last + way)
-        # the whole straight end moves, or the line would get a kink at the box
-        straight = np.abs(points[following, 0] - points[ends, 0]) < 0.5
-        short = np.abs(points[following, 1] - points[ends, 1]) <= SHORT
-        going &= straight & short & (following != last)
-        last = np.where(going, following, last)
-
-    beyond = np.where(last == other, last, last + way)
+    way = np.sign(others - ends)
+    aside, along = np.abs(points[ends + way] - points[ends]).T
+    # the whole straight end moves, or the line would get a kink at the box
+    last = np.where((aside < 0.5) & (along <= SHORT), ends + way, ends)
+    beyond = np.where(last == others, last, last + way)
     # how far to the right the line comes from; 0 when it stays straight
     side = points[beyond, 0] - points[ends, 0]
     side[np.abs(side) < 0.5] = 0.0
     bundle = _bundles(box, points[beyond])
     _, first = np.unique(bundle, return_index=True)
     move = _offsets(box[first], side[first], room)[bundle]
-    return np.minimum(last, ends), np.abs(last - ends) + 1, move
+    _shift(points, np.minimum(last, ends), np.abs(last - ends) + 1, move)
 
 
 def _bundles(box: Ints, turn: Floats) -> Ints:
     """A number for each line, equal for those of one box that turn at the same point:
     they are drawn as one until they part.
     """
-    order = np.lexsort(
-        (
-            turn[:, 0],
-            turn[:, 1],
-            box,
-        )
-    )
+    keys = np.column_stack([turn, box])
+    order = np.lexsort(keys.T)
     # lines that turn at one point run on top of each other up to there
-    differs = np.abs(np.diff(turn[order], axis=0)).max(axis=1, initial=0.0) > 0.5
+    differs = np.abs(np.diff(keys[order], axis=0)).max(axis=1, initial=0.0) > 0.5
     bundle = np.empty(len(box), dtype=np.int64)
-    bundle[order] = np.cumsum(
-        np.append(
-            False,
-            (np.diff(box[order]) != 0) | differs,
-        )[: len(box)]
-    )
-
+    bundle[order] = np.cumsum(np.append(False, differs)[: len(box)])
     return bundle
 
 
@@ -243,41 +195,22 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
     """How far each end moves along its box's side: by its place among the box's ends,
     seen from the straight ones.
     """
-    count = len(room)
     order = np.lexsort((side, box))
     box, side = box[order], side[order]
-    total = np.bincount(box, minlength=count)
-    left = np.bincount(
-        box[side < 0],
-        minlength=count,
-    )[box]
-    straight = np.bincount(
-        box[side == 0],
-        minlength=count,
-    )[box]
-    rank = np.arange(len(box)) - (np.cumsum(total) - total)[box]
-    unit = np.where(
-        side < 0,
-        rank - left,
-        rank - left - straight + 1,
-    ).astype(np.float64)
-    unit = np.where(
-        straight == 0,
-        rank - (total[box] - 1) / 2,
-        unit,
-    )
-    # a straight line stays straight; the others take places beside it
-    unit[side == 0] = 0.0
-    most = np.zeros(count)
+    rank = within(np.bincount(box, minlength=len(room)))
+    straight = side == 0
+    has_straight = np.bincount(box, straight, len(room))[box] > 0
+    # the places around which the others stand
+    central = np.where(has_straight, straight, True)
+    sums = np.bincount(box, rank * central, len(room))
+    centre = sums[box] / np.bincount(box, central, len(room))[box]
+    unit = np.where(straight, 0.0, rank - centre)
+    most = np.zeros(len(room))
     np.maximum.at(most, box, np.abs(unit))
-    step = np.minimum(
-        STEP,
-        room[box] / np.maximum(most[box], 1.0),
-    )
+    step = np.minimum(STEP, room[box] / np.maximum(most[box], 1.0))
     offsets = np.empty(len(box))
     # closer lines would look like one thick line
     offsets[order] = unit * np.where(step < LEAST_STEP, 0.0, step)
-
     return offsets
 
 
@@ -442,12 +375,9 @@ def _ending(points: Floats, last: Ints) -> Floats:
     """Unit directions in which curves end, by the last control point that is not the
     end itself.
     """
-    along = points[last] - points[last - 1]
-    for back in (2, 3):
-        flat = np.hypot(*along.T) < 1e-6
-        along[flat] = (points[last] - points[last - back])[flat]
+    # of a line that ends level, the last two points are one
+    flat = np.abs(points[last] - points[last - 1]).max(axis=1, initial=0.0) < 1e-6
+    along = points[last] - points[np.where(flat, last - 2, last - 1)]
     length = np.hypot(*along.T)
-    along[length < 1e-6] = (0.0, 1.0)
-    length[length < 1e-6] = 1.0
-    unit: Floats = along / length[:, None]
+    unit: Floats = along / np.maximum(length, 1e-6)[:, None]
     return unit

@@ -1,14 +1,13 @@
-"""A graph as an outline: modules in the order they ran, or lines of code with the ops
-that each made.
+"""A graph as an outline: modules in the order they ran.
 
 Plain rows with numbers, without text of any format. Rows of modules include what their
-inner modules hold; rows of lines add up to the whole graph.
+inner modules hold.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, Union
 
@@ -17,25 +16,24 @@ from gradviz.fold.titles import list_of, together, work
 from gradviz.graph import (
     Graph,
     Node,
-    SourceLine,
     TensorInfo,
 )
 from gradviz.graph.amounts import forward_order, parameter_elements
-from gradviz.graph.origins import ScopeTree, op_line, op_text
+from gradviz.graph.origins import ScopeTree, op_text
 
 LEAST = 3
 """How many alike modules are worth joining: two are easier to read one by one."""
 
 
 class OutlineRow(NamedTuple):
-    """One module, one backward function, one line of code, or ops that lie in no module
-    of the rows beside.
+    """One module, one backward function, or ops that lie in no module of the rows
+    beside.
 
     `depth` is the indentation, `around` the path of the module whose row it is indented
-    under. `path` and `type` name a module, `line` a line of code; both are empty for
-    what lies outside. The row is the sum of `alike` modules of one structure, elements
-    of a numbered list, and rows below it are sums over all of them. `parameters` counts
-    elements, `nbytes` the bytes held for backward.
+    under. `path` and `type` name a module; both are empty for what lies outside. The
+    row is the sum of `alike` modules of one structure, elements of a numbered list, and
+    rows below it are sums over all of them. `parameters` counts elements, `nbytes` the
+    bytes held for backward.
     """
 
     depth: int
@@ -43,12 +41,9 @@ class OutlineRow(NamedTuple):
     node: Node | None = None  # a row of a single backward function
     path: str = ""
     type: str = ""
-    line: SourceLine | None = None
     calls: int = 1
     alike: int = 1
     ops: int = 0
-    # the backward functions that a line made, in order, each once
-    made: tuple[str, ...] = ()
     # the ops that carry the work of what a module does outside the modules in it
     beside: str = ""
     parameters: int = 0
@@ -251,32 +246,3 @@ def _module_row(
 def _seconds(of_calls: list[float | None]) -> float | None:
     known = [seconds for seconds in of_calls if seconds is not None]
     return sum(known) if known else None
-
-
-def lines(
-    graph: Graph, line_of: Callable[[Node], SourceLine | None] = op_line
-) -> Iterator[OutlineRow]:
-    """Lines of the user's code in the order they first ran, each with the ops it made;
-    ops without a line come last.
-    """
-    sums = _Sums(graph)
-    at: dict[tuple[str, int] | None, list[int]] = {}
-
-    for node in forward_order(graph):
-        record = graph.nodes[node]
-        if node not in graph.leaf_of:
-            source = line_of(record)
-            at.setdefault(
-                (source.file, source.line) if source is not None else None, []
-            ).append(node)
-
-    for place in sorted(at, key=lambda place: place is None):
-        nodes = at[place]
-        outputs = graph.nodes[nodes[-1]].outputs
-        yield OutlineRow(
-            0,
-            line=line_of(graph.nodes[nodes[0]]),
-            made=tuple(dict.fromkeys(graph.nodes[node].op for node in nodes)),
-            output=outputs[0] if outputs else None,
-            **sums.of(nodes),
-        )

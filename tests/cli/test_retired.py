@@ -128,7 +128,7 @@ GOES_ON = {
     "--layout-timeout 3": "no longer waits for Graphviz",
     "--no-record": "call gradviz.walk(loss) in the script",
     "--no-saved": "That is the default",
-    "--by line": "gradviz tree train.py --by line > tree.txt",
+    "--by line": "gradviz tree train.py --by node > tree.txt",
 }
 OTHERWISE = {
     "info g.json --format json": ("info g.json --json", "JSON with --json"),

@@ -31,7 +31,6 @@ READ = (
     "saved --budget 1KiB",
     "info",
     "tree",
-    "tree --by line",
     "tree --by node",
 )
 RUN = ("check", "flow", "flow --by leaf", "tensors")

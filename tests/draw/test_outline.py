@@ -1,16 +1,17 @@
-"""The outline of modules and of lines: what is in a row, and how it is printed."""
+"""The outline of modules: what is in a row, and how it is printed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 
 from gradviz.draw.options import Options
-from gradviz.draw.tree import render_text, table, text_lines
-from gradviz.draw.typesetting import cells
+from gradviz.draw.tree import outline_table, render_text
 from gradviz.fold import outline
-from gradviz.graph import Graph, SourceLine, TensorInfo
+from gradviz.graph import Graph, TensorInfo
+from gradviz.report.results import WIDE
 from tests.fold.test_fold import blocks, loop
 
 
@@ -59,21 +60,11 @@ def test_alike_siblings_are_one_row_and_repeated_calls_too() -> None:
     assert (cell.calls, cell.ops, cell.parameters) == (9, 18, 12)
 
 
-def test_lines_add_up_and_name_what_they_made() -> None:
-    graph = loop(3)
-    line = SourceLine("/home/me/train.py", 7, "step", "x = cell(x)")
-    nodes = tuple(node._replace(source=line if node.scope is not None else None) for node in graph.nodes)
-    rows = list(outline.lines(Graph(nodes, graph.edges, graph.leaves, graph.roots, graph.scopes, graph.storages)))
-    assert [(row.line, row.ops, row.made) for row in rows] == [
-        (line, 6, ("AddmmBackward0", "TanhBackward0")),
-        (None, 2, ("ExpBackward0", "SumBackward0")),
-    ]
-
-
 def test_limits() -> None:
     _, *rows = shown(blocks(12), max_rows=3).splitlines()
     assert any("+" in row and "more rows" in row for row in rows[4:6])
-    assert [row[0] for row in table(blocks(12), Options(depth=1)).rows] == ["Net", "outside every module"]
+    table, _ = outline_table(blocks(12), Options(depth=1))
+    assert [row[0].plain for row in table.rows] == ["Net", "outside every module"]
 
 
 def test_a_row_names_a_dtype_only_where_it_is_not_the_usual_one() -> None:
@@ -89,16 +80,17 @@ def test_a_row_names_a_dtype_only_where_it_is_not_the_usual_one() -> None:
 
 @pytest.mark.parametrize("width", [70, 80])
 def test_the_path_gives_way_to_the_numbers(width: int) -> None:
-    made = table(long_names(), Options(depth="all"))
-    lines = [line.plain for line in text_lines(made, width)]
-    assert max(map(cells, lines)) <= width < max(line.cell_len for line in text_lines(made))
+    table, notes = outline_table(long_names(), Options(depth="all"))
+    lines = [line.plain for line in table.lines(width)]
+    assert max(map(cell_len, lines)) <= width < max(line.cell_len for line in table.lines(WIDE))
     assert lines[0].split() == ["module", "ops", "parameters", "output", "saved", "bar"]
-    assert all("(3, 4)" in line for line in lines[1:3]) and "output: float32 in every row" in lines
+    assert all("(3, 4)" in line for line in lines[1:3]) and "output: float32 in every row" in notes
     assert "…" in lines[3]
 
 
 def test_names_of_modules_are_bold_and_numbers_dim() -> None:
-    line = next(line for line in text_lines(table(blocks(3), Options())) if "blocks" in line.plain)
+    table, _ = outline_table(blocks(3), Options())
+    line = next(line for line in table.lines(WIDE) if "blocks" in line.plain)
     styled = {line.plain[span.start : span.end].strip(): str(span.style) for span in line.spans}
     assert styled["blocks.0–2"] == "bold" and styled["Block ×3"] == "dim" and styled["6"] == "dim"
     assert styled[line.plain.rpartition("  ")[2]] == "cyan"

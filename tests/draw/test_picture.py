@@ -18,13 +18,12 @@ from gradviz.draw.scene import (
 )
 from gradviz.draw.typesetting import (
     BOLD,
-    MAX_CELLS,
+    MAX_LETTERS,
     SIZES,
     FrameBlock,
     Words,
-    cells,
     text_width,
-    wrap,
+    wrapped,
 )
 from gradviz.draw.wire_labels import label_words, samples
 from gradviz.draw.wires import Curves
@@ -147,7 +146,7 @@ def test_a_long_name_breaks_over_lines_and_is_told_in_the_tooltip() -> None:
     name = "VeryLong" * 9
     made = drawn(Graph(nodes=(Node(0, name, (TensorInfo((2,), "float32", "cpu"),)),)))
     first, second = (words.text for words in made.blocks[0].words)
-    assert cells(first) == MAX_CELLS and first + second == name
+    assert len(first) == MAX_LETTERS and first + second == name
     assert name in made.blocks[0].tooltip
 
 
@@ -165,7 +164,7 @@ def test_labels_of_lines_side_by_side_cover_none_of_them() -> None:
     words = [extent(label, 9.0) for label in made.wire_words]
     assert len(words) == 3
     for point in samples(made.curves).tolist():
-        assert not any(contains(label, Rect(*point)) for label in words)
+        assert not any(contains(label, Rect(*point, 0.0, 0.0)) for label in words)
 
 
 def test_labels_keep_off_lines_however_long_these_are_and_leave_out_their_shape_for_it() -> None:
@@ -192,7 +191,7 @@ def test_labels_of_edges_keep_off_the_borders_and_titles_of_frames() -> None:
 
 
 def test_frames_surround_their_boxes_and_have_a_title() -> None:
-    boxes = tuple(Box(i, "op", ("AddBackward0",), i, None, frame=i and 0) for i in range(3))
+    boxes = tuple(Box(i, "op", ("AddBackward0",), i, Node(i, "AddBackward0"), frame=i and 0) for i in range(3))
     boxes = (boxes[0]._replace(frame=None), *boxes[1:])
     framed = Scene(
         "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)
@@ -216,8 +215,8 @@ def test_a_title_of_several_words_is_broken_and_never_cut() -> None:
 
 @pytest.mark.parametrize("text", ["a b c", "one two three four", "x" * 50, "漢字" * 20, "a " + "b" * 30])
 def test_wrapped_lines_fit_and_lose_nothing(text: str) -> None:
-    lines = wrap(text, 10)
-    assert all(0 < cells(line) <= 10 for line in lines)
+    lines = wrapped(text, 10)
+    assert all(0 < len(line) <= 10 for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 

@@ -1,10 +1,9 @@
-"""The tree: one full row per node, references for the rest, and chains that do not indent."""
+"""The tree of nodes: one row each, with what it was given."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,11 +19,8 @@ from gradviz.graph import (
 )
 from tests.builders import (
     GRAPHS,
-    chain,
     diamond,
-    odd_names,
     random_dag,
-    shared_leaf,
 )
 from tests.draw.conftest import Golden
 from tests.strategies import graphs
@@ -39,14 +35,12 @@ def rows(graph: Graph, **options: object) -> list[str]:
     return written(graph, **options).rpartition("\n\n")[0].split("\n")
 
 
-def on_terminal(graph: Graph, width: int = 100, *, encoding: str = "utf-8", **options: object) -> str:
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+def on_terminal(graph: Graph, width: int = 100, **options: object) -> str:
+    file = io.StringIO()
     Console(file=file, width=width, force_terminal=True, color_system=None, legacy_windows=False).print(
         graph.tree(**options)
     )
-    file.flush()
-    assert isinstance(file.buffer, io.BytesIO)
-    return file.buffer.getvalue().decode(encoding)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -59,67 +53,26 @@ def test_golden(name: str, golden: Golden) -> None:
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(max_nodes=14))
-def test_every_node_has_exactly_one_full_row_and_references_lead_to_one(graph: Graph) -> None:
+def test_every_node_has_one_row_above_those_that_it_was_given(graph: Graph) -> None:
     found = list(TreeRows(graph, Options(saved=True)))
-    assert sorted(row.node for row in found if row.node is not None) == list(range(len(graph.nodes)))
-    edges = {(edge.consumer, edge.producer) for edge in graph.edges}
-    tops = [node.id for node in graph.nodes if not graph.consumers(node.id) and node.id not in graph.roots_of]
-    rooted = sum(root.node is not None for root in graph.roots)
-    saved = sum(len(node.saved) for node in graph.nodes)
-    assert len(found) == len(edges) + len(tops) + len(graph.roots) + rooted + saved
-    marked = {row.node for row in found if row.node is not None and row.parts[-1] == ("id", f"#{row.node}")}
-    assert {row.see for row in found if row.see is not None} == marked
+    assert len(found) == len(TreeRows(graph, Options())) == len(graph.roots) + len(graph.nodes)
+    place = {row.node: i for i, row in enumerate(found) if row.node is not None}
+    assert sorted(place) == list(range(len(graph.nodes)))
+    for edge in graph.edges:
+        assert place[edge.consumer] <= place[edge.producer]
+        given = next(text for style, text in found[place[edge.consumer]].parts if style == "id" and "←" in text)
+        assert edge.producer in graph.leaf_of or f"#{edge.producer}" in given
     for row in found:
         assert all(len(text.splitlines()) <= 1 for _, text in row.parts)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_columns_grow_with_the_logarithm(seed: int) -> None:
-    size = 3000
-    deepest = max(len(row.guides) // 3 for row in TreeRows(random_dag(seed, size), Options()))
-    assert deepest <= size.bit_length() + 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("made", "size"), [(chain, 20_000), (shared_leaf, 10_000)], ids=["chain", "shared"])
-def test_a_long_chain_stays_in_its_column(made: Callable[[int], Graph], size: int) -> None:
-    graph = made(size)
-    widths, count = set(), 0
-    for row in TreeRows(graph, Options()):
-        widths.add(len(row.guides))
-        count += 1
-    assert max(widths) <= 6 and count > len(graph.nodes)
-
-
-def test_a_shortcut_does_not_swallow_the_main_stream() -> None:
-    """`relu(f(x)) + x`: the long way shows x, the shortcut refers to it."""
-    graph = Graph(
-        tuple(Node(i, op) for i, op in enumerate(("Add", "Relu", "Conv", "Scale", "Exp", "Input"))),
-        edges=tuple(
-            sorted(
-                (
-                    *(edge for edge in chain(5).edges if edge.consumer),
-                    *chain(1).edges[:1],
-                    chain(1).edges[0]._replace(producer=5, position=1),
-                )
-            )
-        ),
-    )
-    assert rows(graph) == ["Add", "├─ Input  see #5", "Relu", "Conv", "Scale", "Exp", "Input  #5"]
-
-
-@pytest.mark.parametrize("limit", [1, 2, 7, 39, 60, 100, 1000])
-def test_a_limit_of_rows_says_how_many_nodes_are_missing(limit: int) -> None:
+@pytest.mark.parametrize("limit", [1, 7, 39, 1000])
+def test_a_limit_of_rows_says_how_many_are_missing(limit: int) -> None:
     graph = random_dag(1, 40)
-    everything = [row for row in rows(graph) if row]
+    everything = rows(graph)
     text = rows(graph, max_rows=limit)
-    shown = [row for row in text if row and "max_rows=0" not in row]
-    assert len(shown) == min(limit, len(everything))
-    full = [row for row in shown if "see #" not in row and not row.startswith("out")]
-    if len(full) < 40:
-        assert text[-1] == f"+{40 - len(full)} more nodes (max_rows=0 shows all)"
-    for row in text:
-        assert limit < 100 or "see #" not in row or any(other.endswith(row.split()[-1]) for other in full)
+    assert text[:limit] == everything[:limit]
+    assert text[limit:] == [f"+{len(everything) - limit} more rows (max_rows=0 shows all)"][: limit < len(everything)]
 
 
 def test_a_terminal_shows_what_a_file_has_and_cuts_wide_rows_visibly() -> None:
@@ -133,9 +86,3 @@ def test_a_terminal_shows_what_a_file_has_and_cuts_wide_rows_visibly() -> None:
 def test_markup_in_names_is_text() -> None:
     graph = Graph((Node(0, "[bold]x[/bold]"), Node(1, "[/]")))
     assert "[bold]x[/bold]" in on_terminal(graph) and "[/]" in on_terminal(graph)
-
-
-def test_a_terminal_without_unicode() -> None:
-    text = on_terminal(diamond(), encoding="ascii")
-    assert "|- exp" in text and "`- sin" in text
-    on_terminal(odd_names(), encoding="ascii")
