@@ -101,19 +101,7 @@ def _merged(graphs: Iterable[tuple[int | None, Graph]]) -> RankDiff:
     processes: dict[int, Process] = {}
     same: dict[Facts, Facts] = {}  # equal ones as one object
 
-    for place, (rank, graph) in enumerate(graphs):
-        if graph.by_rank:
-            several = chain.from_iterable(share.ranks for share in graph.by_rank)
-            raise GraphFileError(
-                f"a graph is merged of {named(several)} already: give the file that each of these ranks wrote."
-            )
-        if rank is None:
-            rank = graph.process.rank if graph.process is not None else place
-        if rank in saved:
-            raise GraphFileError(
-                f"there are two graphs of rank {rank}: give each rank's file once."
-            )
-
+    for rank, graph in _with_ranks(graphs):
         saved[rank] = sum(graph.held)
         if graph.process is not None:
             processes[rank] = graph.process
@@ -164,6 +152,29 @@ def _merged(graphs: Iterable[tuple[int | None, Graph]]) -> RankDiff:
         max((process.world for process in processes.values()), default=0),
     )
     return replace(diff, graph=replace(graph, marks=marks(diff)))
+
+
+def _with_ranks(
+    graphs: Iterable[tuple[int | None, Graph]],
+) -> Iterator[tuple[int, Graph]]:
+    """Each graph with its rank. Raises GraphFileError for one that is merged itself, and
+    for a second one of a rank.
+    """
+    seen: set[int] = set()
+    for place, (rank, graph) in enumerate(graphs):
+        if graph.by_rank:
+            several = chain.from_iterable(share.ranks for share in graph.by_rank)
+            raise GraphFileError(
+                f"a graph is merged of {named(several)} already: give the file that each of these ranks wrote."
+            )
+        if rank is None:
+            rank = graph.process.rank if graph.process is not None else place
+        if rank in seen:
+            raise GraphFileError(
+                f"there are two graphs of rank {rank}: give each rank's file once."
+            )
+        seen.add(rank)
+        yield rank, graph
 
 
 @cache
