@@ -22,12 +22,6 @@ NOT_FINITE = "gradient not finite"
 ZERO = "gradient zero"
 SMALLEST = "smallest gradient"
 
-HEATS = {
-    "memory": "gradviz.draw.heat:memory_heat",
-    "time": "gradviz.gradients.heat:time_heat",
-}
-"""What gives an amount for each box, by what colours mean."""
-
 
 class Heat(NamedTuple):
     """Amounts by node id, such as bytes held, the `factor` that one step of their scale

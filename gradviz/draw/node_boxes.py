@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.draw import details
-from gradviz.draw.heat import HEATS, Heat, gradient_norms
+from gradviz.draw.heat import Heat, gradient_norms, memory_heat
 from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, BoxKind
 from gradviz.draw.summary import is_all_freed
-from gradviz.features import load
 from gradviz.graph import BackwardStep, Graph, Leaf, Node, column
 from gradviz.report import labels
 
@@ -46,8 +45,8 @@ class NodeBoxes:
         self._norms = gradient_norms(graph) if self._colors_grad else None
 
         self.heat: Heat | None = None
-        if options.color in HEATS:
-            self.heat = load(HEATS[options.color])(graph)
+        if options.color == "memory":
+            self.heat = memory_heat(graph)
         elif self._norms is not None:
             self.heat = self._norms.heat
 
