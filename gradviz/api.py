@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -88,7 +88,6 @@ def walk(
 
 def flow(
     outputs: object,
-    gradient: Any = None,
     *,
     model: torch.nn.Module | None = None,
     params: Mapping[str, torch.Tensor] | None = None,
@@ -108,10 +107,8 @@ def flow(
     Parameters
     ----------
     outputs
-        a tensor, or any nesting of tensors.
-    gradient
-        where to start, in the shape of each output. Without it ones: the
-        gradient of the sum of all elements.
+        a tensor, or any nesting of tensors; one that is not a single number
+        stands for the sum of its elements.
     model, params
         name the leaves, as for `gradviz.walk`.
     recording
@@ -152,7 +149,6 @@ def flow(
         attribution = None
     live = open_graph(
         outputs,
-        gradient,
         model=model,
         params=params,
         variables=variables,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.comparison.merging import Merging, Place, View
-from gradviz.graph import Edge, Graph, Node
+from gradviz.comparison.merging import Merging
+from gradviz.graph import Edge, Graph, Node, Root
 from gradviz.graph.amounts import forward_order
 from gradviz.report import labels
 from gradviz.report.results import displayed
@@ -18,9 +18,6 @@ from gradviz.wording import clip, count_text, one_line, plural
 
 if TYPE_CHECKING:
     from gradviz.report.rich_parts import RenderableType
-
-_NUMBERS = {"other"}
-"""Attributes that differ between equal graphs: what code multiplies by."""
 
 
 class FieldChange(NamedTuple):
@@ -101,7 +98,7 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
 
     Examples
     --------
-    >>> from gradviz.graph import Edge, Graph, Node
+    >>> from gradviz.graph import Edge, Graph, Node, Root
     >>> before = Graph((Node(0, "SumBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
     >>> after = Graph((Node(0, "SumBackward0"), Node(1, "SinBackward0")), (Edge(0, 1, 0, 0),))
     >>> difference = diff(before, after)
@@ -110,10 +107,13 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     >>> diff(before, before).empty
     True
     """
-    merging = Merging()
-    views = _views(after, before)
-    merging.merge(next(views))
-    number = merging.merge(next(views))
+    both = before, after
+    # modules and lines count where both graphs know some
+    merging = Merging(
+        scopes=all(graph.scopes for graph in both), lines=all(map(_has_lines, both))
+    )
+    merging.merge(after)
+    number = merging.merge(before)
     matched = {
         node: number[node]
         for node in forward_order(before)
@@ -121,10 +121,7 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     }
     met = set(matched.values())
     images = [
-        edge._replace(
-            consumer=number[edge.consumer],
-            producer=number[edge.producer],
-        )
+        edge._replace(consumer=number[edge.consumer], producer=number[edge.producer])
         for edge in before.edges
     ]
     kept, there = {edge[:4] for edge in images}, {edge[:4] for edge in after.edges}
@@ -143,147 +140,69 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
             edge for edge, image in zip(before.edges, images) if image[:4] not in there
         ),
         tuple(_outputs(before, after, matched)),
-        Joined(
-            merging.graph((*after.edges, *gone), title=title),
-            number,
-            gone,
-        ),
+        Joined(merging.graph((*after.edges, *gone), title=title), number, gone),
     )
-
-
-def _views(*graphs: Graph) -> Iterator[View]:
-    """What merging needs. Modules and lines count where all graphs know some."""
-    scopes, lines = all(graph.scopes for graph in graphs), all(map(_has_lines, graphs))
-    for graph in graphs:
-        leaf_of = graph.leaf_of
-        ops = [node for node in forward_order(graph) if node not in leaf_of]
-        place = {
-            node: _place(
-                graph,
-                graph.nodes[node],
-                scopes,
-                lines,
-            )
-            for node in ops
-        }
-        yield View(
-            graph,
-            ops,
-            place,
-            {leaf.node: (leaf.kind, leaf.tensor) for leaf in graph.leaves},
-        )
 
 
 def _has_lines(graph: Graph) -> bool:
     return any(node.source is not None for node in graph.nodes)
 
 
-def _place(
-    graph: Graph,
-    node: Node,
-    scopes: bool,
-    lines: bool,
-) -> Place:
-    # path, type and number
-    call = graph.scopes[node.scope][:3] if scopes and node.scope is not None else None
-    return (
-        node.op,
-        call,
-        (node.names, node.source.text if lines and node.source is not None else ""),
-    )
-
-
 # -- changes ---------------------------------------------------------------------------
+
+
+def facts(node: Node) -> dict[str, str]:
+    """What a node computed and keeps, in words: `{"shape": "(4, 8)", "state": "-"}`."""
+    said: dict[str, object] = {}
+    for i, output in enumerate(node.outputs):
+        where = f" of output {i}" if i else ""
+        if output is not None:
+            said |= {field + where: fact for field, fact in output._asdict().items()}
+
+    said["outputs"] = len(node.outputs)
+    said["saved bytes"] = sum(slot.nbytes or 0 for slot in node.saved)
+    said["saved tensors"] = len(node.saved)
+    said["state"] = ", ".join(node.flags) or "-"
+    said |= node.attributes
+    said.pop("other", None)  # what code multiplies by, such as the size of a batch
+    return {what: str(fact) for what, fact in said.items()}
 
 
 def _changed(
     before: Graph, after: Graph, matched: Mapping[int, int]
 ) -> Iterator[NodeChange]:
-    for node in forward_order(before):
-        if node in matched and (
-            changes := _changes(
-                before.nodes[node],
-                after.nodes[matched[node]],
-            )
-        ):
-            yield NodeChange(node, matched[node], tuple(changes))
-
-
-def _changes(old: Node, new: Node) -> list[FieldChange]:
-    pairs: list[tuple[str, object, object]] = []
-    for i, (before, after) in enumerate(zip(old.outputs, new.outputs)):
-        where = f" of output {i}" if len(old.outputs) > 1 else ""
-        if before is not None and after is not None:
-            pairs += [
-                (field + where, was, now)
-                for field, was, now in zip(before._fields, before, after)
-            ]
-
-    old_bytes = sum(slot.nbytes or 0 for slot in old.saved)
-    new_bytes = sum(slot.nbytes or 0 for slot in new.saved)
-    pairs += [
-        ("outputs", len(old.outputs), len(new.outputs)),
-        ("saved bytes", old_bytes, new_bytes),
-        ("saved tensors", len(old.saved), len(new.saved)),
-        (
-            "state",
-            ", ".join(old.flags) or "-",
-            ", ".join(new.flags) or "-",
-        ),
-    ]
-    names = sorted({*old.attributes, *new.attributes} - _NUMBERS)
-    pairs += [
-        (
-            name,
-            old.attributes.get(name),
-            new.attributes.get(name),
-        )
-        for name in names
-    ]
-
-    return [
-        FieldChange(field, str(was), str(now))
-        for field, was, now in pairs
-        if str(was) != str(now)
-    ]
+    for node, image in matched.items():
+        old, new = facts(before.nodes[node]), facts(after.nodes[image])
+        changes = [
+            FieldChange(what, old.get(what, "None"), new.get(what, "None"))
+            for what in {**old, **new}
+            if old.get(what) != new.get(what)
+        ]
+        if changes:
+            yield NodeChange(node, image, tuple(changes))
 
 
 def _outputs(
     before: Graph, after: Graph, matched: Mapping[int, int]
-) -> list[FieldChange]:
+) -> Iterator[FieldChange]:
     """Outputs by name: gone, new, or made by another function."""
     old = {root.name: root for root in before.roots}
     new = {root.name: root for root in after.roots}
     if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
         old, new = {"output": before.roots[0]}, {"output": after.roots[0]}
 
-    changed = []
-    for name in dict.fromkeys((*old, *new)):
+    for name in {**old, **new}:
         was, now = old.get(name), new.get(name)
-        if was is None or now is None:
-            changed.append(
-                FieldChange(
-                    name,
-                    "-" if was is None else "output",
-                    "-" if now is None else "output",
-                )
-            )
-            continue
-        to = None if was.node is None else matched.get(was.node)
-        if (to, was.output) != (now.node, now.output):
-            changed.append(
-                FieldChange(
-                    name,
-                    f"made by {_op(before, was.node)}",
-                    f"made by {_op(after, now.node)}",
-                )
-            )
-
-    return changed
+        image = was and (matched.get(was.node), was.output)  # type: ignore[arg-type]
+        if image != (now and (now.node, now.output)):
+            yield FieldChange(name, _maker(before, was), _maker(after, now))
 
 
-def _op(graph: Graph, node: int | None) -> str:
-    return "nothing" if node is None else graph.nodes[node].op
+def _maker(graph: Graph, root: Root | None) -> str:
+    if root is None:
+        return "-"
+    maker = "nothing" if root.node is None else graph.nodes[root.node].op
+    return f"made by {maker}"
 
 
 # -- in words: `+` added, `-` removed, `~` changed -------------------------------------
@@ -362,43 +281,25 @@ def _sums(difference: GraphDiff) -> str:
     removed = [node in before.leaf_of for node in difference.removed]
     added = [node in after.leaf_of for node in difference.added]
     changed = len(difference.changed)
-    same = len(difference.matched) - changed
-    gone = len(_modules(before) - _modules(after))
-    new = len(_modules(after) - _modules(before))
-    edges = len(difference.removed_edges), len(difference.added_edges)
+    old, new = _modules(before), _modules(after)
 
     words = (
-        _change(
-            removed.count(False),
-            added.count(False),
-            "op",
-            "ops",
-        ),
-        _change(
-            removed.count(True),
-            added.count(True),
-            "leaf",
-            "leaves",
-        ),
-        _change(*edges, "edge", "edges"),
+        _change(removed.count(False), added.count(False), "op"),
+        _change(removed.count(True), added.count(True), "leaf", "leaves"),
+        _change(len(difference.removed_edges), len(difference.added_edges), "edge"),
         f"{count_text(changed)} changed" if changed else "",
-        f"{count_text(same)} the same",
-        f"{plural(gone, 'module')} gone" if gone else "",
-        plural(new, "new module") if new else "",
+        f"{count_text(len(difference.matched) - changed)} the same",
+        f"{plural(len(old - new), 'module')} gone" if old - new else "",
+        plural(len(new - old), "new module") if new - old else "",
     )
     return ", ".join(filter(None, words))
 
 
-def _change(
-    removed: int,
-    added: int,
-    single: str,
-    several: str,
-) -> str:
+def _change(removed: int, added: int, *noun: str) -> str:
     """`-64 +11 ops`; "" where there is none."""
     counts = [f"-{count_text(removed)}"] * bool(removed)
     counts += [f"+{count_text(added)}"] * bool(added)
-    word = single if removed + added == 1 else several
+    word = plural(removed + added, *noun).partition(" ")[2]
     return " ".join([*counts, word]) if counts else ""
 
 

@@ -10,284 +10,186 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from gradviz.comparison.alignment import Pairs, align, trimmed
+from gradviz.comparison.alignment import Pair, align
 from gradviz.graph import Edge, Graph, Leaf, Node, Scope
+from gradviz.graph.amounts import forward_order
 
 Place = tuple[Any, ...]
 """Where an op belongs: its name, the call of a module, and what tells its line from
 others.
 """
 
-_LEAF: Place = ()
-
-
-class View(NamedTuple):
-    """A graph that is merged. `ops` are ids of nodes in the order of the forward pass,
-    leaves left out; `content` is what a node computed, and of a leaf its kind and
-    tensor.
-    """
-
-    graph: Graph
-    ops: Sequence[int]
-    place: Mapping[int, Place]
-    content: Mapping[int, Hashable]
-
 
 class Merging:
     """The merged graph while others are added to it. Nodes of the first graph keep
     their ids.
+
+    Modules and lines tell ops apart unless `scopes` or `lines` is False, where a graph
+    knows none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scopes: bool = True, lines: bool = True) -> None:
+        self._has_scopes, self._has_lines = scopes, lines
         self._first: Graph | None = None
         # what the first graph has not, in scopes of `_scopes`
         self._new_nodes: list[Node] = []
         self._new_leaves: list[Leaf] = []
         self._scopes: list[Scope] = []
         self._scope_of: dict[tuple[str, int], int] = {}
-        self._place: list[Place] = []
         self._order: list[int] = []  # ops in the order of the forward pass
+        self._places: dict[int, Place] = {}  # of ops
+        self._leaves: dict[int, Leaf] = {}
         self._leaf_named: dict[str, int] = {}
-        # what else tells leaves, by id
-        self._leaf_keys: dict[int, tuple[Hashable, Hashable]] = {}
 
-    def merge(
-        self,
-        view: View,
-    ) -> Mapping[int, int] | Sequence[int]:
+    def __len__(self) -> int:
+        return len(self._places) + len(self._leaves)
+
+    def merge(self, graph: Graph) -> Mapping[int, int] | Sequence[int]:
         """One graph more. Gives the node here of each of its nodes."""
-        if self._first is None:
-            self._begin(view)
-            return range(len(self._place))
-        merged = self._ops(view)
-        self._leaves(view, merged)
-        return merged
+        ops = [node for node in forward_order(graph) if node not in graph.leaf_of]
+        if self._first is not None:
+            merged = self._merge_ops(graph, ops)
+            self._merge_leaves(graph, merged)
+            return merged
 
-    def _met(
-        self,
-        node: int,
-        view: View,
-        theirs: int,
-    ) -> None:
-        """Called where a node here is one of a graph that is added."""
-
-    def _begin(self, view: View) -> None:
-        self._first = view.graph
-        self._scopes = list(view.graph.scopes)
-        self._scope_of = {
-            (scope.path, scope.call): i
+        self._first, self._order = graph, ops
+        self._scopes = list(graph.scopes)
+        for i, scope in enumerate(self._scopes):
             # of several with one path and number the first counts
-            for i, scope in reversed(list(enumerate(self._scopes)))
-        }
-        self._place = [
-            view.place.get(node, _LEAF) for node in range(len(view.graph.nodes))
-        ]
-        self._order = list(view.ops)
-        for leaf in view.graph.leaf_of:
-            self._name_leaf(leaf, view, leaf)
+            self._scope_of.setdefault((scope.path, scope.call), i)
+        self._places = {node: self._place(graph, node) for node in ops}
+        for node, leaf in graph.leaf_of.items():
+            self._add_leaf(node, leaf)
+        return range(len(graph.nodes))
 
-    def _ops(self, view: View) -> dict[int, int]:
-        """The merged node of every op of a view. What is new takes its place among the
+    def _place(self, graph: Graph, number: int) -> Place:
+        node = graph.nodes[number]
+        call, text = None, ""
+        if self._has_scopes and node.scope is not None:
+            call = graph.scopes[node.scope][:3]  # path, type and number
+        if self._has_lines and node.source is not None:
+            text = node.source.text
+        return node.op, call, (node.names, text)
+
+    def _merge_ops(self, graph: Graph, after: Sequence[int]) -> dict[int, int]:
+        """The merged node of every op of a graph. What is new takes its place among the
         others.
         """
-        before, after = self._order, view.ops
-        pairs = matched(
-            [self._place[node] for node in before], [view.place[node] for node in after]
-        )
+        before = self._order
+        places = [self._place(graph, node) for node in after]
+        pairs = matched([self._places[node] for node in before], places)
         merged: dict[int, int] = {}
         order: list[int] = []
         i = j = 0
 
         for to_i, to_j in [*pairs, (len(before), len(after))]:
             order += before[i:to_i]
-            for node in after[j:to_j]:
+            for theirs in range(j, to_j):
                 # only the other graph has it
-                merged[node] = self._new(view, node)
-                order.append(merged[node])
+                node = self._new(graph, after[theirs])
+                self._places[node] = places[theirs]
+                merged[after[theirs]] = node
+                order.append(node)
             i, j = to_i + 1, to_j + 1
             if to_i < len(before):
                 order.append(before[to_i])
                 merged[after[to_j]] = before[to_i]
-                self._met(before[to_i], view, after[to_j])
 
         self._order = order
         return merged
 
-    def _leaves(
-        self,
-        view: View,
-        merged: dict[int, int],
-    ) -> None:
-        """The same for leaves."""
-        for leaf, same in self._same_leaves(view).items():
-            if same is None:
-                merged[leaf] = self._new(view, leaf)
-                self._name_leaf(merged[leaf], view, leaf)
-            else:
-                merged[leaf] = same
-                self._met(same, view, leaf)
-
-    def _same_leaves(self, view: View) -> dict[int, int | None]:
-        """By name; those that no name tells in their order, by what else does."""
-        same: dict[int, int | None] = {}
-        taken: set[int | None] = set()
-
-        for leaf, record in view.graph.leaf_of.items():
-            match = next(
-                (
-                    self._leaf_named[name]
-                    for name in record.names
-                    if name in self._leaf_named
-                ),
-                None,
-            )
+    def _merge_leaves(self, graph: Graph, merged: dict[int, int]) -> None:
+        """The same for leaves: by name, then those that no name tells in their order,
+        by what else does.
+        """
+        taken: set[int] = set()
+        unnamed: list[int] = []
+        for theirs, leaf in graph.leaf_of.items():
+            named = [self._leaf_named.get(name) for name in leaf.names]
+            match = next((node for node in named if node is not None), None)
             # two leaves of one name: the second is matched by its place
-            same[leaf] = match if match not in taken else None
-            taken.add(match)
+            if match is None or match in taken:
+                unnamed.append(theirs)
+            else:
+                merged[theirs] = match
+                taken.add(match)
 
-        unmatched = [leaf for leaf in self._leaf_keys if leaf not in taken]
-        theirs = [leaf for leaf, match in same.items() if match is None]
-        ours, others = (
-            [self._leaf_keys[leaf] for leaf in unmatched],
-            [_leaf_keys(view, leaf) for leaf in theirs],
-        )
-
-        if not (unmatched and theirs):
-            return same
-
+        ours = [node for node in self._leaves if node not in taken]
         pairs = align(
-            [*zip(*ours)],
-            [*zip(*others)],
+            _leaf_keys(self._leaves[node] for node in ours),
+            _leaf_keys(graph.leaf_of[theirs] for theirs in unnamed),
         )
-        return same | {theirs[j]: unmatched[i] for i, j in pairs}
+        merged |= {unnamed[j]: ours[i] for i, j in pairs}
+        for theirs in unnamed:
+            if theirs not in merged:
+                node = merged[theirs] = self._new(graph, theirs)
+                # its storage is of the other graph
+                leaf = graph.leaf_of[theirs]._replace(
+                    node=node, storage=None, base=None
+                )
+                self._new_leaves.append(leaf)
+                self._add_leaf(node, leaf)
 
-    def _name_leaf(
-        self,
-        node: int,
-        view: View,
-        theirs: int,
-    ) -> None:
-        self._leaf_keys[node] = _leaf_keys(view, theirs)
-        for name in view.graph.leaf_of[theirs].names:
+    def _add_leaf(self, node: int, leaf: Leaf) -> None:
+        self._leaves[node] = leaf
+        for name in leaf.names:
             self._leaf_named.setdefault(name, node)
 
-    def _new(self, view: View, theirs: int) -> int:
-        new, record, leaf = (
-            len(self._place),
-            view.graph.nodes[theirs],
-            view.graph.leaf_of.get(theirs),
-        )
-        if record.scope is None:
-            scope = None
-        else:
-            scope = self._scope(view.graph.scopes, record.scope)
-
+    def _new(self, graph: Graph, theirs: int) -> int:
+        record = graph.nodes[theirs]
+        scope = self._scope(graph.scopes, record.scope)
         # its slots name storages of the other graph
-        self._new_nodes.append(
-            record._replace(
-                id=new,
-                scope=scope,
-                saved=(),
-            )
-        )
-        if leaf is not None:
-            self._new_leaves.append(
-                leaf._replace(
-                    node=new,
-                    storage=None,
-                    base=None,
-                )
-            )
+        record = record._replace(id=len(self), scope=scope, saved=())
+        self._new_nodes.append(record)
+        return record.id
 
-        self._place.append(view.place.get(theirs, _LEAF))
-        self._met(new, view, theirs)
-        return new
-
-    def _scope(self, theirs: Sequence[Scope], scope: int) -> int:
+    def _scope(self, theirs: Sequence[Scope], number: int | None) -> int | None:
         """The number of another graph's scope here, where it and those around it are
         added if they are new.
         """
-        path: list[Scope] = []
-        current: int | None = scope
+        if number is None:
+            return None
+        scope = theirs[number]
+        key = scope.path, scope.call
+        if key not in self._scope_of:
+            parent = self._scope(theirs, scope.parent)
+            self._scope_of[key] = len(self._scopes)
+            self._scopes.append(scope._replace(parent=parent))
+        return self._scope_of[key]
 
-        while (
-            current is not None
-            and (theirs[current].path, theirs[current].call) not in self._scope_of
-        ):
-            path.append(theirs[current])
-            current = theirs[current].parent
-
-        if current is None:
-            parent = None
-        else:
-            parent = self._scope_of[theirs[current].path, theirs[current].call]
-
-        for outer in reversed(path):
-            self._scopes.append(outer._replace(parent=parent))
-            parent = self._scope_of[outer.path, outer.call] = len(self._scopes) - 1
-
-        assert parent is not None
-        return parent
-
-    def graph(
-        self,
-        edges: Iterable[Edge],
-        **changes: Any,
-    ) -> Graph:
+    def graph(self, edges: Iterable[Edge], **changes: Any) -> Graph:
         """One graph of all nodes. What is not the first graph's has no saved tensors:
         its storages are of another graph.
         """
         first = self._first
         assert first is not None
+        by_place = sorted(edges, key=lambda edge: (edge.consumer, edge.position))
 
         return replace(
             first,
             nodes=(*first.nodes, *self._new_nodes),
-            edges=tuple(
-                sorted(
-                    edges,
-                    key=lambda edge: (edge.consumer, edge.position),
-                )
-            ),
+            edges=tuple(by_place),
             leaves=(*first.leaves, *self._new_leaves),
             scopes=tuple(self._scopes),
             **changes,
         )
 
 
-def matched(
-    before: Sequence[Place],
-    after: Sequence[Place],
-) -> Pairs:
-    """Positions of what stands in both. Most is the same, so equal beginnings and ends
-    are taken off before anything else.
+def matched(before: Sequence[Place], after: Sequence[Place]) -> list[Pair]:
+    """Positions of what stands in both.
 
     >>> net, line = ("net", "Linear", 1), "y = net(x)"
     >>> matched([("Addmm", net, line), ("Sum", None, line)], [("Addmm", net, "y = net(2 * x)"), ("Exp", None, line)])
     [(0, 0)]
     """
-    (a, b, c, d), pairs = trimmed(
-        before,
-        after,
-        (0, len(before), 0, len(after)),
-    )
-    inner = align(
-        _place_keys(before[a:b]),
-        _place_keys(after[c:d]),
-    )
-
-    return sorted([*pairs, *((a + i, c + j) for i, j in inner)])
+    return align(_place_keys(before), _place_keys(after))
 
 
 def _place_keys(side: Sequence[Place]) -> list[Sequence[Hashable]]:
     """The places, and less and less of each, by which they are told to be the same."""
-    return [
-        side,
-        [place[:2] for place in side],
-        list(map(_below, side)),
-    ]
+    return [side, [place[:2] for place in side], list(map(_below, side))]
 
 
 def _below(place: Place) -> Hashable:
@@ -296,10 +198,12 @@ def _below(place: Place) -> Hashable:
     return op, call and (call[0].partition(".")[2], *call[1:])
 
 
-def _leaf_keys(view: View, leaf: int) -> tuple[Hashable, Hashable]:
-    """What tells a leaf from others beside its whole name: that below the variable of
-    the model, with its tensor or its kind.
+def _leaf_keys(leaves: Iterable[Leaf]) -> list[Sequence[Hashable]]:
+    """What tells leaves from others beside their whole names: that below the variable of
+    the model, with their tensors or their kinds.
     """
-    names, content = view.graph.leaf_of[leaf].names, view.content[leaf]
-    name = names[0].partition(".")[2] or names[0] if names else ""
-    return (name, content), (name, content[0])  # type: ignore[index]
+    keys: list[tuple[Hashable, ...]] = []
+    for leaf in leaves:
+        name = leaf.names[0].partition(".")[2] or leaf.names[0] if leaf.names else ""
+        keys.append((name, leaf.kind, leaf.tensor.shape, leaf.tensor.dtype))
+    return [keys, [key[:2] for key in keys]]

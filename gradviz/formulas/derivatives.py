@@ -9,14 +9,15 @@ there is no such file, there is no formula. Source:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-_HEADING = re.compile(r"- name: (\w+)(?:\.\w+)?\((.*)\) -> ")
-_GRADIENT = re.compile(r" +(\w+(?:, \w+)*): (.+)")
+_HEADING = re.compile(r"(\w+)(?:\.\w+)?\((.*)\) -> ")
+_GRADIENT = re.compile(r"^ +(\w+(?:, \w+)*): (.+)", re.MULTILINE)
 
 
 class Derivative(NamedTuple):
@@ -35,22 +36,12 @@ def derivatives() -> Mapping[str, Derivative]:
     where the file is not there.
     """
     spec = find_spec("torchgen")
-    homes = spec.submodule_search_locations if spec is not None else None
-
-    if homes:
-        file = Path(
-            next(iter(homes), ""),
-            "packaged",
-            "autograd",
-            "derivatives.yaml",
-        )
-    else:
-        file = None
-
-    if file is None or not file.is_file():
-        return {}
-
-    return {entry.op: entry for entry in read(file.read_text(encoding="utf-8"))}
+    for home in (spec and spec.submodule_search_locations) or ():
+        file = Path(home, "packaged", "autograd", "derivatives.yaml")
+        if file.is_file():
+            text = file.read_text(encoding="utf-8")
+            return {entry.op: entry for entry in read(text)}
+    return {}
 
 
 def read(text: str) -> Iterator[Derivative]:
@@ -61,48 +52,30 @@ def read(text: str) -> Iterator[Derivative]:
     >>> sin.op, sin.call, sin.gradients
     ('SinBackward0', 'sin(self)', {'self': 'grad * self.cos().conj()'})
     """
-    count: dict[str, int] = {}
-    entry: Derivative | None = None
+    count = Counter[str]()
+    for entry in re.split(r"^- name: ", text, flags=re.MULTILINE):
+        heading = _HEADING.match(entry)
+        if heading is None:
+            continue
 
-    for line in text.splitlines():
-        heading, gradient = _HEADING.match(line), _GRADIENT.match(line)
-        if heading:
-            if entry is not None and entry.gradients:
-                yield entry
-            name = "".join(
-                part.title() for part in heading[1].removesuffix("_forward").split("_")
-            )
-            number = count[name] = count.get(name, -1) + 1
-            entry = Derivative(
-                f"{name}Backward{number}", f"{heading[1]}({_arguments(heading[2])})", {}
-            )
-        elif (
-            entry is not None
-            and gradient
-            and _is_input(entry, gradient[1])
-            and gradient[2] != "non_differentiable"
-        ):
-            entry = entry._replace(
-                gradients={
-                    gradient[1]: gradient[2].strip('"'),
-                    **entry.gradients,
-                }
-            )
+        words = heading[1].removesuffix("_forward").split("_")
+        name = "".join(word.title() for word in words)
+        arguments = _arguments(heading[2])
+        gradients: dict[str, str] = {}
+        for inputs, gradient in _GRADIENT.findall(entry):
+            # others are about tangents of results, and settings
+            if gradient != "non_differentiable" and set(inputs.split(", ")) <= set(
+                arguments
+            ):
+                gradients.setdefault(inputs, gradient.strip('"'))
 
-    if entry is not None and entry.gradients:
-        yield entry
+        if gradients:
+            call = f"{heading[1]}({', '.join(arguments)})"
+            yield Derivative(f"{name}Backward{count[name]}", call, gradients)
+        count[name] += 1
 
 
-def _is_input(entry: Derivative, names: str) -> bool:
-    """Whether a line is about gradients of arguments; others are about tangents of
-    results, and settings.
-    """
-    return set(names.split(", ")) <= set(
-        re.findall(r"\w+", entry.call.partition("(")[2])
-    )
-
-
-def _arguments(signature: str) -> str:
+def _arguments(signature: str) -> list[str]:
     """Names without types and defaults: `Tensor self, *, Scalar alpha=1` is
     `self, alpha`.
     """
@@ -110,4 +83,4 @@ def _arguments(signature: str) -> str:
         part.partition("=")[0].split()
         for part in re.sub(r"\[[^]]*\]", "", signature).split(",")
     )
-    return ", ".join(part[-1] for part in parts if len(part) > 1)
+    return [part[-1] for part in parts if len(part) > 1]

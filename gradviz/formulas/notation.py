@@ -9,47 +9,33 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
 from gradviz.formulas.table import Formula
 
-CONSTANTS = frozenset(
-    (
-        "g",
-        "n",
-        "p",
-        "k",
-        "s",
-        "v",
-        "dim",
-        "pi",
-        "slope",
-        "low",
-        "high",
-        "order",
-        "i",
-        "j",
-        "shape",
-    )
-)
+_CONSTANTS = "g n p k s v dim pi slope low high order i j shape"
+CONSTANTS = frozenset(_CONSTANTS.split())
 """Names that stand for no tensor that is saved: the arriving gradient, sizes and
 options.
 """
-_SIGNS = {
-    ast.Add: "+", ast.Sub: "−", ast.Mult: "·", ast.MatMult: "@", ast.Div: "/", ast.BitAnd: "and", ast.Pow: "^",
-    ast.Gt: ">", ast.Lt: "<", ast.GtE: "≥", ast.LtE: "≤", ast.Eq: "=",
-}  # fmt: skip
-_STRENGTH = {
-    ast.BitAnd: 0,
-    ast.Compare: 1,
-    ast.Add: 2,
-    ast.Sub: 2,
-    ast.Mult: 3,
-    ast.MatMult: 3,
-    ast.Div: 3,
-    ast.Pow: 5,
+
+_OPERATORS: dict[type, tuple[str, int]] = {
+    ast.BitAnd: ("and", 0),
+    ast.Gt: (">", 1),
+    ast.Lt: ("<", 1),
+    ast.GtE: ("≥", 1),
+    ast.LtE: ("≤", 1),
+    ast.Eq: ("=", 1),
+    ast.Add: ("+", 2),
+    ast.Sub: ("−", 2),
+    ast.Mult: ("·", 3),
+    ast.MatMult: ("@", 3),
+    ast.Div: ("/", 3),
 }
+"""The sign of each operator, and how tightly it binds."""
+
 _WORDS = {
     "like": "{0} in the shape of {1}",
     "repeated": "{0} repeated in the shape of {1}",
@@ -63,7 +49,6 @@ _WORDS = {
     "unpermute": "{0} permuted back",
 }
 """What a reader sees of functions that only move elements."""
-_GREEK = {"pi": "π"}
 
 
 class Written(NamedTuple):
@@ -79,16 +64,24 @@ def plain(expression: str) -> str:
     >>> plain("out * (g - sum(g * out, dim))"), plain("-g * x / y**2"), plain("T(x) @ g")
     ('out · (g − Σ_dim g · out)', '−g · x / y²', 'xᵀ @ g')
     """
-    return _Text().written(_parsed(expression)).text
+    return _written(_parsed(expression)).text
 
 
 def mathml(expression: str) -> str:
-    """The same for a browser, which draws and speaks it.
+    """The same line for a browser, which draws letters as variables.
 
-    >>> mathml("g / x")
-    '<math><mfrac><mi>g</mi><mi>x</mi></mfrac></math>'
+    >>> mathml("2 * x")
+    '<math><mtext>2\xa0·\xa0</mtext><mi>x</mi></math>'
     """
-    return f"<math>{_MathML().written(_parsed(expression)).text}</math>"
+    # every second piece is a letter
+    pieces = enumerate(re.split(r"\b([A-Za-z])\b", plain(expression)))
+    elements = [
+        f"<mi>{piece}</mi>" if i % 2 else f"<mtext>{escape(piece)}</mtext>"
+        for i, piece in pieces
+        if piece
+    ]
+    # MathML drops plain spaces at the ends of a text
+    return f"<math>{''.join(elements)}</math>".replace(" ", "\u00a0")
 
 
 def kept(
@@ -101,201 +94,94 @@ def kept(
     >>> kept(FORMULA_OF["MulBackward0"]), kept(FORMULA_OF["SoftmaxBackward0"])
     ({'y': ('x',), 'x': ('y',)}, {'out': ('x',)})
     """
-    needed: dict[str, list[str]] = {}
+    needed: dict[str, tuple[str, ...]] = {}
     for name, expression in formula.gradients.items():
-        for used in _values(_parsed(expression), formula):
-            if name not in (found := needed.setdefault(used, [])):
-                found.append(name)
-    return {used: tuple(names) for used, names in needed.items()}
+        for used in dict.fromkeys(_values(_parsed(expression), formula)):
+            needed[used] = (*needed.get(used, ()), name)
+    return needed
 
 
-def _values(tree: ast.expr, formula: Formula) -> list[str]:
-    """Names of tensors whose numbers an expression reads; of `like(g, x)` only the
-    shape of x is read.
-    """
-    found, waiting = dict[str, None](), [tree]
-    while waiting:
-        node = waiting.pop(0)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in _WORDS:
-                waiting[:0] = [*node.args[:1], *node.args[2:]]
-            else:
-                waiting[:0] = node.args
-        elif isinstance(node, ast.Name) and node.id in formula.terms:
-            waiting.insert(0, _parsed(formula.terms[node.id]))
-        elif isinstance(node, ast.Name):
-            if node.id not in CONSTANTS or (
-                node.id in formula.gradients and node.id != "g"
-            ):
-                found[node.id] = None
-        else:
-            waiting[:0] = [
-                part
-                for part in ast.iter_child_nodes(node)
-                if isinstance(part, ast.expr)
-            ]
+def _values(tree: ast.AST, formula: Formula) -> Iterator[str]:
+    """Names of tensors whose numbers an expression reads."""
+    if isinstance(tree, ast.Name):
+        name = tree.id
+        if name in formula.terms:
+            yield from _values(_parsed(formula.terms[name]), formula)
+        elif name not in CONSTANTS or (name in formula.gradients and name != "g"):
+            yield name
+        return
 
-    return list(found)
+    parts = list(ast.iter_child_nodes(tree))
+    if isinstance(tree, ast.Call):
+        function, *parts = parts
+        if isinstance(function, ast.Name) and function.id in _WORDS:
+            del parts[1:2]  # of like(g, x) only the shape of x is read
+    for part in parts:
+        yield from _values(part, formula)
 
 
 def _parsed(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
 
 
-# -- two ways of writing ---------------------------------------------------------------
-
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-class _Text:
-    """One line of text. What MathML writes otherwise is a method."""
+def _written(node: ast.expr) -> Written:
+    """Any expression of the notation."""
+    if isinstance(node, ast.Constant):
+        return Written(str(node.value))
 
-    looser = "−/^@"  # signs that need brackets around an equal one at their right
+    if isinstance(node, ast.Name):
+        return Written("π" if node.id == "pi" else node.id)
 
-    def written(self, node: ast.expr) -> Written:
-        """Any expression of the notation."""
-        if isinstance(node, ast.Constant):
-            return Written(self.atom("mn", str(node.value)))
+    if isinstance(node, ast.UnaryOp):
+        return Written(f"−{_fenced(node.operand, 4)}", 4)
 
-        if isinstance(node, ast.Name):
-            return Written(self.atom("mi", _GREEK.get(node.id, node.id)))
+    if isinstance(node, ast.BinOp):
+        return _joined(node.op, node.left, node.right)
 
-        if isinstance(node, ast.UnaryOp):
-            operand = self.fenced(self.written(node.operand), 4)
-            return Written(self.row(self.sign("−"), operand), 4)
+    if isinstance(node, ast.Compare):
+        return _joined(node.ops[0], node.left, node.comparators[0])
 
-        if isinstance(node, ast.BinOp):
-            return self.joined(node.op, _STRENGTH[type(node.op)], node.left, node.right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _called(node.func.id, node.args)
 
-        if isinstance(node, ast.Compare):
-            (comparison,), (right,) = node.ops, node.comparators
-            return self.joined(comparison, _STRENGTH[ast.Compare], node.left, right)
+    raise ValueError(f"the notation of formulas has no {ast.unparse(node)!r}")
 
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self.called(node.func.id, [self.written(part) for part in node.args])
 
-        raise ValueError(f"the notation of formulas has no {ast.unparse(node)!r}")
+def _fenced(node: ast.expr, strength: float) -> str:
+    """A part, in brackets where it binds less than this."""
+    part = _written(node)
+    return f"({part.text})" if part.strength < strength else part.text
 
-    def joined(
-        self, operator: ast.AST, strength: int, first: ast.expr, second: ast.expr
-    ) -> Written:
-        """Two operands and what is between them."""
-        sign, left, right = (
-            _SIGNS[type(operator)],
-            self.written(first),
-            self.written(second),
-        )
-        if sign == "^":
-            return Written(self.power(self.fenced(left, 6), right), 5)
-        if sign == "/" and "/" not in self.looser:
-            return Written(self.fraction(left.text, right.text))
 
-        behind = self.fenced(right, strength + 0.5 * (sign in self.looser))
-        before = self.fenced(left, strength)
-        return Written(self.row(before, self.sign(f" {sign} "), behind), strength)
+def _joined(operator: ast.AST, left: ast.expr, right: ast.expr) -> Written:
+    """Two operands and what is between them."""
+    if isinstance(operator, ast.Pow):
+        base, exponent = _fenced(left, 6), _fenced(right, 9)
+        if exponent.isdigit():
+            return Written(base + exponent.translate(_RAISED), 5)
+        return Written(f"{base}^{exponent}", 5)
 
-    def called(self, name: str, parts: list[Written]) -> Written:
-        """A function of parts."""
-        first, *others = parts
-        if name == "T":
-            return Written(self.transposed(self.fenced(first, 9)))
-        if name == "sum":
-            over = others[0].text if others else ""
-            return Written(self.total(over, self.fenced(first, 3)), 2.5)
-        if name in _WORDS:
-            return self.sentence(_WORDS[name], [part.text for part in parts])
-        return self.listed(name, [part.text for part in parts])
+    sign, strength = _OPERATORS[type(operator)]
+    # a - (b - c) needs its brackets, a + (b + c) does not
+    behind = strength + 0.5 * (sign in "−/@")
+    return Written(
+        f"{_fenced(left, strength)} {sign} {_fenced(right, behind)}", strength
+    )
 
-    def fenced(self, part: Written, strength: float) -> str:
-        """A part, in brackets where it binds less than this."""
-        return f"({part.text})" if part.strength < strength else part.text
 
-    def atom(self, kind: str, text: str) -> str:
-        """A number or a name."""
-        return text
-
-    def sign(self, text: str) -> str:
-        """An operator."""
-        return text
-
-    def row(self, *parts: str) -> str:
-        """Parts side by side."""
-        return "".join(parts)
-
-    def power(self, base: str, exponent: Written) -> str:
-        """`x²`, `x^(p - 1)`."""
-        if exponent.text.isdigit():
-            return base + exponent.text.translate(_RAISED)
-        return f"{base}^{self.fenced(exponent, 9)}"
-
-    def fraction(self, above: str, below: str) -> str:
-        """Only where it is drawn as one."""
-        raise NotImplementedError
-
-    def transposed(self, matrix: str) -> str:
-        """`xᵀ`."""
-        return f"{matrix}ᵀ"
-
-    def total(self, over: str, summed: str) -> str:
-        """`Σ_dim x`."""
-        return f"Σ{f'_{over}' if over else ''} {summed}"
-
-    def sentence(self, words: str, parts: list[str]) -> Written:
-        """`g in the shape of x`."""
+def _called(name: str, arguments: list[ast.expr]) -> Written:
+    """A function of arguments."""
+    first, *others = arguments
+    parts = [_written(part).text for part in arguments]
+    if name == "T":
+        return Written(f"{_fenced(first, 9)}ᵀ")
+    if name == "sum":
+        over = f"_{parts[1]}" if others else ""
+        return Written(f"Σ{over} {_fenced(first, 3)}", 2.5)
+    if name in _WORDS:
+        words = _WORDS[name]
         return Written(words.format(*parts), 0 if " " in words else 9)
-
-    def listed(self, name: str, parts: list[str]) -> Written:
-        """`max(x, y)`."""
-        return Written(f"{name}({', '.join(parts)})")
-
-
-class _MathML(_Text):
-    looser = "−@"
-
-    def fenced(self, part: Written, strength: float) -> str:
-        if part.strength < strength:
-            return self.row(self.brackets(part.text))
-        return part.text
-
-    def brackets(self, content: str) -> str:
-        """Brackets grow with a fraction, and with nothing else."""
-        tag = "<mo>" if "<mfrac>" in content else '<mo stretchy="false">'
-        return f"{tag}(</mo>{content}{tag})</mo>"
-
-    def atom(self, kind: str, text: str) -> str:
-        return f"<{kind}>{escape(text)}</{kind}>"
-
-    def sign(self, text: str) -> str:
-        return f"<mo>{escape(text.strip())}</mo>"
-
-    def row(self, *parts: str) -> str:
-        return f"<mrow>{''.join(parts)}</mrow>"
-
-    def power(self, base: str, exponent: Written) -> str:
-        return f"<msup>{base}{exponent.text}</msup>"
-
-    def fraction(self, above: str, below: str) -> str:
-        return f"<mfrac>{above}{below}</mfrac>"
-
-    def transposed(self, matrix: str) -> str:
-        return f"<msup>{matrix}<mi>T</mi></msup>"
-
-    def total(self, over: str, summed: str) -> str:
-        sign = "<mo>∑</mo>"
-        return self.row(f"<munder>{sign}{over}</munder>" if over else sign, summed)
-
-    def sentence(self, words: str, parts: list[str]) -> Written:
-        texts = []
-        for piece in re.split(r"{(\d)}", words):
-            if piece.isdigit():
-                texts.append(parts[int(piece)])
-            elif piece:
-                # MathML drops plain spaces at the ends of a text
-                texts.append(self.atom("mtext", piece).replace(" ", "\u00a0"))
-        return Written(self.row(*texts), 0)
-
-    def listed(self, name: str, parts: list[str]) -> Written:
-        if name == "sqrt":
-            return Written(f"<msqrt>{parts[0]}</msqrt>")
-        inside = self.sign(",").join(parts)
-        return Written(self.row(self.atom("mi", name), self.brackets(inside)))
+    return Written(f"{name}({', '.join(parts)})")

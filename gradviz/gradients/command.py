@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.live import LiveGraph
-    from gradviz.gradients.paths import GradientPath, Paths, PathStep
+    from gradviz.gradients.paths import GradientPath, Paths
     from gradviz.graph import Graph
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
@@ -287,21 +287,21 @@ def paths_data(
 def _path_data(graph: Graph, path: GradientPath) -> dict[str, Any]:
     from gradviz.gradients.expressions import title
 
+    steps = [
+        {
+            "position": step.edge.position,
+            "output": step.edge.output,
+            "norm": step.norm,
+            "factor": step.factor,
+        }
+        for step in path.steps
+    ]
     return {
         "nodes": path.nodes,
         "names": [title(graph, node) for node in path.nodes],
         "ops": [graph.nodes[node].op for node in path.nodes],
-        "steps": list(map(_step_data, path.steps)),
+        "steps": steps,
         "contribution": _tensor_data(path.contribution),
-    }
-
-
-def _step_data(step: PathStep) -> dict[str, Any]:
-    return {
-        "position": step.edge.position,
-        "output": step.edge.output,
-        "norm": step.norm,
-        "factor": step.factor,
     }
 
 

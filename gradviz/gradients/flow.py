@@ -6,7 +6,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,10 +32,10 @@ from gradviz.gradients.live import (
     recomputes,
     stopped_note,
 )
-from gradviz.gradients.numbers import KEPT, computed, numbers
+from gradviz.gradients.numbers import computed, numbers
 from gradviz.gradients.replay import behind, replay
 from gradviz.gradients.values import why_unreadable
-from gradviz.graph import BackwardStep, Edge, Graph, Leaf
+from gradviz.graph import BackwardStep, Edge, Graph
 from gradviz.report.results import displayed
 from gradviz.stages import Stage
 from gradviz.wording import few, plural
@@ -162,8 +170,6 @@ def measure(
 ) -> GradientFlow:
     """Run backward without the engine and measure every gradient on the way: see
     `gradviz.flow`. `values`: keep small ones.
-
-    Those that were noted while the script ran tell what ops computed that nobody saved.
     """
     graph, custom = live.graph, custom_functions(live.graph)
     stops = (*compiled_functions(graph), *(() if run_custom else custom))
@@ -184,85 +190,67 @@ def measure(
         """Measure steps as they come, so that no gradient is kept."""
         with Stage("compute", "gradients", order.__len__):
             for step in replay(live, stops=stops):
-                order.append(step.node)
-                arrived = [
-                    size_of(gradient)
-                    for gradient in step.incoming
-                    if gradient is not None
-                ]
-                if arrived:
-                    incoming[step.node] = max(
-                        arrived, key=lambda size: (size.nonfinite > 0, size.norm)
-                    )
+                node, outgoing = step.node, step.outgoing
+                order.append(node)
+                arrived = largest(size_of(g) for g in step.incoming if g is not None)
+                if arrived is not None:
+                    incoming[node] = arrived
 
-                # of few functions only: for graphs that a reader follows number by number
-                if values and len(small) < KEPT:
-                    sent = tuple(numbers(gradient) for gradient in step.outgoing)
-                    small[step.node] = {
-                        "arrived": numbers(next(iter(step.incoming), None)),
-                        "sent": sent,
-                    }
+                small[node] = {}
+                if values:
+                    first = next(iter(step.incoming), None)
+                    sent = tuple(map(numbers, outgoing))
+                    small[node] = {"arrived": numbers(first), "sent": sent}
 
                 # of a step that sent nothing there is nothing to measure
-                for edge in graph.inputs(step.node) if step.outgoing else ():
-                    leaving = step.outgoing[edge.position]
+                for edge in graph.inputs(node) if outgoing else ():
+                    leaving = outgoing[edge.position]
                     if leaving is not None:
                         along[edge] = size_of(leaving)
 
     # what a checkpoint recomputes may draw random numbers
     with torch.random.fork_rng(devices=devices_of(graph)):
         once(graph, run)
+    for node, value in (computed(live) if values else {}).items():
+        small.get(node, {})["value"] = value
+
     # through a function that was not called nobody knows what arrives
     unmeasured = frozenset(behind(graph, stops))
     stopped = tuple(stop for stop in stops if stop not in unmeasured)
-    missed = [
-        leaf
-        for leaf in graph.leaves
-        if leaf.node not in unmeasured and leaf.node not in incoming
-    ]
-    cut = []
-    if len(small) == KEPT:
-        cut.append(f"numbers are kept of the first {KEPT:,} functions of backward")
+    backward = []
+    for node in order:
+        arrived = incoming.get(node)
+        finite = arrived is None or not arrived.nonfinite
+        norm = arrived and (arrived.norm if finite else math.inf)
+        backward.append(BackwardStep(node, norm, node not in unmeasured, **small[node]))
 
     notes = (
         *live.notes,
         *(called_note(graph, custom) if run_custom else ()),
         *stopped_note(graph, stopped, unmeasured),
-        *_notes(graph, unmeasured.union(stops), missed),
-        *cut,
+        *_notes(graph, unmeasured.union(stops), incoming),
         *graph.notes,
     )
-    computed_values = computed(live) if values else {}
-    for node in small.keys() & computed_values.keys():
-        small[node]["value"] = computed_values[node]
-    steps = _backward(order, incoming, unmeasured)
-    graph = replace(
-        graph,
-        backward=tuple(step._replace(**small.get(step.node, {})) for step in steps),
-    )
-    edges = tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges)
-    reached = [
-        graph.leaf_of[node]
-        for node in order
-        if node in graph.leaf_of and node in incoming
-    ]
-    leaves = tuple(
-        LeafFlow(leaf.names, leaf.node, *incoming[leaf.node]) for leaf in reached
-    )
     return GradientFlow(
-        graph, edges, leaves, tuple(order), incoming, notes, stopped, unmeasured
+        replace(graph, backward=tuple(backward)),
+        tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges),
+        tuple(
+            LeafFlow(graph.leaf_of[node].names, node, *incoming[node])
+            for node in order
+            if node in graph.leaf_of and node in incoming
+        ),
+        tuple(order),
+        incoming,
+        notes,
+        stopped,
+        unmeasured,
     )
 
 
-def _backward(
-    order: Sequence[int],
-    incoming: Mapping[int, GradientSize],
-    unmeasured: Collection[int],
-) -> Iterator[BackwardStep]:
-    for node in order:
-        size = incoming.get(node)
-        norm = None if size is None else math.inf if size.nonfinite else size.norm
-        yield BackwardStep(node, norm, node not in unmeasured)
+def largest(sizes: Iterable[GradientSize]) -> GradientSize | None:
+    """The largest of these gradients; None of none."""
+    # a NaN compares with no norm, so what is not finite decides first
+    return max(sizes, key=lambda size: (size.nonfinite > 0, size.norm), default=None)
 
 
 def devices_of(graph: Graph) -> list[int]:
@@ -276,7 +264,7 @@ def devices_of(graph: Graph) -> list[int]:
 
 
 def _notes(
-    graph: Graph, silent: Collection[int], missed: Sequence[Leaf]
+    graph: Graph, silent: Collection[int], reached: Container[int]
 ) -> Iterator[str]:
     called = (
         node for node in graph.nodes if "packed" in node.flags and node.id not in silent
@@ -291,5 +279,10 @@ def _notes(
             "such as running statistics of batch norm, was changed once more"
         )
 
+    missed = [
+        leaf_name(leaf)
+        for leaf in graph.leaves
+        if leaf.node not in silent and leaf.node not in reached
+    ]
     if missed:
-        yield f"no gradient reaches {few([leaf_name(leaf) for leaf in missed])}"
+        yield f"no gradient reaches {few(missed)}"

@@ -9,13 +9,13 @@ the memory that it reads has been given back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from gradviz.errors import GradientError
 from gradviz.gradients.values import outgrown, tensor_in, why_unreadable
-from gradviz.graph import Graph, Leaf, Node as Record, Root, column
+from gradviz.graph import Graph, Leaf, Node as Record, column
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
 from gradviz.walker.isolation import isolated
@@ -26,6 +26,7 @@ from gradviz.walker.walk import Walked, capture
 from gradviz.wording import few, plural
 
 Gradient = torch.Tensor | None
+T = TypeVar("T")
 
 
 class Start(NamedTuple):
@@ -55,7 +56,6 @@ class LiveGraph(NamedTuple):
 
 def open_graph(
     outputs: object,
-    gradient: Any = None,
     *,
     model: torch.nn.Module | None = None,
     params: Mapping[str, torch.Tensor] | None = None,
@@ -63,11 +63,10 @@ def open_graph(
     title: str = "",
     attribution: Attribution | None = None,
 ) -> LiveGraph:
-    """Walk `outputs` and keep the nodes alive. `gradient` is for each output; without
-    it, ones.
+    """Walk `outputs` and keep the nodes alive. Gradients start with ones, which gives
+    those of the sum of an output.
 
-    Raises what `capture` raises, and GradientError when every output is a leaf, or when
-    `gradient` does not fit.
+    Raises what `capture` raises, and GradientError when every output is a leaf.
     """
     walks: list[Walked] = []
     graph = capture(
@@ -106,53 +105,15 @@ def open_graph(
         )
 
     with isolated():
+        # or the ones would be a part of the user's graph
         starts = tuple(
-            Start(
-                node,
-                root.output,
-                # or the ones would be a part of the user's graph
-                _seed(root, tensor.detach(), gradient),
-            )
+            Start(node, root.output, _ones(tensor.detach()))
             for node, root, tensor in computed
         )
 
-    if gradient is None:
-        large = [root.name for _, root, tensor in computed if tensor.numel() != 1]
-    else:
-        large = []
-
+    large = [root.name for _, root, tensor in computed if tensor.numel() != 1]
     (walked,) = walks
-    return LiveGraph(
-        graph,
-        walked.nodes,
-        starts,
-        (*_notes(graph, large),),
-    )
-
-
-def _seed(
-    root: Root,
-    tensor: torch.Tensor,
-    gradient: Any,
-) -> torch.Tensor:
-    """The gradient that starts at an output: the one given, else ones, which means the
-    gradient of its sum.
-    """
-    if gradient is None:
-        return _ones(tensor)
-
-    seed = torch.as_tensor(
-        gradient,
-        dtype=tensor.dtype,
-        device=tensor.device,
-    )
-    try:
-        # a single number stands for all elements
-        return seed.detach().expand_as(tensor)
-    except RuntimeError:
-        raise GradientError(
-            f"the gradient has shape {tuple(seed.shape)}, which does not fit {root.name} of shape {tuple(tensor.shape)}"
-        ) from None
+    return LiveGraph(graph, walked.nodes, starts, (*_notes(graph, large),))
 
 
 def _ones(tensor: torch.Tensor) -> torch.Tensor:
@@ -330,17 +291,13 @@ def recomputes(node: Record) -> bool:
     )
 
 
-def once(
-    graph: Graph,
-    action: Callable[[], None],
-) -> None:
-    """Run `action`, which calls each backward function at most once, so that every
-    checkpoint recomputes once.
+def once(graph: Graph, action: Callable[[], T]) -> T:
+    """What `action` returns, which calls each backward function at most once, so that
+    every checkpoint recomputes once.
     """
     recomputed = any(recomputes(node) for node in graph.nodes)
     if not recomputed and torch._C._current_graph_task_id() == -1:
-        action()
-        return
+        return action()
 
     if recomputed and any(node.op == _QUEUES for node in graph.nodes):
         raise GradientError(
@@ -348,11 +305,14 @@ def once(
             "Look at the model before DistributedDataParallel."
         )
 
+    results: list[T] = []
     with torch.inference_mode(False), torch.enable_grad():
         start = torch.zeros((), requires_grad=True)
         # the engine runs this one function, and the functions of the user's graph are
         # called in it
-        _Inside.apply(action, start).backward()  # type: ignore[no-untyped-call]  # and not `grad`, which wants one gradient
+        inside = _Inside.apply(lambda: results.append(action()), start)  # type: ignore[no-untyped-call]
+        inside.backward()  # and not `grad`, which wants one gradient
+    return results[0]
 
 
 class _Inside(torch.autograd.Function):

@@ -5,22 +5,19 @@ saved slots and leaves, and from these.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from gradviz.gradients.live import LiveGraph
-from gradviz.gradients.values import tensor_in, why_unreadable
+from gradviz.gradients.values import held_tensors, tensor_in, why_unreadable
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import number_beside
 from gradviz.walker.isolation import isolated, unrecorded
-from gradviz.walker.tensors import grad_fn_of
 
-MOST, KEPT = 64, 2000
-"""Elements of a tensor whose numbers are kept, and how many functions: the first ones
-of backward, the last ones of forward.
-"""
+MOST = 64
+"""Elements of a tensor whose numbers are kept."""
 
 Numbers = tuple[float, ...]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -56,9 +53,9 @@ def computed(live: LiveGraph) -> dict[int, Numbers]:
     it, else computed from what is known.
     """
     tensors: dict[int, torch.Tensor] = {}
-    for node, tensor in _there(live):
-        if node not in tensors and numbers(tensor):
-            tensors[node] = tensor
+    for held in held_tensors(live.graph, live.nodes):
+        if held.made_by is not None and not held.is_changed and numbers(held.tensor):
+            tensors[held.made_by] = held.tensor
     with unrecorded():
         for node in forward_order(live.graph):
             if node in tensors:
@@ -71,30 +68,14 @@ def computed(live: LiveGraph) -> dict[int, Numbers]:
     return {node: values for node, values in read.items() if values}
 
 
+_ONE = "Neg Exp Log Sin Cos Tanh Sigmoid Relu Sqrt Abs Sum Mean"
 _OPS: dict[str, tuple[Callable[..., torch.Tensor], tuple[str, ...]]] = {
-    **dict.fromkeys(
-        ("Add", "Sub"),
-        (torch.add, ("self", "other")),
-    ),
+    "Add": (torch.add, ("self", "other")),
+    "Sub": (torch.add, ("self", "other")),
     "Mul": (torch.mul, ("self", "other")),
     "Div": (torch.div, ("self", "other")),
     "Pow": (torch.pow, ("self", "exponent")),
-    **{
-        name: (getattr(torch, name.lower()), ("self",))
-        for name in (
-            "Neg",
-            "Exp",
-            "Log",
-            "Sin",
-            "Cos",
-            "Tanh",
-            "Sigmoid",
-            "Relu",
-            "Sqrt",
-            "Abs",
-        )
-    },
-    **{name: (getattr(torch, name.lower()), ("self",)) for name in ("Sum", "Mean")},
+    **{name: (getattr(torch, name.lower()), ("self",)) for name in _ONE.split()},
 }
 """Ops that are computed once more, on copies: the function, and what the formula calls
 its operands.
@@ -167,29 +148,3 @@ def _operand(
         return value.clone() if numbers(value) else None
 
     return value if type(value) in (int, float) else None
-
-
-def _there(
-    live: LiveGraph,
-) -> Iterator[tuple[int, torch.Tensor]]:
-    place = {function: i for i, function in enumerate(live.nodes)}
-    for leaf in live.graph.leaves:
-        variable = getattr(live.nodes[leaf.node], "variable", None)
-        if isinstance(variable, torch.Tensor):
-            yield leaf.node, variable
-
-    for node in live.graph.nodes:
-        for slot in node.saved:
-            if slot.state == "live":
-                tensor = tensor_in(live.nodes[node.id], slot.slot)
-            else:
-                tensor = None
-            if tensor is None:
-                continue
-            function = grad_fn_of(tensor)
-            maker = slot.leaf if function is None else place.get(function)
-            # what an op saved of its own output comes back without a grad_fn
-            if slot.slot in ("result", "output"):
-                maker = node.id
-            if maker is not None and not slot.view:
-                yield maker, tensor

@@ -162,9 +162,8 @@ def find_paths(
             f"a path leads through {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
             "--run-custom (run_custom=True) calls it all the same."
         )
-    results: list[Paths] = []
 
-    def follow() -> None:
+    def follow() -> Paths:
         gradient = _gradient(live, place, ways)
         beam = _beam(graph, ways, limit)
         found: list[_Open] = []
@@ -176,20 +175,9 @@ def find_paths(
             key=lambda path: -size(path.contribution).norm,
         )
         notes = (*live.notes, *called_note(graph, custom), *graph.notes)
-        results.append(
-            Paths(
-                graph,
-                count,
-                gradient,
-                tuple(followed),
-                is_complete,
-                place,
-                notes,
-            )
-        )
+        return Paths(graph, count, gradient, tuple(followed), is_complete, place, notes)
 
-    once(graph, follow)
-    return results[0]
+    return once(graph, follow)
 
 
 def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:

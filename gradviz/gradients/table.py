@@ -8,8 +8,8 @@ torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.gradients.expressions import expression, title
@@ -18,10 +18,12 @@ from gradviz.graph.origins import ScopeTree
 from gradviz.report import labels
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
-from gradviz.report.table import Amount, Column, FittedTable, table_of
+from gradviz.report.table import Amount, Column, FittedTable
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
+    import torch
+
     from gradviz.gradients.flow import GradientFlow, GradientSize
     from gradviz.gradients.paths import GradientPath, Paths, PathStep
     from gradviz.graph import Graph
@@ -51,17 +53,16 @@ class FlowRow(NamedTuple):
 def rows(flow: GradientFlow, by: By) -> list[FlowRow]:
     """All rows, in the order of the forward pass.
 
-    Raises FormatError for an unknown `by`, and for modules where none were recorded.
+    Raises FormatError for modules where none were recorded.
     """
-    if by not in get_args(By):
-        raise FormatError(f"by cannot be {by!r}. Valid are: {', '.join(get_args(By))}.")
+    if by == "leaf":
+        return _leaves(flow)
 
-    if by == "module" and not flow.graph.scopes:
+    if not flow.graph.scopes:
         raise FormatError(
             "this graph has no modules: none were called, or none were recorded. Use by leaf."
         )
-
-    return _modules(flow) if by == "module" else _leaves(flow)
+    return _modules(flow)
 
 
 def _row(
@@ -106,6 +107,8 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
     """Every module call that ran backward functions of its own, in forward order; one
     that is around others comes before them.
     """
+    from gradviz.gradients.flow import largest
+
     graph, place_of = flow.graph, _places(flow)
     members: dict[int, list[int]] = {}
 
@@ -116,28 +119,28 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
 
     size_of = dict(flow.edges)
     calls, tree = [], ScopeTree(graph)
-    for scope, inside in sorted(
-        members.items(), key=lambda call: (tree.place[call[0]], tree.depth[call[0]])
-    ):
-        record = graph.scopes[scope]
-        name = (record.path or "(outermost)") + (
-            f" call {record.call}" if record.call > 1 else ""
-        )
-        first = min(
-            (place_of[node] for node in inside if node in place_of), default=None
-        )
+    for scope in sorted(members, key=lambda call: (tree.place[call], tree.depth[call])):
+        inside, record = set(members[scope]), graph.scopes[scope]
+        call = f" call {record.call}" if record.call > 1 else ""
+        first = min(filter(None, map(place_of.get, inside)), default=None)
         sizes = [
             size_of[edge]
-            for node in inside
+            for node in members[scope]
             for edge in graph.inputs(node)
             if edge.producer in graph.leaf_of
+        ]
+        # gradients that come in from elsewhere
+        arriving = [
+            flow.incoming[node]
+            for node in inside.intersection(flow.incoming)
+            if node in graph.roots_of or not inside.issuperset(_consumers(graph, node))
         ]
         calls.append(
             _row(
                 first,
-                name,
+                (record.path or "(outermost)") + call,
                 record.type,
-                _at_output(flow, set(inside)),
+                largest(arriving),
                 _together(sizes),
             )
         )
@@ -145,23 +148,8 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
     return calls
 
 
-def _at_output(flow: GradientFlow, inside: set[int]) -> GradientSize | None:
-    """The largest gradient that comes into these nodes from elsewhere."""
-    graph = flow.graph
-
-    def is_boundary(node: int) -> bool:
-        consumers = (edge.consumer for edge in graph.consumers(node))
-        return node in graph.roots_of or not inside.issuperset(consumers)
-
-    boundary = filter(is_boundary, inside)
-    sizes = [flow.incoming[node] for node in boundary if node in flow.incoming]
-
-    return max(
-        sizes,
-        # a NaN compares with no norm, so what is not finite decides first
-        key=lambda size: (size.nonfinite, size.norm),
-        default=None,
-    )
+def _consumers(graph: Graph, node: int) -> Iterator[int]:
+    return (edge.consumer for edge in graph.consumers(node))
 
 
 def _together(sizes: Iterable[GradientSize | None]) -> float | None:
@@ -255,59 +243,36 @@ def flow_table(
 
 def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> FittedTable:
     is_odd = any(row.nonfinite for row in shown)
-    columns: list[tuple[Column, Callable[[FlowRow], Text]]] = [
-        (
-            Column("step", "number", 1),
-            lambda row: Amount(
-                row.number,
-                "-" if row.number is None else str(row.number),
-                "dim",
-            ),
-        ),
-        (Column(_WORDS[by][0], "name"), lambda row: Text(one_line(row.name))),
-        (
-            Column("class" if by == "module" else "kind", leaves=2),
-            lambda row: Text(clip(row.type, 40), "dim"),
-        ),
-        (
-            Column("norm", "number"),
-            lambda row: Amount(
-                row.norm, number(row.norm), "bold red" if row.nonfinite else ""
-            ),
-        ),
-        (
-            Column("max", "number", 4),
-            lambda row: Amount(row.max, number(row.max)),
-        ),
-        (
-            Column("zeros", "number", 5),
-            lambda row: Amount(
-                row.zeros,
-                share(row.zeros),
-                "yellow" if row.zeros == 1 else "",
-            ),
-        ),
-        (Column("not finite", "number", 0 if is_odd else 3), _not_finite),
-        (
-            Column("bar", "bar", 7),
-            lambda row: Text(bar(on.part(row.norm) if on else None), "cyan"),
-        ),
+    columns = [
+        Column("step", "number", 1),
+        Column(_WORDS[by][0], "name"),
+        Column("class" if by == "module" else "kind", leaves=2),
+        Column("norm", "number"),
+        Column("max", "number", 4),
+        Column("zeros", "number", 5),
+        Column("not finite", "number", 0 if is_odd else 3),
+        Column("bar", "bar", 7),
+        *([Column("to its leaves", "number", 6)] if by == "module" else []),
     ]
-    if by == "module":
-        columns.append(
-            (
-                Column("to its leaves", "number", 6),
-                lambda row: Amount(row.parameters, number(row.parameters)),
-            )
-        )
 
-    return table_of(columns, shown)
+    lines = []
+    for row in shown:
+        step = "-" if row.number is None else str(row.number)
+        odd = count_text(row.nonfinite) if row.nonfinite else ""
+        cells = [
+            Amount(row.number, step, "dim"),
+            Text(one_line(row.name)),
+            Text(clip(row.type, 40), "dim"),
+            Amount(row.norm, number(row.norm), "bold red" if odd else ""),
+            Amount(row.max, number(row.max)),
+            Amount(row.zeros, share(row.zeros), "yellow" if row.zeros == 1 else ""),
+            Amount(row.nonfinite, odd, "bold red"),
+            Text(bar(on.part(row.norm) if on else None), "cyan"),
+            Amount(row.parameters, number(row.parameters)),
+        ]
+        lines.append(cells[: len(columns)])
 
-
-def _not_finite(row: FlowRow) -> Text:
-    return Amount(
-        row.nonfinite, count_text(row.nonfinite) if row.nonfinite else "", "bold red"
-    )
+    return FittedTable(columns, lines)
 
 
 # -- paths -----------------------------------------------------------------------------
@@ -319,15 +284,17 @@ def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     """The first `top` paths (0 or None for all), their sum, and the notes."""
     shown = paths.paths[:top] if top else paths.paths
     root, target = _ends(paths)
-    amounts = [(_amount(paths, path), _route(paths.graph, path)) for path in shown]
-    total = paths.total.item() if _single(paths) else _norm(paths.total)
+    amounts = [
+        (_amount(paths, path.contribution), _route(paths.graph, path)) for path in shown
+    ]
+    total = _amount(paths, paths.total).plain
     label = f"the gradient of {root} with respect to {target}"
     title = "contribution" if _single(paths) else "norm of contribution"
     columns = (Column(title, "number"), Column("path", "text"))
     table = FittedTable(
         columns,
         amounts,
-        summary=[(Text(number(total), "bold"), Text(label, "bold"))],
+        summary=[(Text(total, "bold"), Text(label, "bold"))],
     )
     remarks = [Text(line, style="dim") for line in _path_remarks(paths, len(shown))]
     head = f"{plural(paths.count, 'path')} from {root} to {target}"
@@ -351,21 +318,11 @@ def _ends(paths: Paths) -> tuple[str, str]:
     return one_line(root.name), one_line(title(paths.graph, paths.target[0]))
 
 
-def _amount(paths: Paths, path: GradientPath) -> Amount:
-    norm = path.steps[-1].norm if path.steps else None
-    if _single(paths):
-        value = path.contribution.item()
-    elif norm is None:
-        value = _norm(path.contribution)
-    else:
-        value = norm
-    return Amount(value, number(value))
-
-
-def _norm(tensor: object) -> float:
+def _amount(paths: Paths, contribution: torch.Tensor) -> Amount:
     from gradviz.gradients.flow import size
 
-    return size(tensor).norm  # type: ignore[arg-type]
+    value = contribution.item() if _single(paths) else size(contribution).norm
+    return Amount(value, number(value))
 
 
 def _route(graph: Graph, path: GradientPath) -> Text:

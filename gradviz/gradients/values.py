@@ -7,11 +7,12 @@ counts as unread.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.graph import SavedTensor
+from gradviz.graph import Graph, SavedTensor
 from gradviz.walker.isolation import isolated, unseen
 from gradviz.walker.outputs import flatten
 from gradviz.walker.slots import tensors_on
@@ -34,14 +35,10 @@ class Value(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What was found by reading numbers: every tensor that could be read, by who made
-    it.
-    """
+    """What was found by reading numbers."""
 
     bad: tuple[Value, ...]
-    read: int  # tensors read
     finite: frozenset[int]  # nodes whose result was read and is finite
-    unread: int = 0  # packed, freed or without numbers
     # the largest number among saved tensors that have no graph and are no parameter
     largest_input: float = 0.0
     largest_name: str = ""  # of the variable that holds it
@@ -108,126 +105,83 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def values_of(walked: Walked, outputs: object) -> Values:
-    """Every tensor that can be read, each storage and shape once for each maker."""
-    reader = _Reader(walked)
-    for node in walked.graph.nodes:
+    """What can be read of saved tensors, leaves and outputs."""
+    names_of = walked.names.leaf
+    nodes = walked.graph.nodes
+    bad: list[Value] = []
+    finite: set[int] = set()
+    largest, largest_name = 0.0, ""
+
+    for held in (*held_tensors(walked.graph, walked.nodes), *_outputs(walked, outputs)):
+        tensor = held.tensor
+        count = nonfinite(tensor)
+        if count:
+            names = held.names or names_of(tensor)
+            size, infinite = tensor.numel(), _minus_infinite(tensor)
+            bad.append(Value(*held[:3], count, size, names, infinite))
+        elif count is None:
+            continue
+        elif held.made_by is not None:
+            finite.add(held.made_by)
+        # numbers of a target are no input's
+        elif held.node is not None and "Loss" not in nodes[held.node].op:
+            found = _largest(tensor)
+            if found > largest:
+                largest, largest_name = found, next(iter(names_of(tensor)), "")
+
+    return Values(tuple(bad), frozenset(finite), largest, largest_name)
+
+
+class Held(NamedTuple):
+    """A tensor that a graph holds, the node that made it, and the slot that it is in."""
+
+    made_by: int | None
+    node: int | None  # the node that saved it
+    slot: str
+    tensor: torch.Tensor
+    names: tuple[str, ...] = ()
+    is_changed: bool = False  # a view, or it was modified after it was saved
+
+
+def held_tensors(graph: Graph, nodes: Sequence[Any]) -> Iterator[Held]:
+    """What is in saved slots, as far as no hook has packed it, and in leaves."""
+    position = {function: i for i, function in enumerate(nodes)}
+    for node in graph.nodes:
         for slot in node.saved:
-            reader.slot(node.id, slot)
+            if slot.state in ("live", "modified"):
+                tensor = tensor_in(nodes[node.id], slot.slot)
+                if tensor is not None:
+                    maker = _maker(node.id, slot, tensor, position)
+                    is_changed = bool(slot.view) or slot.state == "modified"
+                    yield Held(maker, node.id, slot.slot, tensor, is_changed=is_changed)
 
-    for i, tensor in walked.variables.items():
-        reader.take(
-            tensor,
-            i,
-            None,
-            "",
-            walked.graph.leaf_of[i].names,
-        )
+    for leaf in graph.leaves:
+        variable = getattr(nodes[leaf.node], "variable", None)
+        if isinstance(variable, torch.Tensor):
+            yield Held(leaf.node, None, "", variable, leaf.names)
 
-    for (_, output), root in zip(
-        flatten(outputs),
-        walked.graph.roots,
-    ):
+
+def _maker(
+    node: int, saved: SavedTensor, tensor: torch.Tensor, position: Mapping[Any, int]
+) -> int | None:
+    """The node that made a saved tensor: what it says itself, its leaf, or the saving
+    node for its own result, which has no grad_fn.
+    """
+    if saved.leaf is not None:
+        return saved.leaf
+    try:
+        function = grad_fn_of(tensor)
+    except RuntimeError:
+        return None
+    if function is not None:
+        return position.get(function)
+    return node if saved.slot in ("result", "output", "out", "values") else None
+
+
+def _outputs(walked: Walked, outputs: object) -> Iterator[Held]:
+    for (_, output), root in zip(flatten(outputs), walked.graph.roots):
         if isinstance(output, torch.Tensor):
-            reader.take(
-                output,
-                root.node,
-                None,
-                "",
-                (root.name,),
-            )
-
-    return Values(
-        tuple(reader.bad),
-        reader.read,
-        frozenset(reader.finite),
-        reader.unread,
-        reader.largest,
-        reader.largest_name,
-    )
-
-
-class _Reader:
-    def __init__(self, walked: Walked) -> None:
-        self._walked = walked
-        self._known: dict[tuple[int | None, int], None] = {}
-        self.bad: list[Value] = []
-        self.finite: set[int] = set()
-        self.read = self.unread = 0
-        self.largest, self.largest_name = 0.0, ""  # of what comes from outside
-
-    def slot(self, node: int, saved: SavedTensor) -> None:
-        if saved.state in ("live", "modified"):
-            tensor = tensor_in(self._walked.nodes[node], saved.slot)
-        else:
-            tensor = None
-
-        if tensor is None:
-            self.unread += 1
-            return
-
-        self.take(
-            tensor,
-            self._maker(node, saved, tensor),
-            node,
-            saved.slot,
-        )
-
-    def take(
-        self,
-        tensor: torch.Tensor,
-        maker: int | None,
-        node: int | None,
-        slot: str,
-        names: tuple[str, ...] = (),
-    ) -> None:
-        bad = nonfinite(tensor)
-        if bad is None:
-            self.unread += 1
-            return
-
-        self.read += 1
-        if bad:
-            leaf_names = self._walked.names.leaf(tensor)
-            self.bad.append(
-                Value(
-                    maker,
-                    node,
-                    slot,
-                    bad,
-                    tensor.numel(),
-                    names or leaf_names,
-                    _minus_infinite(tensor),
-                )
-            )
-        elif maker is not None:
-            self.finite.add(maker)
-        elif slot:
-            target = node is not None and "Loss" in self._walked.graph.nodes[node].op
-            largest = 0.0 if target else _largest(tensor)
-            if largest > self.largest:
-                self.largest, self.largest_name = (
-                    largest,
-                    next(iter(self._walked.names.leaf(tensor)), ""),
-                )
-
-    def _maker(
-        self,
-        node: int,
-        saved: SavedTensor,
-        tensor: torch.Tensor,
-    ) -> int | None:
-        """The node that made a saved tensor: what it says itself, its leaf, or the
-        saving node for its own result.
-        """
-        if saved.leaf is not None:
-            return saved.leaf
-        try:
-            function = grad_fn_of(tensor)
-        except RuntimeError:
-            return None
-        if function is not None:
-            return self._walked.position_of.get(function)
-        return node if saved.slot in ("result", "output", "out", "values") else None
+            yield Held(root.node, None, "", output, (root.name,))
 
 
 def nonfinite(tensor: torch.Tensor) -> int | None:

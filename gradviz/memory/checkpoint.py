@@ -16,7 +16,7 @@ from gradviz.errors import FormatError
 from gradviz.graph import Graph
 from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.saved import shown
-from gradviz.memory.series import pattern, series
+from gradviz.memory.series import pattern
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
 
@@ -156,38 +156,25 @@ def _plan(
     budget: int,
     paths: Collection[str],
 ) -> Advice:
-    """What comes of wrapping these modules one after the other, alike ones together,
-    without those that free nothing then.
+    """What comes of wrapping these modules one after the other, without those that free
+    nothing then.
     """
-    ordered = sorted(
-        paths,
-        key=lambda path: (
-            min(costs.tree.place[scope] for scope in costs.scopes[path]),
-            path,
-        ),
-    )
-    together = [
-        ordered[place]
-        for alike in series(ordered, str, lambda _: None)
-        for place in alike.places
-    ]
     state, steps = Checkpointed(costs), list[Wrap]()
 
-    for path in together:
-        after = Checkpointed(
-            costs,
-            [*(step.path for step in steps), path],
-        )
+    def place(path: str) -> tuple[int, str]:
+        return min(costs.tree.place[scope] for scope in costs.scopes[path]), path
+
+    for path in sorted(paths, key=place):
+        after = Checkpointed(costs, [*(step.path for step in steps), path])
         # what an earlier step has freed already is not freed again
         if after.held < state.held:
-            scopes, freed = costs.scopes[path], state.held - after.held
-            kind = costs.graph.scopes[scopes[0]].type
+            scopes = costs.scopes[path]
             steps.append(
                 Wrap(
                     path,
-                    kind,
+                    costs.graph.scopes[scopes[0]].type,
                     len(scopes),
-                    freed,
+                    state.held - after.held,
                     after.ops - state.ops,
                     after.held,
                     costs.again(path),

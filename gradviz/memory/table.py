@@ -5,8 +5,9 @@ Numbers come from `gradviz.memory.saved`; this module only words and aligns them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import compress
 
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
@@ -24,13 +25,11 @@ _NOTHING_RECORDED: dict[By, str] = {
 }
 
 
-def saved_table(
-    result: Saved, top: int | None = SAVED_ROWS, *, joined: bool = True
-) -> RenderableType:
-    """The rows, at most `top` of them (0 or None for all), and the totals. With
-    `joined`, alike modules are one row.
+def saved_table(result: Saved, top: int | None = SAVED_ROWS) -> RenderableType:
+    """The rows, at most `top` of them (0 or None for all), alike modules as one, and the
+    totals.
     """
-    if joined and result.by == "module":
+    if result.by == "module":
         result = replace(result, rows=alike_rows(result.rows))
     parts: list[RenderableType] = []
     if result.rows:
@@ -63,51 +62,31 @@ def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
     return with_shares(together)
 
 
-Cell = Callable[[SavedRow, str], Text]
-
-_COLUMNS: tuple[tuple[Column, Cell], ...] = (
-    (Column("held", "number"), lambda row, style: _bytes(row.held, style)),
-    (
-        Column("inclusive", "number", leaves=6),
-        lambda row, style: _bytes(row.inclusive, style),
-    ),
-    (
-        Column("freed if checkpointed", "number", leaves=5),
-        lambda row, style: _bytes(row.freed, style),
-    ),
-    (
-        Column("share", "number", leaves=2),
-        lambda row, style: Amount(
-            row.share,
-            _percent(row.share),
-            style,
-        ),
-    ),
-    (
-        Column("sum", "number", leaves=1),
-        lambda row, style: Amount(
-            row.cumulated,
-            _percent(row.cumulated),
-            style,
-        ),
-    ),
-    (
-        Column("only graph", "number", leaves=7),
-        lambda row, style: _bytes(row.only_graph, style),
-    ),
-    (
-        Column("weights", "number", leaves=3),
-        lambda row, style: _weights(row.nbytes - row.held, style),
-    ),
-    (
-        Column("tensors", "number", leaves=4),
-        lambda row, style: Amount(
-            row.storages,
-            count_text(row.storages),
-            style,
-        ),
-    ),
+_COLUMNS = (
+    Column("held", "number"),
+    Column("inclusive", "number", leaves=6),
+    Column("freed if checkpointed", "number", leaves=5),
+    Column("share", "number", leaves=2),
+    Column("sum", "number", leaves=1),
+    Column("only graph", "number", leaves=7),
+    Column("weights", "number", leaves=3),
+    Column("tensors", "number", leaves=4),
 )
+
+
+def _cells(row: SavedRow, style: str = "") -> list[Text]:
+    """The cells of all columns."""
+    weights = row.nbytes - row.held
+    return [
+        _bytes(row.held, style),
+        _bytes(row.inclusive, style),
+        _bytes(row.freed, style),
+        Amount(row.share, _percent(row.share), style),
+        Amount(row.cumulated, _percent(row.cumulated), style),
+        _bytes(row.only_graph, style),
+        Amount(weights, bytes_text(weights) if weights else "", style),
+        Amount(row.storages, count_text(row.storages), style),
+    ]
 
 
 def _rows(result: Saved, top: int | None) -> FittedTable:
@@ -116,28 +95,19 @@ def _rows(result: Saved, top: int | None) -> FittedTable:
     left_out = set() if by_module else {"inclusive", "freed if checkpointed"}
     if all(row.nbytes == row.held for row in result.rows):
         left_out.add("weights")
-    chosen = [
-        (column, cell) for column, cell in _COLUMNS if column.title not in left_out
-    ]
+    is_shown = [column.title not in left_out for column in _COLUMNS]
 
-    def cells(row: SavedRow, style: str = "") -> list[Text]:
-        return [cell(row, style) for _, cell in chosen]
+    def line(row: SavedRow, *name: Text, style: str = "") -> list[Text]:
+        return [*compress(_cells(row, style), is_shown), *name]
 
-    rows = [(*cells(row), *row_name(row, result.by)) for row in shown]
-    summary = [
-        (
-            *cells(result.total.row, "bold"),
-            Text("in all", "bold"),
-            Text(),
-        )
-    ]
+    rows = [line(row, *row_name(row, result.by)) for row in shown]
+    whole = Text("in all", "bold")
+    summary = [line(result.total.row, whole, Text(), style="bold")]
     if others is not None:
         more = labels.more(len(result.rows) - len(shown))
-        summary.insert(
-            0,
-            (*cells(others), Text(more, "dim"), Text()),
-        )
-    columns = [column for column, _ in chosen]
+        summary.insert(0, line(others, Text(more, "dim"), Text()))
+
+    columns = [*compress(_COLUMNS, is_shown)]
     if by_module:
         columns[0] = Column("exclusive", "number")
     # a tensor has a sentence
@@ -149,10 +119,6 @@ def _rows(result: Saved, top: int | None) -> FittedTable:
 
 def _bytes(nbytes: int | None, style: str = "") -> Amount:
     return Amount(nbytes, "" if nbytes is None else bytes_text(nbytes), style)
-
-
-def _weights(nbytes: int, style: str) -> Amount:
-    return Amount(nbytes, bytes_text(nbytes) if nbytes else "", style)
 
 
 def _percent(part: float) -> str:
@@ -194,91 +160,59 @@ _KINDS: dict[StorageKind, tuple[str, str]] = {
 }
 
 
-_TOTALS = (
-    Column(""),
-    Column("", "number"),
-    Column("", "text"),
-)
-
-
 def _totals(result: Saved) -> FittedTable:
+    columns = Column(""), Column("", "number"), Column("", "text")
     rows = [
-        (
-            Text(label),
-            Text("" if nbytes is None else bytes_text(nbytes)),
-            Text(remark, "dim"),
-        )
-        for label, nbytes, remark in _lines(result)
+        (Text(label), Text(amount), Text(remark, "dim"))
+        for label, amount, remark in _lines(result)
     ]
-    return FittedTable(_TOTALS, rows, header=False)
+    return FittedTable(columns, rows, header=False)
 
 
-def _lines(
-    result: Saved,
-) -> Iterator[tuple[str, int | None, str]]:
+def _lines(result: Saved) -> Iterator[tuple[str, str, str]]:
     totals, kinds = result.totals, result.total.row.kinds
     saved = f"{plural(totals.slots, 'saved tensor')} in {plural(totals.storages, 'storage')}"
-    yield "held for backward", totals.held_for_backward, saved
+    yield "held for backward", bytes_text(totals.held_for_backward), saved
     for kind, (label, remark) in _KINDS.items():
         if kinds.get(kind):
-            yield f"  {label}", kinds[kind], remark
+            yield f"  {label}", bytes_text(kinds[kind]), remark
 
-    yield (
-        "held only by the graph",
-        totals.held_only_by_graph,
-        "freed when backward() has run or the graph is deleted",
-    )
+    freed = "freed when backward() has run or the graph is deleted"
+    yield "held only by the graph", bytes_text(totals.held_only_by_graph), freed
     if totals.modified_slots:
-        yield (
-            "modified in place",
-            totals.modified_bytes,
-            plural(totals.modified_slots, "slot"),
-        )
+        slots = plural(totals.modified_slots, "slot")
+        yield "modified in place", bytes_text(totals.modified_bytes), slots
 
     if totals.packed_slots:
-        if totals.packed_unknown:
-            unknown = f", {count_text(totals.packed_unknown)} of unknown size"
-        else:
-            unknown = ""
-        if totals.recomputed_slots:
-            again = f", {count_text(totals.recomputed_slots)} computed again"
-        else:
-            again = ""
-        yield (
-            "packed by hooks",
-            totals.packed_bytes,
-            plural(totals.packed_slots, "slot") + unknown + again,
-        )
+        slots = plural(totals.packed_slots, "slot")
+        for count, words in (
+            (totals.packed_unknown, "of unknown size"),
+            (totals.recomputed_slots, "computed again"),
+        ):
+            if count:
+                slots += f", {count_text(count)} {words}"
+        yield "packed by hooks", bytes_text(totals.packed_bytes), slots
 
-    yield "in the whole graph:", None, ""
-    for label, nbytes in (
-        ("parameters", totals.parameters),
-        ("buffers", totals.buffers),
-        ("inputs", totals.inputs),
-    ):
+    yield "in the whole graph:", "", ""
+    for label in ("parameters", "buffers", "inputs"):
+        nbytes = getattr(totals, label)
         if nbytes:
-            yield f"  {label}", nbytes, ""
+            yield f"  {label}", bytes_text(nbytes), ""
 
-    yield (
-        "  gradients to come",
-        totals.gradients,
-        ".grad still to be allocated" if totals.gradients else "",
-    )
+    to_come = ".grad still to be allocated" if totals.gradients else ""
+    yield "  gradients to come", bytes_text(totals.gradients), to_come
 
 
 # Which modules to wrap in a checkpoint, as a table with the outcome below it. Numbers
 # come from `gradviz.memory.checkpoint`; this module only words and aligns them.
 
 
-def advice_table(advice: Advice, *, joined: bool = True) -> RenderableType:
+def advice_table(advice: Advice) -> RenderableType:
     """What to wrap, what it frees and costs, and whether the budget holds then."""
     parts: list[RenderableType] = []
     if advice.steps:
-        parts += [_steps(advice, joined), Text()]
-    return Group(
-        *parts,
-        *(Text(line) for line in _outcome(advice)),
-    )
+        parts += [_steps(advice.steps), Text()]
+    return Group(*parts, *map(Text, _outcome(advice)))
 
 
 _STEPS = (
@@ -291,30 +225,24 @@ _STEPS = (
 )
 
 
-def _steps(advice: Advice, joined: bool) -> FittedTable:
-    def likeness(step: Wrap) -> Hashable:
-        return (step.type, step.ops, step.calls) if joined else step
-
+def _steps(every: Sequence[Wrap]) -> FittedTable:
     rows = []
-    for title, places in series(advice.steps, lambda step: step.path, likeness):
-        steps = [advice.steps[place] for place in places]
-        freed, ops = sum(step.freed for step in steps), sum(step.ops for step in steps)
-        after, again = (
-            min(step.held for step in steps),
-            max(step.again for step in steps),
-        )
-        remarks = clip(steps[0].type) + (
-            f" {labels.again(len(steps))}" if len(steps) > 1 else ""
-        )
+    for title, places in series(
+        every, lambda step: step.path, lambda step: (step.type, step.ops, step.calls)
+    ):
+        steps = [every[place] for place in places]
+        ops = sum(step.ops for step in steps)
+        remarks = clip(steps[0].type)
+        if len(steps) > 1:
+            remarks += f" {labels.again(len(steps))}"
         if steps[0].calls > 1:
             remarks += f", {plural(steps[0].calls, 'call')}"
-        name = Text(one_line(title or "the whole model"))
         cells = (
-            _bytes(freed),
+            _bytes(sum(step.freed for step in steps)),
             Amount(ops, count_text(ops)),
-            _bytes(after),
-            _bytes(again),
-            name,
+            _bytes(min(step.held for step in steps)),
+            _bytes(max(step.again for step in steps)),
+            Text(one_line(title or "the whole model")),
             Text(remarks, "dim"),
         )
         rows.append(cells)
@@ -323,28 +251,22 @@ def _steps(advice: Advice, joined: bool) -> FittedTable:
 
 
 def _outcome(advice: Advice) -> Iterator[str]:
-    budget, before, peak = map(
-        bytes_text,
-        (advice.budget, advice.before, advice.peak),
-    )
+    budget, before, peak = map(bytes_text, (advice.budget, advice.before, advice.peak))
     if not advice.steps:
-        holds = "within" if advice.fits else "over"
-        if advice.fits:
-            nothing = "nothing to wrap"
-        else:
-            nothing = "this is the least possible, as no checkpoint lowers it"
-        yield f"{before} saved for backward, {holds} the budget of {budget}: {nothing}."
+        holds, outcome = "within", "nothing to wrap"
+        if not advice.fits:
+            holds = "over"
+            outcome = "this is the least possible, as no checkpoint lowers it"
+        yield f"{before} saved for backward, {holds} the budget of {budget}: {outcome}."
         return
 
     yield (
         f"saved for backward: {before} now, {bytes_text(advice.held)} with this plan ({peak} peak during recomputation)"
     )
     yield f"recomputed in backward: {count_text(advice.again)} of {plural(advice.ops, 'op')}"
-    if advice.fits:
-        holds = "holds."
-    else:
+    holds = "holds."
+    if not advice.fits:
         holds = f"does not hold. The least possible that was found is {peak}, with this plan."
-
     yield f"the budget of {budget} {holds}"
     yield (
         "This is an estimate for non-reentrant checkpoints (use_reentrant=False). Parameters, gradients, optimizer "

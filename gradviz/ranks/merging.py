@@ -1,26 +1,26 @@
 """Merges the graphs of several ranks into one, a rank at a time: time grows with the
 nodes of all, memory with those that differ.
 
-Who has what is a number with a bit for each rank. Knows nothing of torch. Also what
-checks find in the merged graph.
+Knows nothing of torch. Also what checks find in the merged graph.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from gradviz.comparison.merging import Merging, View
+from gradviz.comparison.diff import facts
+from gradviz.comparison.merging import Merging
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Process, RankShare, column
+from gradviz.graph import Edge, Graph, Node, Process, RankShare
 from gradviz.graph.collector import paused
 from gradviz.graph.files import load
 from gradviz.rank import Rank, Ranks, grouped, named
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks
-from gradviz.ranks.view import Alike, in_words, of_graph
 from gradviz.stages import Stage
 
 if TYPE_CHECKING:
@@ -78,15 +78,6 @@ def _read(path: str) -> tuple[int | None, Graph]:
     return None, graph
 
 
-def _merged(graphs: Iterable[tuple[int | None, Graph]]) -> RankDiff:
-    merging, alike = RankMerging(), Alike()
-    for place, (rank, graph) in enumerate(graphs):
-        if rank is None:
-            rank = graph.process.rank if graph.process is not None else place
-        merging.add(rank, of_graph(graph, alike))
-    return merging.result()
-
-
 def findings_of(diff: RankDiff) -> Findings:
     """What checks find in the graphs of all ranks together."""
     from gradviz.checks.call import BackwardCall
@@ -95,147 +86,158 @@ def findings_of(diff: RankDiff) -> Findings:
     return run([BackwardCall(diff.graph, ranks=diff)])
 
 
-class RankMerging(Merging):
-    """The merged graph while ranks are added to it. A set of ranks is a number with a
-    bit for each.
+Facts = tuple[tuple[str, str], ...]
+"""What a node computed and keeps, as `facts` words it."""
+
+
+def _merged(graphs: Iterable[tuple[int | None, Graph]]) -> RankDiff:
+    """The merged graph of all ranks, and who has what in it."""
+    merging = Merging()
+    first: Graph | None = None
+    # by node: what it computed, and who has it so
+    ways: list[dict[Facts, Ranks]] = []
+    edges: dict[tuple[int, ...], Ranks] = {}
+    saved: dict[int, int] = {}
+    processes: dict[int, Process] = {}
+    same: dict[Facts, Facts] = {}  # equal ones as one object
+
+    for rank, graph in _with_ranks(graphs):
+        saved[rank] = sum(graph.held)
+        if graph.process is not None:
+            processes[rank] = graph.process
+        first = first or graph
+        number = merging.merge(graph)
+        ways += [{} for _ in range(len(merging) - len(ways))]
+
+        for node in graph.nodes:
+            way, told = ways[number[node.id]], _facts(node)
+            told = same.setdefault(told, told)
+            way[told] = _with(way.get(told, ()), rank)
+        for edge in graph.edges:
+            ends = number[edge.consumer], number[edge.producer], *edge[2:4]
+            edges[ends] = _with(edges.get(ends, ()), rank)
+
+    if first is None:
+        raise GraphFileError(
+            "there is no graph to merge: give the graph files of the ranks."
+        )
+
+    having = [tuple(sorted(chain.from_iterable(way.values()))) for way in ways]
+    numbered = _numbered_edges(edges)
+    some_edges = [
+        (edge, ranks)
+        for edge, ranks in numbered.items()
+        # some rank has both ends and not the edge
+        if set(ranks) != {*having[edge.consumer]}.intersection(having[edge.producer])
+    ]
+    every, groups = tuple(sorted(saved)), _groups(saved, ways, edges)
+    notes = [f"ranks {grouped(groups)}"] if len(every) > 1 else []
+    graph = merging.graph(
+        numbered,
+        title=_title(first, every),
+        backward=(),
+        process=None,
+        by_rank=(RankShare(every),),
+        notes=(*notes, *first.notes),
+    )
+    diff = RankDiff(
+        graph,
+        every,
+        having,
+        groups,
+        tuple(_varying(ways)),
+        tuple(some_edges),
+        dict(sorted(saved.items())),
+        dict(sorted(processes.items())),
+        max((process.world for process in processes.values()), default=0),
+    )
+    return replace(diff, graph=replace(graph, marks=marks(diff)))
+
+
+def _with_ranks(
+    graphs: Iterable[tuple[int | None, Graph]],
+) -> Iterator[tuple[int, Graph]]:
+    """Each graph with its rank. Raises GraphFileError for one that is merged itself, and
+    for a second one of a rank.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        # by node: what it computed, and who has it so
-        self._ways: list[dict[Hashable, int]] = []
-        self._edges: dict[tuple[int, int, int, int], int] = {}
-        self._saved: dict[int, int] = {}  # bytes by rank, in the order of the bits
-        self._processes: dict[int, Process] = {}
-
-    @property
-    def _bit(self) -> int:
-        """Of the rank that is added."""
-        return 1 << len(self._saved) - 1
-
-    def add(self, rank: int, view: View) -> None:
-        """One rank more. Raises GraphFileError when it is there already."""
-        if rank in self._saved:
+    seen: set[int] = set()
+    for place, (rank, graph) in enumerate(graphs):
+        if graph.by_rank:
+            several = chain.from_iterable(share.ranks for share in graph.by_rank)
+            raise GraphFileError(
+                f"a graph is merged of {named(several)} already: give the file that each of these ranks wrote."
+            )
+        if rank is None:
+            rank = graph.process.rank if graph.process is not None else place
+        if rank in seen:
             raise GraphFileError(
                 f"there are two graphs of rank {rank}: give each rank's file once."
             )
-        self._saved[rank] = sum(view.graph.held)
-        if view.graph.process is not None:
-            self._processes[rank] = view.graph.process
+        seen.add(rank)
+        yield rank, graph
 
-        merged, bit = self.merge(view), self._bit
-        for consumer, producer, output, position in zip(
-            *(column(view.graph.edges, name) for name in Edge._fields[:4])
-        ):
-            ends = merged[consumer], merged[producer], output, position
-            self._edges[ends] = self._edges.get(ends, 0) | bit
 
-    def _begin(self, view: View) -> None:
-        super()._begin(view)
-        self._ways = [{view.content[node]: 1} for node in range(len(self._place))]
+@cache
+def _with(ranks: Ranks, rank: int) -> Ranks:
+    """The ranks and one more; equal ones are one object."""
+    return tuple(sorted((*ranks, rank)))
 
-    def _met(
-        self,
-        node: int,
-        view: View,
-        theirs: int,
-    ) -> None:
-        if node == len(self._ways):
-            self._ways.append({})
-        ways, content = self._ways[node], view.content[theirs]
-        # who computed the same is one way
-        ways[content] = ways.get(content, 0) | self._bit
 
-    def result(self) -> RankDiff:
-        """Everything that was added. Raises GraphFileError when that was nothing."""
-        if self._first is None:
-            raise GraphFileError(
-                "there is no graph to merge: give the graph files of the ranks."
-            )
+def _facts(node: Node) -> Facts:
+    """Facts of a node by which ranks are told apart: that rank 3 computes on cuda:3 is
+    no difference.
+    """
+    return tuple(
+        (what, text.partition(":")[0] if what.startswith("device") else text)
+        for what, text in facts(node).items()
+    )
 
-        @cache
-        def ranks(bits: int) -> Ranks:
-            every = enumerate(self._saved)
-            return tuple(sorted(rank for i, rank in every if bits >> i & 1))
 
-        # every rank has a node in one way
-        having = [sum(ways.values()) for ways in self._ways]
-        edges = self._numbered_edges()
-        some_edges = [
-            (edge, ranks(bits))
-            for edge, bits in edges.items()
-            # some rank has both ends and not the edge
-            if bits != having[edge.consumer] & having[edge.producer]
-        ]
-        varying = [
-            Varying(
-                node,
-                tuple(
-                    zip(
-                        map(ranks, ways.values()),
-                        in_words(list(ways)),
-                    )
-                ),
-            )
-            for node, ways in enumerate(self._ways)
-            if len(ways) > 1
-        ]
+def _varying(ways: Iterable[Mapping[Facts, Ranks]]) -> Iterator[Varying]:
+    """Nodes that are not the same everywhere, with what each of their ways says that
+    not all of them say.
+    """
+    for node, way in enumerate(ways):
+        if len(way) > 1:
+            common = set.intersection(*map(set, way))
+            told = []
+            for said, ranks in way.items():
+                words = [" ".join(fact) for fact in said if fact not in common]
+                told.append((ranks, tuple(words)))
+            yield Varying(node, tuple(told))
 
-        every, groups = tuple(sorted(self._saved)), self._groups()
-        notes = [f"ranks {grouped(groups)}"] if len(every) > 1 else []
-        graph = self.graph(
-            edges,
-            title=_title(self._first, every),
-            backward=(),
-            process=None,
-            by_rank=(RankShare(every),),
-            notes=(*notes, *self._first.notes),
-        )
-        diff = RankDiff(
-            graph,
-            every,
-            [ranks(bits) for bits in having],
-            groups,
-            tuple(varying),
-            tuple(some_edges),
-            dict(sorted(self._saved.items())),
-            dict(sorted(self._processes.items())),
-            max(
-                (process.world for process in self._processes.values()),
-                default=0,
-            ),
-        )
-        return replace(diff, graph=replace(graph, marks=marks(diff)))
 
-    def _groups(self) -> tuple[Ranks, ...]:
-        """Ranks that no node, content or edge tells apart are one group."""
-        telling = {*self._edges.values()}
-        for ways in self._ways:
-            telling.update(ways.values())
+def _groups(
+    every: Iterable[int],
+    ways: Iterable[Mapping[Facts, Ranks]],
+    edges: Mapping[tuple[int, ...], Ranks],
+) -> tuple[Ranks, ...]:
+    """Ranks that no node, content or edge tells apart are one group."""
+    telling = {*edges.values(), *chain.from_iterable(way.values() for way in ways)}
+    groups: dict[tuple[bool, ...], Ranks] = {}
+    for rank in sorted(every):
+        key = tuple(rank in some for some in telling)
+        groups[key] = (*groups.get(key, ()), rank)
+    return tuple(groups.values())
 
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for i, rank in enumerate(self._saved):
-            key = tuple(bits >> i & 1 for bits in telling)
-            groups.setdefault(key, []).append(rank)
-        return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
 
-    def _numbered_edges(self) -> dict[Edge, int]:
-        """Who has each edge. Where ranks disagree on a position, later ones get one
-        behind all others.
-        """
-        last: dict[int, int] = {}
-        for consumer, _, _, position in self._edges:
-            last[consumer] = max(last.get(consumer, 0), position)
+def _numbered_edges(edges: Mapping[tuple[int, ...], Ranks]) -> dict[Edge, Ranks]:
+    """Who has each edge. Where ranks disagree on a position, later ones get one behind
+    all others.
+    """
+    last: dict[int, int] = {}
+    for consumer, _, _, position in edges:
+        last[consumer] = max(last.get(consumer, 0), position)
 
-        edges: dict[Edge, int] = {}
-        taken: set[tuple[int, int]] = set()
-        for (consumer, producer, output, position), bits in self._edges.items():
-            if (consumer, position) in taken:
-                # two ranks have different inputs there: both are drawn
-                position = last[consumer] = last[consumer] + 1
-            taken.add((consumer, position))
-            edges[Edge(consumer, producer, output, position)] = bits
-        return edges
+    numbered: dict[Edge, Ranks] = {}
+    taken: set[tuple[int, int]] = set()
+    for (consumer, producer, output, position), ranks in edges.items():
+        if (consumer, position) in taken:
+            # two ranks have different inputs there: both are drawn
+            position = last[consumer] = last[consumer] + 1
+        taken.add((consumer, position))
+        numbered[Edge(consumer, producer, output, position)] = ranks
+    return numbered
 
 
 def _title(first: Graph, every: Ranks) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from textwrap import wrap
@@ -216,19 +216,6 @@ class FittedTable:
 
             line.rstrip()
             yield line
-
-
-def table_of(
-    columns: Iterable[tuple[Column, Callable[[T], Text]]],
-    items: Sequence[T],
-) -> FittedTable:
-    """A row for each item, from columns that each know their cell of it."""
-    chosen = tuple(columns)
-
-    def row(item: T) -> list[Text]:
-        return [cell(item) for _, cell in chosen]
-
-    return FittedTable([column for column, _ in chosen], [row(item) for item in items])
 
 
 def _cell(

@@ -85,7 +85,7 @@ def test_one_rank_took_another_branch() -> None:
 def test_the_same_nodes_of_other_sizes_differ() -> None:
     found = gradviz.merge([chain("AB"), chain("AB", bytes=48)])
     assert len(found.shared) == 3 and found.groups == ((0,), (1,))
-    assert found.varying[0].ways == (((0,), ("saves 24 B",)), ((1,), ("saves 48 B",)))
+    assert found.varying[0].ways == (((0,), ("saved bytes 24",)), ((1,), ("saved bytes 48",)))
     assert {mark.kind for mark in found.graph.marks} == {"changed"}
 
 
