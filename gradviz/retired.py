@@ -191,12 +191,6 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--color",
-        "gradviz render no longer colours by time: see gradviz tree --time.",
-        ("render",),
-        values=("time",),
-    ),
-    RetiredOption(
-        "--color",
         "gradviz tree has no --color. The column saved says the bytes of each row; "
         "gradviz flow lists gradients.",
         ("tree",),

@@ -99,7 +99,7 @@ def render_command(
     drawing = Options.of(options)
     name = format or _format_of(output)
     gradients = values or drawing.color == "grad"
-    reading = _reading(check, cut, gradients)
+    reading = _reading(check, cut, drawing.color == "time", gradients)
     for_reader = name not in ("json", "graphml")  # programs read what backward runs
     if cut and (source.target.kind == "graph" or not for_reader):
         raise click.UsageError(
@@ -130,22 +130,24 @@ def _format_of(output: str | None) -> str:
     return format_of(str(output)).name
 
 
-Reading = Literal["plain", "gradients", "findings", "cuts"]
+Reading = Literal["plain", "gradients", "times", "findings", "cuts"]
 """What is read of a script beside its graph."""
 
 
-def _reading(check: bool, cut: bool, gradients: bool) -> Reading:
+def _reading(check: bool, cut: bool, times: bool, gradients: bool) -> Reading:
     """What the options ask for. Raises UsageError where no one run has all of it."""
-    if (check or cut) and gradients:
+    if (check or cut) + times + gradients > 1:
         flag = "--check" if check else "--cut"
         raise click.UsageError(
-            f"{flag} and gradients (--color grad, --values) are read at "
+            f"{flag}, --color time and gradients (--color grad, --values) are read at "
             "different calls. Draw two pictures."
         )
     if check:
         return "findings"
     if cut:
         return "cuts"
+    if times:
+        return "times"
     return "gradients" if gradients else "plain"
 
 
@@ -166,6 +168,8 @@ def _graph(
     elif reading == "gradients":
         read = load("gradviz.gradients.command:graph_with_backward")
         captured = read(source, run_custom, values)
+    elif reading == "times":
+        captured = load("gradviz.gradients.command:timed_graph")(source)
     elif reading == "cuts":
         captured = _graph_with_cuts(source)
     else:

@@ -15,7 +15,7 @@ from gradviz.graph import Graph, Scope
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
-from gradviz.wording import count_text, one_line, plural
+from gradviz.wording import count_text, one_line, plural, seconds_text
 
 if TYPE_CHECKING:
     from gradviz.draw.scene import Box
@@ -115,6 +115,9 @@ def frame_title(scope: Scope, used: int, module: str = "") -> str:
         words.append(f"{count_text(used)} of {plural(scope.parameters, 'parameter')}")
     elif scope.parameters:
         words.append(plural(scope.parameters, "parameter"))
+
+    if scope.forward is not None:
+        words.append(f"takes {seconds_text(scope.forward + (scope.backward or 0))}")
 
     return ", ".join(words)
 

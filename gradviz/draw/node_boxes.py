@@ -16,6 +16,7 @@ from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, KIND_OF_FLAG, BoxKind
 from gradviz.draw.summary import is_all_freed
+from gradviz.features import load
 from gradviz.graph import BackwardStep, Graph, Leaf, Node, column
 from gradviz.report import labels
 

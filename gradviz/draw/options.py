@@ -24,7 +24,7 @@ Leaves = Literal["auto", "shared", "per-use", "parameters", "hidden"]
 Views = Literal["auto", "show"]
 Names = Literal["auto", "variable", "forward", "backward"]
 Theme = Literal["auto", "light", "dark"]
-Color = Literal["kind", "memory", "grad"]
+Color = Literal["kind", "memory", "grad", "time"]
 
 By = Literal["auto", "node", "module"]
 _MEASURES = "gradviz.gradients"
@@ -146,8 +146,8 @@ class Options:
     color: Color = _choice(
         "kind",
         Color,
-        "Colour boxes by kind, memory held, or incoming gradient.",
-        needs={"grad": _MEASURES},
+        "Colour boxes by kind, memory held, incoming gradient, or time of forward and backward.",
+        needs={"grad": _MEASURES, "time": _MEASURES},
     )
     by: By = _choice(
         "auto",

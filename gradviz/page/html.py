@@ -29,6 +29,7 @@ from gradviz.draw.summary import (
 from gradviz.features import load
 from gradviz.fold.grouping import grouped
 from gradviz.graph import Graph
+from gradviz.graph.amounts import own_seconds
 from gradviz.graph.folders import without_folders
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
@@ -130,14 +131,13 @@ def render(
         dtype, several = usual_dtype(tensors_of(original))
         names, held = options.op_names("variable"), original.held
         drawn = view(groups, is_open, dtype, names, held)
-        facts = records(groups.graph, held)
-        color = options.color
-        if color == "grad" and not original.backward:
-            color = "kind"
+        seconds = own_seconds(original)
+        facts = records(groups.graph, held, seconds)
+        measured = {"grad": bool(original.backward), "time": bool(seconds)}
         facts.put(
             about=about(original),
             allFreed=is_all_freed(original),
-            color=color,
+            color=options.color if measured.get(options.color, True) else "kind",
             titles=names,
             dtype=dtype,
             legend=dtype_text(dtype, several),

@@ -110,7 +110,6 @@ def test_an_attribute_of_the_package_is_not_there_and_says_what_is() -> None:
 ENDS = {
     "fit train.py --memory 24GiB": "see `gradviz saved --budget`",
     "saved train.py --time": "see `gradviz tree train.py --time`",
-    "render train.py --color time": "see gradviz tree --time",
     "flow train.py --by term": "gradviz flow train.py:reconstruction --at 1",
     "flow train.py --format csv": "--json has every row with exact numbers",
     "info train.py --format md": "gradviz check train.py --verbose",
