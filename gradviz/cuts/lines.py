@@ -30,7 +30,6 @@ from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import Place, UserCode, with_text
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import Line, feeding
-from gradviz.walker.outputs import flatten
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
@@ -102,10 +101,10 @@ class CutWatch:
         name: str,
         tensors: Sequence[torch.Tensor],
         frame: FrameType,
-        into: torch.Tensor | None,
+        into: object,
     ) -> None:
-        """A function cuts off these tensors, which have a graph. `into` is a leaf that
-        gets their numbers.
+        """A function cuts off these tensors, which have a graph. `into` is what gets
+        their numbers, a leaf perhaps.
         """
         seen = self._place(kind, name, frame)
         if seen is None:
@@ -118,7 +117,7 @@ class CutWatch:
 
         seen.number = peek_sequence()
         seen.leaf = weakref.ref(first) if first.is_leaf else None
-        seen.into = weakref.ref(into) if into is not None else None
+        seen.into = weakref.ref(into) if isinstance(into, torch.Tensor) else None
 
         # every step cuts the same leaves off, and a look goes over a graph
         if seen.looks < LOOKS:
@@ -157,29 +156,24 @@ class CutWatch:
 
     def joined(
         self,
-        graph: Graph,
         walked: Walked,
         attribution: Attribution | None,
-        outputs: object,
         frame: FrameType | None,
     ) -> Graph:
-        """A graph that was walked from `outputs`, with what was cut off beside it.
+        """A graph that was walked, with what was cut off beside it.
 
         `frame` uses the outputs, which may lack a graph because of a cut on the lines
         before.
         """
-        values = enumerate(flatten(outputs))
-        lost = [i for i, (_, value) in values if _has_no_graph(value)]
-        before = lines_before(frame) if lost else ()
-        joined, entered = WithCuts(graph, walked), self.entering(takers_of(graph))
+        lost = [i for i, root in enumerate(walked.graph.roots) if root.node is None]
+        before = self.on(lines_before(frame)) if lost else ()
+        entered = self.entering(takers_of(walked.graph))
 
-        parts = self.parts or {}
+        joined, parts = WithCuts(walked), self.parts or {}
         for seen in sorted(parts, key=lambda seen: seen.number):
-            is_before = not set(seen.lines).isdisjoint(before)
-            drop = Drop(
-                seen, parts[seen], lost if is_before else (), entered.get(seen, ())
-            )
-            if drop.outputs or drop.users or joined.has_new(drop.part, self.step):
+            outputs = lost if seen in before else ()
+            drop = Drop(seen, parts[seen], outputs, entered.get(seen, ()))
+            if drop.outputs or drop.users:
                 joined.add(drop)
         return joined.graph(attribution)
 
@@ -233,19 +227,15 @@ class CutWatch:
         `parts` were walked.
         """
         function = grad_fn_of(tensor)
-        if function is None:
-            return
-
-        number = function._sequence_nr()
-        for seen, part in (self.parts or {}).items():
-            graph = part.graph
-            if number not in column(graph.nodes, "sequence"):
-                continue
+        for seen, (graph, *_) in (self.parts or {}).items():
+            if function is None:
+                return
+            number = function._sequence_nr()
+            sequences = column(graph.nodes, "sequence")
             cut = self.cut(seen, lambda leaf: ())
-            roots = {root.node for root in graph.roots} - {None}
-            if number in {graph.nodes[node or 0].sequence for node in roots}:
+            if number in [sequences[root.node or 0] for root in graph.roots]:
                 yield cut._replace(leaf=(name,))
-            else:
+            elif number in sequences:
                 yield cut._replace(behind=frozenset((name,)))
 
     def entering(
@@ -302,7 +292,3 @@ class CutWatch:
 
 def _line_of(place: Place) -> SourceLine:
     return with_text(place.script_line or place.source)
-
-
-def _has_no_graph(output: object) -> bool:
-    return isinstance(output, torch.Tensor) and grad_fn_of(output) is None

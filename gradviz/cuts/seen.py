@@ -165,19 +165,20 @@ class CutCalls:
 
         if name == "data =":
             into, value = tensor
-            self._writes(into, value, frame)
+            self._writes(name, into, value, frame)
         elif name == "data":
             if reads(frame):
                 self._tell("data", name, (tensor,), frame)
         elif not name.startswith("__") and not calls(frame):
             return  # `hasattr(x, "item")`, or a method that is kept for later
         elif name == "copy_":
-            self._writes(tensor, first_argument(frame), frame)
+            self._writes(name, tensor, first_argument(frame), frame)
         else:
             self._tell(METHODS[name], name, (tensor,), frame)
 
     def _writes(
         self,
+        name: str,
         into: Any,
         value: Any,
         frame: FrameType,
@@ -189,7 +190,7 @@ class CutCalls:
             with _guard():
                 is_history = into.is_leaf and into.requires_grad and not value.is_leaf
             if is_history:
-                self._tell("written", "written", (value,), frame, into)
+                self._tell("written", name, (value,), frame, into)
 
     def _wrap(self, original: Any) -> None:
         """Put a function in the place of one of torch's that makes a tensor of numbers."""
@@ -252,7 +253,6 @@ class CutCalls:
         position: int = 0,
     ) -> Began:
         """What is called for a function that cuts off what it gets at a position."""
-        makes_leaf = kind in ("parameter", "deepcopy")
 
         def began(
             frame: FrameType,
@@ -262,13 +262,10 @@ class CutCalls:
             if not self._is_watched(frame.f_back):
                 return None
             tensors = list(tensors_in(args[position]))
-            if not makes_leaf:
-                self._tell(kind, name, tensors, frame)
-                return None
 
-            def ended(returned: bool, leaf: Any) -> None:
-                if returned and type(leaf) in PLAIN:
-                    self._tell(kind, name, tensors, frame, leaf)
+            def ended(returned: bool, result: Any) -> None:
+                if returned:
+                    self._tell(kind, name, tensors, frame, result)
 
             return ended
 

@@ -4,10 +4,8 @@ Knows no check.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -19,7 +17,7 @@ from gradviz.recording.reasons import Reason
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import given_at
 from gradviz.walker.places import Attribution
-from gradviz.walker.walk import Walked, capture
+from gradviz.walker.walk import Walked
 from gradviz.wording import clip, line_text, one_line
 
 CUT: dict[DetachKind, str] = {
@@ -59,35 +57,15 @@ class CutLines:
         """Inside, cuts of this thread are seen."""
         return self._calls.watching()
 
-    def capture(
+    def joined(
         self,
-        outputs: object,
-        *,
+        walked: Walked,
         attribution: Attribution | None,
-        inspect: Callable[[Walked], None],
-        frame: FrameType | None = None,
-        **options: Any,
+        frame: FrameType | None,
     ) -> Graph:
-        """The walk of `outputs`, and beside it what was cut off. `frame` is the one
-        that uses them.
-        """
-        walks: list[Walked] = []
-        graph = capture(
-            outputs,
-            attribution=attribution,
-            inspect=walks.append,
-            need_graph=False,  # a loss that was cut off shows where
-            **options,
-        )
-        inspect(walks[0])
+        """See `CutWatch`."""
         with self._calls.paused():
-            return self._watch.joined(
-                graph,
-                walks[0],
-                attribution,
-                outputs,
-                frame,
-            )
+            return self._watch.joined(walked, attribution, frame)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it; "" when

@@ -146,17 +146,6 @@ def test_numbers_that_are_only_printed_add_nothing() -> None:
     assert not ops(whole, cut=True) and ops(whole, cut=False) == Counter(node.op for node in alone.nodes)
 
 
-def test_a_result_that_nobody_used_is_drawn() -> None:
-    w, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
-
-    def compute() -> torch.Tensor:
-        print(other.exp().sum().item())
-        return (w * 2).sum()
-
-    whole, _, _ = with_cuts(compute, w=w, other=other)
-    assert {op: parts[1:] for op, parts in scissors(whole).items()} == {"✂ item": (["SumBackward0"], [])}
-
-
 @pytest.mark.slow
 def test_nothing_is_kept_alive() -> None:
     lines, w = CutLines(parts=True), torch.ones(3, requires_grad=True)

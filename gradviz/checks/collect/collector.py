@@ -147,9 +147,7 @@ class Collector:
             lines = CutLines(calls=self.calls)
             reasons = Reasons(live.variables, live.recording, lines)
             absent = tuple(without_gradient(walks[0], reasons))
-            drawn = self.cuts.joined(
-                graph, walks[0], attribution, live.outputs, live.frame
-            )
+            drawn = self.cuts.joined(walks[0], attribution, live.frame)
             call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
 
         call.graph, location = graph.with_root_names(live.names), None
