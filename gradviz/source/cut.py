@@ -56,9 +56,9 @@ class Cut(NamedTuple):
     user's that led there, innermost first.
 
     `leaf` are the names of what was cut off when it was a leaf, `behind` those of the
-    leaves that its graph led to. `of` is the expression that loses it, as the code
-    spells it, and `off` the block or decorator that had switched recording off.
-    `alive`: what goes in is known to have a graph, so that the graph ends here.
+    leaves that its graph led to. `of` is the expression that loses it and `part` what
+    cuts it, as the code spells them, and `off` the block or decorator that had switched
+    recording off. `alive`: what goes in is known to have a graph, so that the graph ends here.
     """
 
     kind: DetachKind
@@ -70,5 +70,6 @@ class Cut(NamedTuple):
     behind: frozenset[str] = frozenset()
     via: tuple[SourceLine, ...] = ()
     of: str = ""
+    part: str = ""
     alive: bool = False
     off: SourceLine | None = None

@@ -70,7 +70,7 @@ def _followed(
 
     wanted = {name for part in parts for name in reads(part)}
     followed = 0
-    for node, _ in reversed(body.statements):
+    for node in reversed(body.statements):
         names, value = _gives(node)
         if value is None or node in statements or wanted.isdisjoint(names):
             continue
@@ -99,8 +99,8 @@ def given_at(line: Line) -> set[str]:
 
 def _simple(body: Body, number: int) -> list[ast.stmt]:
     """The statements that go over a line and have none inside."""
-    nodes = [statement.node for statement in body.statements]
-    return [node for node in nodes if covers(node, number) and not _is_block(node)]
+    nodes = [node for node in body.statements if covers(node, number)]
+    return [node for node in nodes if not _is_block(node)]
 
 
 def _computing(node: ast.stmt) -> Sequence[ast.AST]:

@@ -30,15 +30,6 @@ EMPTY = r"(?:\[\]|\{\}|(?:list|dict|deque|OrderedDict|Counter)\(\))"
 # -- a file ----------------------------------------------------------------------------
 
 
-class Statement(NamedTuple):
-    """One statement, and what has switched recording off for it, if something has: the
-    `torch.no_grad()` of a block around it, or above its function.
-    """
-
-    node: ast.stmt
-    off: ast.expr | None
-
-
 class Body(NamedTuple):
     """The statements of one function or of a module's top level, in the order of the
     text. Nested functions are left out.
@@ -46,7 +37,7 @@ class Body(NamedTuple):
 
     file: str
     function: str
-    statements: tuple[Statement, ...]
+    statements: tuple[ast.stmt, ...]
 
     def source(self, node: ast.AST) -> SourceLine:
         """The line of a node."""
@@ -87,15 +78,10 @@ def bodies(file: str) -> Iterator[Body]:
 
 
 def _body_of(file: str, function: Any) -> Body:
-    if function is None:
-        return Body(
-            file,
-            "<module>",
-            tuple(flattened(tree_of(file).body)),
-        )
-    switches = filter(recording_off, function.decorator_list)
-    statements = flattened(function.body, next(switches, None))
-    return Body(file, function.name, tuple(statements))
+    name, block = "<module>", tree_of(file)
+    if function is not None:
+        name, block = function.name, function
+    return Body(file, name, tuple(flattened(block.body)))
 
 
 def nodes_of(
@@ -120,26 +106,17 @@ def _tree(text: str) -> ast.Module:
         return ast.Module([], [])
 
 
-def flattened(
-    statements: Sequence[ast.stmt],
-    off: ast.expr | None = None,
-) -> Iterator[Statement]:
+def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
     """All statements in the order of the text, those inside blocks included."""
-    waiting: list[Any] = [(node, off) for node in reversed(statements)]
-    while waiting:
-        node, switch = waiting.pop()
+    for node in statements:
         if isinstance(node, ast.stmt):
-            yield Statement(node, switch)
+            yield node
         # what is inside runs at another time
         if isinstance(node, (*FUNCTION, ast.ClassDef)):
             continue
-
-        items = [item.context_expr for item in getattr(node, "items", ())]
-        switch = next(filter(recording_off, items), switch)
         # handlers and cases are blocks that are no statements
-        for name in ("cases", "finalbody", "orelse", "handlers", "body"):
-            inside = reversed(getattr(node, name, ()))
-            waiting += [(part, switch) for part in inside]
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from flattened(getattr(node, name, ()))
 
 
 # -- a line ----------------------------------------------------------------------------
@@ -160,18 +137,9 @@ def covers(node: Any, line: int) -> bool:
     return bool(first <= line <= (node.end_lineno or node.lineno))
 
 
-def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
+def expressions_at(file: str, line: int) -> list[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    return _expressions_at(tree_of(file), line)
-
-
-@lru_cache(maxsize=1_000)
-def _expressions_at(
-    tree: ast.Module,
-    line: int,
-) -> list[ast.expr]:
-    every = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
-    return [node for node in every if covers(node, line)]
+    return [node for node in nodes_of(file, ast.expr) if covers(node, line)]
 
 
 def loops_around(file: str, line: int) -> tuple[int, ...]:
@@ -183,6 +151,22 @@ def loops_around(file: str, line: int) -> tuple[int, ...]:
     for block in sorted(blocks, key=lambda node: node.lineno):
         loops = [*loops, block.lineno] if isinstance(block, LOOP) else []
     return tuple(loops)
+
+
+def switch_around(file: str, number: int) -> ast.expr | None:
+    """The innermost `torch.no_grad()` of a block that a line stands in, or above its
+    function.
+    """
+    switch = None
+    for node in nodes_of(file, *FUNCTION, ast.With, ast.AsyncWith):
+        if not covers(node, number):
+            continue
+        if isinstance(node, FUNCTION):
+            switch, switches = None, node.decorator_list
+        else:
+            switches = [item.context_expr for item in node.items]
+        switch = next(filter(recording_off, switches), switch)
+    return switch
 
 
 # -- a statement -----------------------------------------------------------------------

@@ -5,7 +5,7 @@ were cut off themselves.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -17,8 +17,9 @@ from gradviz.graph import SourceLine
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
-from gradviz.source.statements import called, expressions_at, subject, text_of
+from gradviz.source.statements import called, expressions_at, subject
 from gradviz.walker.walk import Walked
+from gradviz.wording import clip
 
 
 def cuts_entering(
@@ -73,42 +74,28 @@ def described(
 
 
 def _described(cut: Cut) -> Cut:
-    lost = (text_of(expression, 40) for expression in _lost(cut.source, cut.operation))
-    by_name = cut.leaf and cut.kind != "deepcopy"
-    return cut._replace(
-        of=cut.leaf[0] if by_name else next(lost, ""),
-        alive=True,
-    )
+    piece, lost = next(_cutting(cut.source, cut.operation), ("", ""))
+    # of a copy the leaf is the same as before
+    if cut.leaf and cut.kind != "deepcopy":
+        lost = cut.leaf[0]
+    return cut._replace(of=clip(lost, 40), part=piece or lost, alive=True)
 
 
 # the line says float(x), and what runs is x.__float__()
 _BUILT_IN = {"__float__": "float", "__int__": "int"}
 
 
-def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:
-    """The expressions of a line that an operation was called on."""
+def _cutting(source: SourceLine, operation: str) -> Iterator[tuple[str, str]]:
+    """The code in a line that does what cuts, and what it is called on."""
     function = _BUILT_IN.get(operation, operation)
     for node in expressions_at(source.file, source.line):
+        lost: Sequence[ast.expr] = ()
         # `a > b` runs gt(), a name that the line does not have
         if isinstance(node, ast.Compare) and operation in COMPARISONS:
-            yield node.left
-        elif operation == "written":
-            yield from _written(node)
+            lost = [node.left]
         elif isinstance(node, ast.Attribute) and node.attr == operation == "data":
-            yield node.value
+            lost = [node.value]
         elif isinstance(node, ast.Call) and called(node) == function:
-            yield from subject(node)
-
-
-def _written(node: ast.expr) -> Iterator[ast.expr]:
-    """What is written into a tensor: the first that a line reads."""
-    if isinstance(node, ast.Call) and called(node) == "copy_" and node.args:
-        yield node.args[0]
-        return
-    # the target of an assignment is not what is written into it
-    loads = isinstance(
-        getattr(node, "ctx", ast.Load()),
-        ast.Load,
-    )
-    if loads and not isinstance(node, ast.Attribute):
-        yield node
+            lost = node.args[:1] if operation == "copy_" else subject(node)
+        for expression in lost:
+            yield ast.unparse(node), ast.unparse(expression)

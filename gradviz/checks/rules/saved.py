@@ -23,7 +23,7 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
-from gradviz.source.code_line import changed_in_place, in_place_part, out_of_place
+from gradviz.source.code_line import in_place, out_of_place
 from gradviz.source.search import Change
 from gradviz.wording import one_line, tensor_line
 
@@ -122,7 +122,7 @@ def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
         fix,
         tuple(node for stale in members for node, _ in stale.slots),
         source=source,
-        part=in_place_part(source) if first.changed else "",
+        part=in_place(source)[1] if first.changed else "",
         where=places(
             place(graph, saver), f"changed in {line(source)}" * bool(first.changed)
         ),
@@ -197,7 +197,7 @@ def _remedy(graph: Graph, stale: _Stale) -> str:
     if new is not None and change is not None:
         return f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
 
-    it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
+    it = next(iter(stale.names), in_place(change)[0] or "x")
     # x[0] = y has no form that returns a new tensor
     if change is not None and change.text.startswith(f"{it}["):
         copy = f"{it} = {it}.clone()"
@@ -241,7 +241,7 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
             user = graph.nodes[edge.consumer]
             # what is changed in place is the first input
             later = (user.sequence or 0) > since and edge.position == 0
-            if later and user.source is not None and changed_in_place(user.source):
+            if later and user.source is not None and in_place(user.source)[0]:
                 lines.append(user.source)
     return lines
 
