@@ -143,6 +143,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--format",
+        "gradviz prints no line for each finding: editors show those of gradviz check --format sarif at their lines.",
+        ("check",),
+        values=("line",),
+    ),
+    RetiredOption(
+        "--format",
         "gradviz info prints one screen, or JSON with --json.",
         ("info",),
         values=("json",),

@@ -276,7 +276,6 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
         if line(library) not in where:
             where = places(where, line(library))
 
-    about = node if source in (node_line, library) else None
     return Finding(
         rule.id,
         severity,
@@ -288,7 +287,7 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
         item.nodes,
         item.edges,
         call.call,
-        excerpt(source, item.part, about),
+        excerpt(source, item.part),
     )
 
 
