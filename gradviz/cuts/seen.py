@@ -27,7 +27,6 @@ import torch.jit._builtins as scripted
 
 from gradviz.cuts.frames import (
     begins_block,
-    calls,
     first_argument,
     hide_ours,
     is_the_users,
@@ -167,9 +166,9 @@ class CutCalls:
             into, value = tensor
             self._writes(name, into, value, frame)
         elif name == "data":
-            if reads(frame):
+            if reads(frame, to_call=False):
                 self._tell("data", name, (tensor,), frame)
-        elif not name.startswith("__") and not calls(frame):
+        elif not name.startswith("__") and not reads(frame, to_call=True):
             return  # `hasattr(x, "item")`, or a method that is kept for later
         elif name == "copy_":
             self._writes(name, tensor, first_argument(frame), frame)

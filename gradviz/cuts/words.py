@@ -18,7 +18,7 @@ from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import given_at
 from gradviz.walker.places import Attribution
 from gradviz.walker.walk import Walked
-from gradviz.wording import clip, line_text, one_line
+from gradviz.wording import clip, line_text
 
 CUT: dict[DetachKind, str] = {
     "detach": "detaches {of}",
@@ -71,19 +71,14 @@ class CutLines:
         """The last line that cut off this leaf, or what was computed from it; "" when
         none was seen.
         """
-        found = self.reason(tensor, name, one_line(name))
+        found = self.reason(tensor, name)
         if found is None or found.source is None:
             return ""
         code = clip(found.source.text.strip(), 70)
         return f"{found.words[0].upper()}{found.words[1:]}: `{code}`"
 
-    def reason(
-        self,
-        tensor: torch.Tensor,
-        name: str,
-        it: str = "it",
-    ) -> Reason | None:
-        """The same, with `it` for the tensor; None when none was seen."""
+    def reason(self, tensor: torch.Tensor, name: str) -> Reason | None:
+        """The same with its line; None when none was seen."""
         with self._calls.paused():
             names = {id(tensor): (name,)}
             seen = self._watch.cuts(lambda other: names.get(id(other), ()))
@@ -91,16 +86,16 @@ class CutLines:
 
         every = (*seen, *computed)
         found = [cut for cut in every if name in cut.leaf or name in cut.behind]
-        subject, result = f"a tensor computed from {it}", ""
+        subject, result = "a tensor computed from it", ""
         if not found and not tensor.requires_grad:
             # it may be what comes of a cut
             found = [cut for cut in seen if _gives(cut, name)]
-            subject, result = "a tensor", f" to compute {it}"
+            subject, result = "a tensor", " to compute it"
         if not found:
             return None
 
         cut = max(found, key=lambda cut: cut.at)
-        words = CUT[cut.kind].format(of=it if name in cut.leaf else subject)
+        words = CUT[cut.kind].format(of="it" if name in cut.leaf else subject)
         place = line_text(cut.source.file, cut.source.line)
         return Reason(f"{place} {words}{result}", cut.source)
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from gradviz.graph import SourceLine
 from gradviz.source.changes import InPlace, pieces_in_place
 from gradviz.source.statements import (
+    assigned as names_and_value,
     called,
     flattened,
-    names_in,
     reads,
-    targets_of,
 )
 
 # -- what it says ----------------------------------------------------------------------
@@ -41,8 +41,8 @@ def assigned(source: SourceLine | None) -> tuple[str, ...]:
     >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
     ('out', 'h', 'self.c')
     """
-    targets = [target for each in parsed(source) for target in targets_of(each)]
-    return tuple(name for target in targets for name in names_in(target))
+    given = [names_and_value(statement)[0] for statement in parsed(source)]
+    return tuple(chain.from_iterable(given))
 
 
 def read(source: SourceLine | None) -> Iterator[str]:

@@ -15,7 +15,6 @@ from gradviz.source.statements import (
     assigned,
     body_around,
     covers,
-    names_in,
     names_of,
     reads,
 )
@@ -127,8 +126,6 @@ def _gives(
     """The plain names that a statement gives a value to, or puts one into, and the
     expression that they get it from.
     """
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        return list(names_in(node.target)), node.iter
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         return list(names_of(node.targets[0].value)), node.value
     for call, method in method_calls(node) if isinstance(node, ast.Expr) else ():

@@ -24,7 +24,6 @@ from gradviz.source.statements import (
     assigned,
     bodies,
     body_around,
-    body_at,
     body_of,
     reads,
     text_of,
@@ -104,7 +103,7 @@ def returned_by(source: SourceLine) -> SourceLine:
     """Where the function that begins at a line returns, if at one place only; else that
     line.
     """
-    body = body_at(source.file, source.function, source.line)
+    body = body_around(source.file, source.line)
     returns = [line for line, _ in matching(source.file, "^return ", body)]
     return returns[0] if len(returns) == 1 else source
 

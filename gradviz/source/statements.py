@@ -21,7 +21,6 @@ from gradviz.wording import clip
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
-_OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
 _LIBRARY = re.compile("copy|torch|autograd|F|nn|functional|init|np|numpy")
 EMPTY = r"(?:\[\]|\{\}|(?:list|dict|deque|OrderedDict|Counter)\(\))"
 """A new container with nothing in it."""
@@ -49,23 +48,14 @@ class Body(NamedTuple):
 
 def body_of(code: CodeType) -> Body:
     """What a code object was compiled from, empty where there is no text."""
-    return body_at(code.co_filename, code.co_name, code.co_firstlineno)
-
-
-def body_at(
-    file: str,
-    name: str = "<module>",
-    first_line: int = 0,
-) -> Body:
-    """The body of the function `name` that begins at `first_line`, or of the module's
-    top level; empty where there is none.
-    """
-    body = body_around(file, first_line if name != "<module>" else 0)
-    return body if body.function == name else Body(file, name, ())
+    is_module = code.co_name == "<module>"
+    return body_around(code.co_filename, 0 if is_module else code.co_firstlineno)
 
 
 def body_around(file: str, number: int) -> Body:
-    """The body of the innermost function around a line, or of the module's top level."""
+    """The body of the innermost function around a line, else of the module's top level,
+    as for line 0.
+    """
     every = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
     inner = max(every, key=lambda node: node.lineno, default=None)
     return _body_of(file, inner)
@@ -174,34 +164,25 @@ def switch_around(file: str, number: int) -> ast.expr | None:
 
 def recording_off(node: ast.expr) -> str:
     """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
-    name = last_name(getattr(node, "func", node))
-    # set_grad_enabled(False) switches off, inference_mode(False) does not
-    for argument in getattr(node, "args", [])[:1]:
-        if getattr(argument, "value", None) is False:
-            return "no_grad" if name == "set_grad_enabled" else ""
-    return _OFF.get(name, "")
+    code = ast.unparse(node)
+    if re.search(r"\b(no_grad\b|set_grad_enabled\(False)", code):
+        return "no_grad"
+    # inference_mode(False) switches nothing off
+    is_inference = re.search(r"\binference_mode\b(?!\((mode=)?False)", code)
+    return "inference" if is_inference else ""
 
 
 def assigned(
     statement: ast.stmt,
 ) -> tuple[tuple[str, ...], ast.expr | None]:
-    """The plain names that a statement gives a value to, and the expression they get it
-    from.
+    """The plain names that a statement gives a value to, as `x` of `for x in data:`,
+    and the expression that they get it from.
     """
-    if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        return (), None
-    targets = targets_of(statement)
-    return tuple(name for each in targets for name in names_in(each)), statement.value
-
-
-def targets_of(statement: ast.stmt) -> list[ast.expr]:
-    """What a statement gives a value to, as `a, h[0]` is in `a, h[0] = f()` and `x` in
-    `for x in data:`.
-    """
+    targets: list[Any] = [getattr(statement, "target", None)]
     if isinstance(statement, ast.Assign):
-        return statement.targets
-    target = getattr(statement, "target", None)
-    return [target] if target is not None else []
+        targets = statement.targets
+    value = getattr(statement, "value", getattr(statement, "iter", None))
+    return tuple(name for each in targets for name in names_in(each)), value
 
 
 def names_in(target: ast.expr) -> Iterator[str]:
