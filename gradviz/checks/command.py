@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gradviz.checks.call import Gradients
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.launch import process_hook, reports
 from gradviz.cli.options import json_option, run_custom_option, with_feature
@@ -115,22 +114,6 @@ def _explain(
     "--values",
     is_flag=True,
     help="Also read all numbers and compute gradients at each call, before backward runs.",
-)
-@click.option(
-    "--vanishing",
-    type=click.FloatRange(min=0),
-    default=Gradients().vanishing,
-    show_default=True,
-    metavar="RATIO",
-    help="Report modules whose gradient is below this fraction of that of modules nearer to the output.",
-)
-@click.option(
-    "--exploding",
-    type=click.FloatRange(min=0),
-    default=Gradients().exploding,
-    show_default=True,
-    metavar="RATIO",
-    help="Report modules whose gradient is above this multiple of the one nearest to the output.",
 )
 @run_custom_option
 @with_feature(

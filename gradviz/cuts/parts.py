@@ -13,13 +13,10 @@ import torch
 
 from gradviz.graph import Edge, Graph, Leaf, Node, column
 from gradviz.graph.origins import ScopeTree
-from gradviz.walker.description import CHECKPOINT
 from gradviz.walker.places import Attribution, BareGraph, Places
 from gradviz.walker.private import LAST
-from gradviz.walker.slots import modules_behind
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
-from gradviz.wording import plural
 
 if TYPE_CHECKING:
     from gradviz.cuts.lines import SeenCut
@@ -81,29 +78,6 @@ class Drop(NamedTuple):
     users: Sequence[int] = ()
 
 
-class Taker(NamedTuple):
-    """A node of a graph. `takes`: 2 if it has inputs without a gradient, 1 if no op
-    computed any of its inputs, else 0.
-    """
-
-    node: int
-    sequence: int
-    takes: int
-
-
-def takers_of(graph: Graph) -> list[Taker]:
-    """The ops of a graph."""
-    others = column(graph.nodes, "none_inputs")
-    sequences = column(graph.nodes, "sequence")
-    edges = zip(column(graph.edges, "consumer"), column(graph.edges, "producer"))
-    fed = {node for node, producer in edges if sequences[producer] is not None}
-    return [
-        Taker(node, number, 2 if others[node] else int(node not in fed))
-        for node, number in enumerate(sequences)
-        if number is not None
-    ]
-
-
 class WithCuts:
     """A graph, while what was cut off of it is added: nodes are numbered on."""
 
@@ -154,12 +128,13 @@ class WithCuts:
 
     def _add_leaf(self, leaf: Leaf, tensor: torch.Tensor | None) -> None:
         """Add the leaf of the last node, with the names that the caller has for it."""
-        number, known = len(self._nodes) - 1, self._walked.names
+        node, known = self._nodes[-1], self._walked.names
         if tensor is not None:
-            self._tensors[number] = tensor
+            self._tensors[node.id] = tensor
             kind: Any = known.kind(tensor)
             leaf = leaf._replace(names=known.leaf(tensor), kind=kind)
-        self._leaves.append(leaf._replace(node=number))
+        self._leaves.append(leaf._replace(node=node.id))
+        self._nodes[-1] = node._replace(names=leaf.names)
 
     def graph(self, attribution: Attribution | None) -> Graph:
         """The graph with what was added, and with modules and lines of that."""
@@ -179,16 +154,8 @@ class WithCuts:
                 node = node._replace(script_line=script_line)
             self._nodes[node.id] = node._replace(scope=scope)
 
-        for i, leaf in enumerate(self._leaves):
-            recorded = [places.names[leaf.node]] if leaf.node in places.names else ()
-            names = leaf.names or tuple(recorded)
-            self._leaves[i] = leaf._replace(names=names)
-            self._nodes[leaf.node] = self._nodes[leaf.node]._replace(names=names)
-
         edges = sorted(self._edges, key=lambda edge: (edge.consumer, edge.position))
-        functions = plural(len(self._nodes) - first - len(self._leaves), "function")
-        parts = f"{functions} and {plural(len(self._leaves), 'leaf', 'leaves')}"
-        note = f"dashed: {parts} are cut off at \u2702, so no gradient passes"
+        note = "dashed: what is cut off at \u2702, so no gradient passes"
         graph = replace(
             self._graph,
             notes=(*self._graph.notes, note),
@@ -214,18 +181,12 @@ class WithCuts:
     def _bare(self) -> BareGraph:
         """All nodes, to be asked where they were made."""
         walked, first = self._walked, len(self._graph.nodes)
-        checkpoints = {
-            number: modules_behind(node)
-            for number, node in enumerate(walked.nodes)
-            if type(node).__name__ == CHECKPOINT
-        }
         return BareGraph(
             [LAST if node.sequence is None else node.sequence for node in self._nodes],
             self._edges,
             self._tensors,
-            checkpoints,
-            [*map(type, walked.nodes), *(node.op for node in self._nodes[first:])],
-            walked.names.modules,
+            kinds=[*map(type, walked.nodes), *column(self._nodes[first:], "op")],
+            modules=walked.names.modules,
         )
 
 

@@ -4,7 +4,6 @@ Knows no check.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from types import FrameType
 
 import torch
@@ -12,7 +11,6 @@ import torch
 from gradviz.cuts.lines import CutWatch
 from gradviz.cuts.seen import CutCalls
 from gradviz.graph import Graph
-from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reason
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import given_at
@@ -38,24 +36,13 @@ CUT: dict[DetachKind, str] = {
 """What a line does that cuts; `of` is what it cuts off."""
 
 
-class CutLines:
+class CutLines(CutCalls):
     """The lines that cut while a script runs. Begin it when torch is there. With
     `parts`, what they drop is walked, to be drawn.
     """
 
-    def __init__(
-        self,
-        parts: bool = False,
-        calls: CutCalls | None = None,
-    ) -> None:
-        self._calls = calls or CutCalls(CutWatch(UserCode()))
-        self._watch = self._calls.watch
-        if parts:
-            self._watch.parts = {}
-
-    def watching(self) -> AbstractContextManager[None]:
-        """Inside, cuts of this thread are seen."""
-        return self._calls.watching()
+    def __init__(self, parts: bool = False) -> None:
+        super().__init__(CutWatch(parts))
 
     def joined(
         self,
@@ -64,8 +51,8 @@ class CutLines:
         frame: FrameType | None,
     ) -> Graph:
         """See `CutWatch`."""
-        with self._calls.paused():
-            return self._watch.joined(walked, attribution, frame)
+        with self.paused():
+            return self.watch.joined(walked, attribution, frame)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it; "" when
@@ -79,10 +66,10 @@ class CutLines:
 
     def reason(self, tensor: torch.Tensor, name: str) -> Reason | None:
         """The same with its line; None when none was seen."""
-        with self._calls.paused():
+        with self.paused():
             names = {id(tensor): (name,)}
-            seen = self._watch.cuts(lambda other: names.get(id(other), ()))
-            computed = self._watch.cuts_behind(tensor, name)
+            seen = self.watch.cuts(lambda other: names.get(id(other), ()))
+            computed = self.watch.cuts_behind(tensor, name)
 
         every = (*seen, *computed)
         found = [cut for cut in every if name in cut.leaf or name in cut.behind]

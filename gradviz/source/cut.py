@@ -50,8 +50,8 @@ METHODS: dict[str, DetachKind] = {
 class Cut(NamedTuple):
     """A line that drops a graph.
 
-    `source` is the script's own line, and `inside` the function, or the library and
-    line, that cut there. `operation` is what was called, where that was seen, and `at`
+    `source` is the script's own line, and `inside` the library and its line, where that
+    cut. `operation` is what was called, where that was seen, and `at`
     the sequence number that the next node would have got. `via` are the lines of the
     user's that led there, innermost first.
 

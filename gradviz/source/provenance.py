@@ -20,11 +20,14 @@ from gradviz.graph import SourceLine
 from gradviz.source.cut import METHODS, Cut, DetachKind
 from gradviz.source.search import CodeLocation
 from gradviz.source.statements import (
+    LOOP,
     assigned,
     called,
+    covers,
     expressions_at,
     line_of,
     names_of,
+    nodes_of,
     recording_off,
     subject,
     switch_around,
@@ -86,13 +89,16 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
 
 
 def _upwards(location: CodeLocation) -> list[ast.stmt]:
-    """The statements, the nearest above the line that runs now first; those below it,
-    which ran before in a loop, last.
+    """The statements, the nearest above the line that runs now first. Those of the loop
+    that it is in come first, for they ran before, too.
     """
-    line = location.line or sys.maxsize
+    line, loops = location.line or sys.maxsize, nodes_of(location.body.file, *LOOP)
+    inner = [loop for loop in loops if covers(loop, line)][-1:]
 
-    def nearness(statement: ast.stmt) -> tuple[bool, int]:
-        return statement.lineno < line, statement.lineno
+    def nearness(statement: ast.stmt) -> tuple[bool, bool, int]:
+        number = statement.lineno
+        inside = any(covers(loop, number) for loop in inner)
+        return inside, number < line, number
 
     return sorted(location.body.statements, key=nearness, reverse=True)
 

@@ -12,6 +12,7 @@ import linecache
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -178,24 +179,22 @@ def assigned(
     """The plain names that a statement gives a value to, as `x` of `for x in data:`,
     and the expression that they get it from.
     """
-    targets: list[Any] = [getattr(statement, "target", None)]
+    targets = [getattr(statement, "target", None)]
     if isinstance(statement, ast.Assign):
-        targets = statement.targets
+        targets = [*statement.targets]
     value = getattr(statement, "value", getattr(statement, "iter", None))
-    return tuple(name for each in targets for name in names_in(each)), value
+    given = (_named(target, ast.Store) for target in targets if target is not None)
+    return tuple(chain.from_iterable(given)), value
 
 
-def names_in(target: ast.expr) -> Iterator[str]:
-    """The names that a target of an assignment gives a value to: `a` and `self.b` of
-    `(a, self.b)`, none of `c[0]`.
+def _named(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
+    """The plain and dotted names in a piece of code that are read, or given a value: `a`
+    and `self.b` of `(a, self.b)`, none of `c[0]`.
     """
-    if isinstance(target, (ast.Name, ast.Attribute)):
-        yield ast.unparse(target)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        for element in target.elts:
-            yield from names_in(element)
-    elif isinstance(target, ast.Starred):
-        yield from names_in(target.value)
+    for part in ast.walk(node):
+        is_name = isinstance(part, (ast.Name, ast.Attribute))
+        if is_name and isinstance(getattr(part, "ctx", None), context):
+            yield ast.unparse(part)
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
@@ -205,12 +204,9 @@ def names_of(node: ast.AST) -> Iterator[str]:
 
 def reads(node: ast.AST) -> Iterator[str]:
     """The plain and dotted names that a piece of code reads."""
-    changed = node.target if isinstance(node, ast.AugAssign) else None
-    for part in ast.walk(node):
-        if not isinstance(part, (ast.Name, ast.Attribute)):
-            continue
-        if isinstance(part.ctx, ast.Load) or part is changed:
-            yield ast.unparse(part)
+    if isinstance(node, ast.AugAssign):
+        yield from assigned(node)[0]
+    yield from _named(node, ast.Load)
 
 
 def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:

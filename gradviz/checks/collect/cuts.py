@@ -12,7 +12,6 @@ import torch
 from gradviz.checks.words import COMPARISONS
 from gradviz.cuts.behind import lines_before
 from gradviz.cuts.lines import CutWatch, SeenCut
-from gradviz.cuts.parts import takers_of
 from gradviz.graph import SourceLine
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
@@ -28,7 +27,7 @@ def cuts_entering(
 ) -> dict[int, tuple[Cut, ...]]:
     """The nodes of the graph that take in what was cut off, with the cuts."""
     entered: dict[int, list[SeenCut]] = {}
-    for seen, nodes in watch.entering(takers_of(walked.graph)).items():
+    for seen, nodes in watch.entering(walked.graph).items():
         for node in nodes:
             entered.setdefault(node, []).append(seen)
     for node, leaf in walked.variables.items():
