@@ -225,7 +225,7 @@ class CutCalls:
         table: dict[int, str] = scripted._get_builtin_table()  # type: ignore[no-untyped-call]
         table[id(wrapper)] = table[id(original)]
         self._undo.callback(table.pop, id(wrapper))
-        self._undo.callback(forget, wrapper, original)
+        self._undo.callback(forget)
         self._undo.callback(setattr, torch, name, original)
         setattr(torch, name, wrapper)
 

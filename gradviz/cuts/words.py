@@ -11,9 +11,10 @@ import torch
 from gradviz.cuts.lines import CutWatch
 from gradviz.cuts.seen import CutCalls
 from gradviz.graph import Graph
+from gradviz.packages import with_text
 from gradviz.recording.reasons import Reason
+from gradviz.source.code_line import assigned
 from gradviz.source.cut import Cut, DetachKind
-from gradviz.source.feeding import given_at
 from gradviz.walker.places import Attribution
 from gradviz.walker.walk import Walked
 from gradviz.wording import clip, line_text
@@ -92,6 +93,6 @@ def _gives(cut: Cut, name: str) -> bool:
     what was cut off.
     """
     return any(
-        line.function == "<module>" and name in given_at((line.file, line.line))
+        line.function == "<module>" and name in assigned(with_text(line))
         for line in cut.via
     )

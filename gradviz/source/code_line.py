@@ -87,7 +87,7 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
     >>> out_of_place(SourceLine("a.py", 1, "f", "h[0] += 1")), out_of_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
     (None, ('torch.relu_(h)', 'h = torch.relu(h)'))
-    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("if h.add_(1).sum() > 0:", "f(h).add_(1)")]
+    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("y = h.add_(1).sum()", "f(h).add_(1)")]
     [('h.add_(1)', 'h.add(1)'), None]
     """
     for statement, (node, changed) in _in_place(source):

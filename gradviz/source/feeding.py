@@ -90,12 +90,6 @@ def statement_at(line: Line) -> frozenset[Line]:
     return frozenset({line}.union(*(_span(file, node) for node in statements)))
 
 
-def given_at(line: Line) -> set[str]:
-    """The plain names that the statement of a line gives a value to."""
-    statements = _simple(body_around(*line), line[1])
-    return {name for statement in statements for name in assigned(statement)[0]}
-
-
 def _simple(body: Body, number: int) -> list[ast.stmt]:
     """The statements that go over a line and have none inside."""
     nodes = [node for node in body.statements if covers(node, number)]

@@ -20,14 +20,12 @@ from gradviz.graph import SourceLine
 from gradviz.source.cut import METHODS, Cut, DetachKind
 from gradviz.source.search import CodeLocation
 from gradviz.source.statements import (
-    LOOP,
     assigned,
     called,
     covers,
     expressions_at,
-    line_of,
+    loops_around,
     names_of,
-    nodes_of,
     recording_off,
     subject,
     switch_around,
@@ -92,8 +90,8 @@ def _upwards(location: CodeLocation) -> list[ast.stmt]:
     """The statements, the nearest above the line that runs now first. Those of the loop
     that it is in come first, for they ran before, too.
     """
-    line, loops = location.line or sys.maxsize, nodes_of(location.body.file, *LOOP)
-    inner = [loop for loop in loops if covers(loop, line)][-1:]
+    line = location.line or sys.maxsize
+    inner = loops_around(location.body.file, line)[-1:]
 
     def nearness(statement: ast.stmt) -> tuple[bool, bool, int]:
         number = statement.lineno
@@ -108,9 +106,7 @@ def unrecorded(source: SourceLine) -> Cut:
     expressions = expressions_at(source.file, source.line)
     calls = [part for part in expressions if isinstance(part, ast.Call)]
     of = text_of(calls[0], 40) if calls else ""
-    switch, off = switch_around(source.file, source.line), None
-    if switch is not None:
-        off = line_of(source.file, switch.lineno, source.function)
+    off = switch_around(source.file, source.line)
     return Cut("no_grad", source, of=of, part=of, alive=True, off=off)
 
 
@@ -122,11 +118,11 @@ def _cut(
     """What a statement does that drops a graph, as far as its text says; the last call
     of several.
     """
-    switch = switch_around(location.body.file, statement.lineno)
+    off = switch_around(location.body.file, statement.lineno)
     kind, part, lost = next(_calls_that_cut(value), (None, value, value))
     # in a block without recording it does not matter what is called
-    if switch is not None:
-        kind = cast("DetachKind", recording_off(switch))
+    if off is not None:
+        kind = cast("DetachKind", recording_off(off.text))
         part = lost = value
     if kind is None:
         return None
@@ -138,7 +134,7 @@ def _cut(
         of=text_of(lost, 40),
         part=ast.unparse(part),
         alive=any(map(_has_graph, values)),
-        off=location.body.source(switch) if switch is not None else None,
+        off=off,
     )
 
 

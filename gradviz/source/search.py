@@ -26,7 +26,6 @@ from gradviz.source.statements import (
     body_around,
     body_of,
     reads,
-    text_of,
 )
 from gradviz.variables.scanner import Namespace
 
@@ -144,11 +143,13 @@ class CodeLocation(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A line of code that changes a variable in place."""
+    """A line of code that changes a variable in place, or with `steps` calls `step()`
+    of one.
+    """
 
     source: SourceLine
     name: str
-    what: str  # as the code spells it
+    steps: bool = False
 
 
 def changes(body: Body) -> Iterator[Change]:
@@ -157,14 +158,10 @@ def changes(body: Body) -> Iterator[Change]:
     """
     for statement in body.statements:
         for piece in pieces_in_place(statement):
-            is_item = isinstance(piece.node, ast.Subscript)
-            text = text_of(statement if is_item else piece.node)
-            yield Change(body.source(piece.node), piece.name, text)
-
+            yield Change(body.source(piece.node), piece.name)
         for call, method in method_calls(statement):
             if method.attr == "step":
-                name = ast.unparse(method.value)
-                yield Change(body.source(call), name, text_of(call))
+                yield Change(body.source(call), ast.unparse(method.value), True)
 
 
 _ADDED = rf"\.(?:{'|'.join(ADDING)})\(|\[[^=]*\] = (?!{EMPTY}$)"

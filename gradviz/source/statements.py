@@ -57,8 +57,7 @@ def body_around(file: str, number: int) -> Body:
     """The body of the innermost function around a line, else of the module's top level,
     as for line 0.
     """
-    every = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
-    inner = max(every, key=lambda node: node.lineno, default=None)
+    inner = next(iter(blocks_around(file, number)), None)
     return _body_of(file, inner)
 
 
@@ -133,39 +132,41 @@ def expressions_at(file: str, line: int) -> list[ast.expr]:
     return [node for node in nodes_of(file, ast.expr) if covers(node, line)]
 
 
-def loops_around(file: str, line: int) -> tuple[int, ...]:
-    """The first lines of the loops around a line of a file, within the function that it
-    is in: the outermost first.
+def blocks_around(file: str, number: int, *kinds: type[ast.AST]) -> list[Any]:
+    """The innermost function around a line, if it is in one, and the blocks of these
+    kinds around it there, the outermost first.
     """
-    blocks = [node for node in nodes_of(file, *FUNCTION, *LOOP) if covers(node, line)]
-    loops: list[int] = []
-    for block in sorted(blocks, key=lambda node: node.lineno):
-        loops = [*loops, block.lineno] if isinstance(block, LOOP) else []
-    return tuple(loops)
+    blocks: list[Any] = []
+    for node in nodes_of(file, *FUNCTION, *kinds):
+        if covers(node, number):
+            blocks = [node] if isinstance(node, FUNCTION) else [*blocks, node]
+    return blocks
 
 
-def switch_around(file: str, number: int) -> ast.expr | None:
-    """The innermost `torch.no_grad()` of a block that a line stands in, or above its
-    function.
+def loops_around(file: str, number: int) -> list[Any]:
+    """The loops around a line, within the function that it is in."""
+    blocks = blocks_around(file, number, *LOOP)
+    return [block for block in blocks if isinstance(block, LOOP)]
+
+
+def switch_around(file: str, number: int) -> SourceLine | None:
+    """The innermost `with torch.no_grad():` that a line stands in, or
+    `@torch.no_grad()` above its function.
     """
     switch = None
-    for node in nodes_of(file, *FUNCTION, ast.With, ast.AsyncWith):
-        if not covers(node, number):
-            continue
-        if isinstance(node, FUNCTION):
-            switch, switches = None, node.decorator_list
-        else:
-            switches = [item.context_expr for item in node.items]
-        switch = next(filter(recording_off, switches), switch)
-    return switch
+    for block in blocks_around(file, number, ast.With, ast.AsyncWith):
+        items = [item.context_expr for item in getattr(block, "items", ())]
+        switches = [*items, *getattr(block, "decorator_list", ())]
+        off = (part for part in switches if recording_off(ast.unparse(part)))
+        switch = next(off, switch)
+    return body_around(file, number).source(switch) if switch is not None else None
 
 
 # -- a statement -----------------------------------------------------------------------
 
 
-def recording_off(node: ast.expr) -> str:
-    """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
-    code = ast.unparse(node)
+def recording_off(code: str) -> str:
+    """ "no_grad" or "inference" for code such as `torch.no_grad()`, else ""."""
     if re.search(r"\b(no_grad\b|set_grad_enabled\(False)", code):
         return "no_grad"
     # inference_mode(False) switches nothing off
@@ -207,15 +208,6 @@ def reads(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.AugAssign):
         yield from assigned(node)[0]
     yield from _named(node, ast.Load)
-
-
-def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
-    """All parts of the expressions that belong to a statement itself, not to the
-    statements inside it.
-    """
-    for value in ast.iter_child_nodes(statement):
-        if isinstance(value, (ast.expr, ast.withitem)):
-            yield from ast.walk(getattr(value, "context_expr", value))
 
 
 # -- an expression ---------------------------------------------------------------------

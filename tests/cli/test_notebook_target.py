@@ -60,7 +60,7 @@ def train(tmp_path: Path) -> Path:
 def test_a_finding_names_cell_and_line(gradviz: Gradviz, train: Path) -> None:
     said = gradviz("check", train.name, code=1)
     assert "where:  net.a (Linear), cell 2, line 7\n" in said.output
-    assert "why:    line 7 in forward detaches" in said.output
+    assert "why:    line 7 detaches" in said.output
     assert said.stderr.count("%matplotlib inline") == 1
 
 

@@ -12,7 +12,7 @@ import torch
 from gradviz.checks.words import COMPARISONS
 from gradviz.cuts.behind import lines_before
 from gradviz.cuts.lines import CutWatch, SeenCut
-from gradviz.graph import SourceLine
+from gradviz.graph import SourceLine, column
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
@@ -40,29 +40,16 @@ def cuts_entering(
 def cut_roots(
     watch: CutWatch, walked: Walked, live: LiveOutputs
 ) -> dict[str, Provenance]:
-    """The outputs that were cut off themselves, as lines before the call have cut
-    in this step.
+    """How lines before the call have cut off its outputs in this step, if they have no
+    graph.
     """
-    roots = walked.graph.roots
-    names = live.names or tuple(root.name for root in roots)
-    lost = [
-        name
-        for name, root in zip(names, roots)
-        if root.node is None or root.node in walked.variables
-    ]
-    if not lost:
-        return {}
-
-    cuts = described(
-        watch,
-        walked,
-        watch.on(lines_before(live.frame)),
-    )
+    names = live.names or column(walked.graph.roots, "name")
+    cuts = described(watch, walked, watch.on(lines_before(live.frame)))
     # with gradients off, the line that switched them off explains it all
     off = watch.off if not torch.is_grad_enabled() else None
     if off is not None:
         cuts = (Cut("no_grad", off, "set_grad_enabled", via=(off,)),)
-    return dict.fromkeys(lost, Provenance(cuts)) if cuts else {}
+    return dict.fromkeys(names, Provenance(cuts)) if cuts else {}
 
 
 def described(

@@ -250,11 +250,10 @@ def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
     """Whether a line steps an optimizer that holds one of these parameters, as far as
     it is known.
     """
-    owner, _, method = change.what.partition("(")[0].rpartition(".")
     holding, others = set[str](), set[str]()
     for optimizer in context.optimizers:
         holds = not {*names}.isdisjoint(all_names(optimizer.tensors))
         (holding if holds else others).add(optimizer.name)
     # an optimizer that no variable showed may hold it
-    unknown = not holding and owner not in others
-    return method == "step" and (owner in holding or unknown)
+    unknown = not holding and change.name not in others
+    return change.steps and (change.name in holding or unknown)
