@@ -68,7 +68,7 @@ def report(
     shortened = len(shown) < len(findings)
 
     for number, finding in enumerate(shown, 1):
-        heading = _wrapped(f"{number}. {_heading(finding)}", width - 3)
+        heading = wrapped(f"{number}. {_heading(finding)}", width - 3)
         heading[1:] = [f"   {line}" for line in heading[1:]]
         rows = _rows(finding, width, verbose)
         if not verbose:
@@ -82,13 +82,13 @@ def report(
     checked = _checked(findings, verbose)
     if shortened:
         checked += " Shortened: --verbose shows all."
-    yield from zip(_wrapped(checked, width), repeat("dim"))
+    yield from zip(wrapped(checked, width), repeat("dim"))
 
     total = findings.totals or "Nothing found."
     if findings.failed and not findings.totals:
         failed = one_line(findings.failed)
         total = f"The script failed, and no check explains it: {failed}"
-    yield from zip(_wrapped(total, width), repeat("bold"))
+    yield from zip(wrapped(total, width), repeat("bold"))
 
 
 def _shorten(rows: _Rows, most: int) -> bool:
@@ -128,7 +128,7 @@ def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
         rows[word] = []
         for text in filter(None, parts):
             title = f"   {word}:".ljust(INDENT)
-            rows[word] += _wrapped(
+            rows[word] += wrapped(
                 title + one_line(text),
                 width,
                 " " * INDENT,
@@ -181,11 +181,12 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     return re.sub(rf"(?<![\w/.]){before}(?=\d)", "line ", text.replace(shown, line))
 
 
-def _wrapped(
+def wrapped(
     line: str,
     width: int,
     indent: str = "",
 ) -> list[str]:
+    """The lines of a paragraph."""
     room = max(20 + len(indent), width)
     lines = textwrap.wrap(line, room, subsequent_indent=indent, break_on_hyphens=False)
     return lines or [""]
