@@ -55,6 +55,7 @@ _RECORDS = (
     "gradviz always records modules and lines. "
     "To read a graph without them, call gradviz.walk(loss) in the script."
 )
+_LIMITS = "The limits of gradients are set in Python: "
 _TREE = (
     "gradviz render no longer chooses the rows of a text file: "
     "gradviz tree train.py --by node > tree.txt does."
@@ -146,6 +147,22 @@ OPTIONS: tuple[RetiredOption, ...] = (
         "gradviz prints no Markdown of findings. Paste what gradviz check train.py --verbose prints.",
         ("info", "check"),
         values=("md",),
+    ),
+    RetiredOption(
+        "--vanishing",
+        f"{_LIMITS}gradviz.check(loss, values=True, vanishing=1e-4).",
+        ("check",),
+    ),
+    RetiredOption(
+        "--exploding",
+        f"{_LIMITS}gradviz.check(loss, values=True, exploding=1e3).",
+        ("check",),
+    ),
+    RetiredOption(
+        "--format",
+        "gradviz prints no line for each finding: editors show those of gradviz check --format sarif at their lines.",
+        ("check",),
+        values=("line",),
     ),
     RetiredOption(
         "--format",

@@ -149,8 +149,6 @@ def check_target(
     steps: int | None = None,
     to_end: bool = False,
     values: bool = False,
-    vanishing: float = Gradients().vanishing,
-    exploding: float = Gradients().exploding,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
     run_custom: bool = False,
@@ -166,9 +164,13 @@ def check_target(
     chosen(only, ignore)
     # ranks that stop at different calls wait for each other
     runs_on = steps is None and at is None and rank() is None
-    limits = Gradients(vanishing=vanishing, exploding=exploding)
     watched = WatchedRun(
-        target, limits, values=values, run_custom=run_custom, cuts=cuts, process=process
+        target,
+        Gradients(),
+        values=values,
+        run_custom=run_custom,
+        cuts=cuts,
+        process=process,
     )
     how: Any = {
         "at": at,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gradviz.checks.call import Gradients
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.launch import process_hook, reports
 from gradviz.cli.options import json_option, run_custom_option, with_feature
@@ -69,20 +66,6 @@ def _explain(
         ctx.exit()
 
 
-def _ids(
-    _: click.Context,
-    __: click.Parameter,
-    incomplete: str,
-) -> list[str]:
-    """The shell completes ids of checks. They are read from the source: to import the
-    rules takes seconds, and torch.
-    """
-    files = Path(__file__).parent.glob("rules/**/*.py")
-    rules = "".join(path.read_text(encoding="utf-8") for path in files)
-    ids = re.findall(r'^@check\(\s*"([^"]+)"', rules, re.MULTILINE)
-    return sorted(id for id in ids if id.startswith(incomplete))
-
-
 @click.command("check", cls=TargetCommand)
 @click.option(
     "--fail-on",
@@ -95,14 +78,12 @@ def _ids(
     "--only",
     multiple=True,
     metavar="ID",
-    shell_complete=_ids,
     help="Run only this check; may be repeated.",
 )
 @click.option(
     "--ignore",
     multiple=True,
     metavar="ID",
-    shell_complete=_ids,
     help="Skip this check; may be repeated.",
 )
 @click.option(
@@ -119,7 +100,6 @@ def _ids(
     is_eager=True,
     expose_value=False,
     callback=_explain,
-    shell_complete=_ids,
     help="Print the page of a check and exit: its meaning, an example, the fix, when to ignore it.",
 )
 @click.option(
@@ -134,22 +114,6 @@ def _ids(
     "--values",
     is_flag=True,
     help="Also read all numbers and compute gradients at each call, before backward runs.",
-)
-@click.option(
-    "--vanishing",
-    type=click.FloatRange(min=0),
-    default=Gradients().vanishing,
-    show_default=True,
-    metavar="RATIO",
-    help="Report modules whose gradient is below this fraction of that of modules nearer to the output.",
-)
-@click.option(
-    "--exploding",
-    type=click.FloatRange(min=0),
-    default=Gradients().exploding,
-    show_default=True,
-    metavar="RATIO",
-    help="Report modules whose gradient is above this multiple of the one nearest to the output.",
 )
 @run_custom_option
 @with_feature(
@@ -170,10 +134,10 @@ def _ids(
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "line", "json", "sarif"]),
+    type=click.Choice(["text", "json", "sarif"]),
     default="text",
     show_default=True,
-    help="Print a report, one line for each finding, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
+    help="Print a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
 )
 @json_option("The same as --format json.")
 @target_argument
@@ -248,7 +212,7 @@ def _write(
     stream: TextIO,
 ) -> None:
     """Write the findings in a format."""
-    from gradviz.checks.output import FindingsTable, short_lines
+    from gradviz.checks.output import FindingsTable
     from gradviz.checks.sarif import sarif
 
     if form == "text":
@@ -260,8 +224,6 @@ def _write(
         stream.write(
             f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else ""
         )
-    elif form == "line":
-        stream.writelines(f"{line}\n" for line in short_lines(findings))
     else:
         write_json(stream, sarif(findings) if form == "sarif" else findings.as_data())
 

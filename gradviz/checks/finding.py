@@ -13,7 +13,6 @@ from typing import Any, Literal, overload
 from gradviz.checks.excerpt import Excerpt
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, Mark
-from gradviz.report.labels import more
 from gradviz.report.results import displayed
 from gradviz.wording import clip, plural
 
@@ -23,7 +22,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 mostly a mistake; a note is good to know.
 """
 
-_SHOWN, _LETTERS = 3, 140  # of the findings in one line
+_SHOWN = 2  # of the findings in one line
 
 KEYS = ("id", "severity", "summary", "names", "where", "why", "fix")
 """What JSON has of a finding, before the place in the code, the backward call and the
@@ -98,12 +97,9 @@ class Findings(Sequence[Finding]):
 
     def __repr__(self) -> str:
         """What `assert not findings` says. pytest shows 240 characters."""
-        letters = _LETTERS // max(1, min(_SHOWN, len(self)))
-        words = [f"{clip(each.summary, letters)} [{each.id}]" for each in self]
-        if len(self) > _SHOWN:
-            words[_SHOWN:] = [more(len(self) - _SHOWN)]
-        parts = self.totals or "none", "; ".join(words)
-        return f"<Findings: {': '.join(filter(None, parts))}>"
+        words = [f"{clip(each.summary, 80)} [{each.id}]" for each in self[:_SHOWN]]
+        parts = f"{self.totals or 'none'}: {'; '.join(words)}".rstrip(": ")
+        return f"<Findings: {parts}>"
 
     @property
     def totals(self) -> str:
@@ -140,20 +136,12 @@ def _mark(
     call: int | None,
 ) -> Mark:
     """A finding in the picture of the graph at one backward call."""
-    words = f"{finding.severity}: {finding.summary}"
-    for part in finding.where.split(", "):
-        words += f", {part}" if part and part not in finding.summary else ""
-    if finding.call != call:
-        words += f", at backward call {finding.call}  [{finding.id}]"
-        return Mark(number, finding.id, words)
-
-    words += f"  [{finding.id}]"
+    words = [f"{finding.severity}: {finding.summary}", finding.where]
+    is_other = finding.call != call
+    if is_other:
+        words.append(f"at backward call {finding.call}")
+    text = f"{', '.join(filter(None, words))}  [{finding.id}]"
+    if is_other:
+        return Mark(number, finding.id, text)
     outputs = finding.names if finding.id == "no-graph" else ()
-    return Mark(
-        number,
-        finding.id,
-        words,
-        finding.nodes,
-        finding.edges,
-        outputs,
-    )
+    return Mark(number, finding.id, text, finding.nodes, finding.edges, outputs)

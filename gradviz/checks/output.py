@@ -1,4 +1,4 @@
-"""How findings are written for the terminal: a report, and a line each for editors."""
+"""How findings are written for the terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from itertools import repeat
 
 from gradviz.checks.excerpt import Excerpt, code_lines
 from gradviz.checks.finding import Finding, Findings, Severity
-from gradviz.checks.words import CODE, place_in, short_path
+from gradviz.checks.words import CODE, place_in
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
-from gradviz.run.cells import place_in_file
-from gradviz.wording import clip, notebook_of, one_line, plural
+from gradviz.wording import clip, one_line, plural
 
 WIDTH = 80
 INDENT = 11
@@ -69,7 +68,7 @@ def report(
     shortened = len(shown) < len(findings)
 
     for number, finding in enumerate(shown, 1):
-        heading = _wrapped(f"{number}. {_heading(finding)}", width - 3)
+        heading = wrapped(f"{number}. {_heading(finding)}", width - 3)
         heading[1:] = [f"   {line}" for line in heading[1:]]
         rows = _rows(finding, width, verbose)
         if not verbose:
@@ -83,13 +82,13 @@ def report(
     checked = _checked(findings, verbose)
     if shortened:
         checked += " Shortened: --verbose shows all."
-    yield from zip(_wrapped(checked, width), repeat("dim"))
+    yield from zip(wrapped(checked, width), repeat("dim"))
 
     total = findings.totals or "Nothing found."
     if findings.failed and not findings.totals:
         failed = one_line(findings.failed)
         total = f"The script failed, and no check explains it: {failed}"
-    yield from zip(_wrapped(total, width), repeat("bold"))
+    yield from zip(wrapped(total, width), repeat("bold"))
 
 
 def _shorten(rows: _Rows, most: int) -> bool:
@@ -129,7 +128,7 @@ def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
         rows[word] = []
         for text in filter(None, parts):
             title = f"   {word}:".ljust(INDENT)
-            rows[word] += _wrapped(
+            rows[word] += wrapped(
                 title + one_line(text),
                 width,
                 " " * INDENT,
@@ -149,11 +148,11 @@ def _names(finding: Finding, verbose: bool) -> str:
     return ", ".join(shown)
 
 
-def _heading(finding: Finding, cell: str = "") -> str:
+def _heading(finding: Finding) -> str:
     """How bad it is, on which rank, what it is, where, and the check that says so."""
     rank = f" on rank {finding.rank}" if finding.rank is not None else ""
     summary = one_line(finding.summary)
-    return f"{finding.severity}{rank}: {summary} {cell} [{finding.id}]"
+    return f"{finding.severity}{rank}: {summary}  [{finding.id}]"
 
 
 def consequences(finding: Finding) -> Iterator[str]:
@@ -170,36 +169,6 @@ def consequences(finding: Finding) -> Iterator[str]:
         yield f"{_shorter(text, finding.code)}{more}  [{id}]"
 
 
-def short_lines(findings: Findings) -> Iterator[str]:
-    """A line for each finding, as compilers write them, for editors:
-    `train.py:12:9: warning: ... [unused-parameter]`.
-    """
-    for finding in findings:
-        code, place, cell = finding.code, "", ""
-        if code is not None:
-            place = place_in(code.file, code.line)
-            file, columns = notebook_of(code.file)[0], region(code)
-            if file and columns is not None:
-                cell = f"({place})"
-                place = f"{one_line(short_path(file))}:{columns[0]}"
-            column = columns[1][0] if columns is not None else code.column
-            place += f":{column}: "
-        yield place + " ".join(_heading(finding, cell).split())
-
-
-def region(
-    code: Excerpt,
-) -> tuple[int, tuple[int, int]] | None:
-    """The line, and the first column and the one behind the last, in the file; None
-    where that is not known.
-    """
-    notebook, _ = notebook_of(code.file)
-    columns = code.column, code.end_column
-    if notebook:
-        return place_in_file(notebook, columns, code.text)
-    return (code.line, columns)
-
-
 def _shorter(text: str, code: Excerpt | None) -> str:
     """The same without the code of the line that is shown above it, and with `line 12`
     for lines of the file that `where` names.
@@ -212,11 +181,12 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     return re.sub(rf"(?<![\w/.]){before}(?=\d)", "line ", text.replace(shown, line))
 
 
-def _wrapped(
+def wrapped(
     line: str,
     width: int,
     indent: str = "",
 ) -> list[str]:
+    """The lines of a paragraph."""
     room = max(20 + len(indent), width)
     lines = textwrap.wrap(line, room, subsequent_indent=indent, break_on_hyphens=False)
     return lines or [""]

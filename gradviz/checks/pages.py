@@ -11,9 +11,10 @@ import re
 import textwrap
 from collections.abc import Iterator
 
+from gradviz.checks.output import WIDTH, wrapped
 from gradviz.checks.registry import Check
 
-WIDTH, INDENT = 80, "  "
+INDENT = "  "
 MEANING, EXAMPLE = "What it means", "Example"
 SECTIONS = ("How it is found", "What to do", "When to ignore it")
 """How the paragraphs of a docstring begin that are sections of their own."""
@@ -25,7 +26,7 @@ def catalogue(every: tuple[Check, ...]) -> Iterator[str]:
     for check in every:
         values = " (with --values)" if check.needs_values else ""
         title = f"{check.id:<{column}}{check.severity:<9}"
-        yield from _wrapped(title + check.summary + values, " " * len(title))
+        yield from wrapped(title + check.summary + values, WIDTH, " " * len(title))
 
 
 def page(check: Check) -> dict[str, str]:
@@ -52,7 +53,7 @@ def page_lines(check: Check) -> Iterator[str]:
     """The page line by line, at most `WIDTH` wide but for the code."""
     values = ", with --values" if check.needs_values else ""
     yield f"{check.id}: {check.severity}{values}"
-    yield from _wrapped(INDENT + check.summary, INDENT)
+    yield from wrapped(INDENT + check.summary, WIDTH, INDENT)
 
     for title, text in page(check).items():
         yield from ("", title)
@@ -61,8 +62,4 @@ def page_lines(check: Check) -> Iterator[str]:
             continue
         for number, paragraph in enumerate(text.split("\n\n")):
             yield from [""] if number else []
-            yield from _wrapped(INDENT + " ".join(paragraph.split()), INDENT)
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+            yield from wrapped(INDENT + " ".join(paragraph.split()), WIDTH, INDENT)

@@ -20,7 +20,7 @@ from gradviz.checks.words import Names, code, line, listed, places, verb, where 
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
-from gradviz.graph.origins import own_line
+from gradviz.graph.origins import forward_name, own_line
 
 FAMILIES = (
     "roots",
@@ -276,7 +276,8 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
         if line(library) not in where:
             where = places(where, line(library))
 
-    about = node if source in (node_line, library) else None
+    # `torch.sqrt(x)` calls what the node is named by
+    operation = forward_name(node) if node is not None else ""
     return Finding(
         rule.id,
         severity,
@@ -288,7 +289,7 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
         item.nodes,
         item.edges,
         call.call,
-        excerpt(source, item.part, about),
+        excerpt(source, item.part or operation),
     )
 
 

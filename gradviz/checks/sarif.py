@@ -12,7 +12,6 @@ from urllib.parse import quote
 from gradviz import __version__
 from gradviz.checks.excerpt import Excerpt
 from gradviz.checks.finding import Finding, Findings
-from gradviz.checks.output import region
 from gradviz.checks.pages import MEANING, page, page_lines
 from gradviz.checks.registry import Check, checks
 from gradviz.checks.words import short_path
@@ -83,28 +82,24 @@ def _result(
     }
     # code of a live notebook is in no file
     if finding.code is not None and not finding.code.file.startswith("<"):
-        location: dict[str, Any] = {"physicalLocation": _place(finding.code)}
-        if notebook_of(finding.code.file)[0]:  # whose lines people know by their cell
-            cell = place_text(finding.code.file, finding.code.line)
-            location["logicalLocations"] = [{"name": cell}]
-        result["locations"] = [location]
+        result["locations"] = [_location(finding.code)]
     return result
 
 
-def _place(code: Excerpt) -> dict[str, Any]:
-    """A region of a file."""
-    uri = _uri(notebook_of(code.file)[0] or code.file)
-    place: dict[str, Any] = {"artifactLocation": {"uri": uri}}
-    known = region(code)
-    if known is not None:
-        line, (begin, end) = known
-        place["region"] = {
-            "startLine": line,
-            "startColumn": begin,
-            "endColumn": end,
-            "snippet": {"text": code.text},
-        }
-    return place
+def _location(code: Excerpt) -> dict[str, Any]:
+    """Where a line is: in a file, or in a cell, whose lines people know by that."""
+    notebook, _ = notebook_of(code.file)
+    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(notebook or code.file)}}
+    if notebook:
+        cell = place_text(code.file, code.line)
+        return {"physicalLocation": place, "logicalLocations": [{"name": cell}]}
+    place["region"] = {
+        "startLine": code.line,
+        "startColumn": code.column,
+        "endColumn": code.end_column,
+        "snippet": {"text": code.text},
+    }
+    return {"physicalLocation": place}
 
 
 def _uri(file: str) -> str:

@@ -44,8 +44,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Which checks": (
         "--only",
         "--ignore",
-        "--vanishing",
-        "--exploding",
         "--list",
         "--explain",
     ),

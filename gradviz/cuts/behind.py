@@ -1,15 +1,9 @@
-"""What is behind a tensor or a node: leaves, as the graph says; lines of code, as the
-recording and the text say.
-"""
+"""The lines of code behind a node or a frame, as the recording and the text say."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any
-
-import torch
 
 from gradviz.graph import SourceLine
 from gradviz.packages import CallSite, script_lines
@@ -17,10 +11,6 @@ from gradviz.recording.session import running
 from gradviz.source.feeding import Line, feeding, statement_at
 from gradviz.walker.private import LAST
 
-NODES = 5_000
-"""Nodes that a look at the leaves of a graph goes over."""
-
-Leaves = dict[int, weakref.ref[torch.Tensor]]
 Way = tuple[Line, ...]
 """The lines of the user's that led somewhere, innermost first."""
 
@@ -65,25 +55,3 @@ def callers(site: CallSite) -> Iterator[SourceLine]:
         # the lines of libraries are nobody's to change
         if caller.place is not None and not caller.place.source.package:
             yield caller.place.source
-
-
-def leaves_behind(tensor: torch.Tensor) -> Leaves:
-    """The leaves that a tensor was computed from; none of a leaf, and none when its
-    graph is too large for a look.
-    """
-    leaves: Leaves = {}
-    waiting: list[Any] = [] if tensor.is_leaf else [tensor.grad_fn]
-    seen = set(waiting)
-
-    # a node whose Python object is made here keeps that: so not of all of a long chain
-    while waiting and len(seen) < NODES:
-        node = waiting.pop()
-        if type(node).__name__ == "AccumulateGrad":
-            leaf = getattr(node, "variable", None)
-            if isinstance(leaf, torch.Tensor):
-                leaves[id(leaf)] = weakref.ref(leaf)
-        inputs = {function for function, _ in node.next_functions} - seen - {None}
-        seen |= inputs
-        waiting += inputs
-
-    return leaves if not waiting else {}

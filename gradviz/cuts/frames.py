@@ -17,19 +17,14 @@ _METHOD_BIT = sys.version_info >= (3, 12)
 _LOAD_ATTR, _LOAD_METHOD = dis.opmap["LOAD_ATTR"], dis.opmap.get("LOAD_METHOD")
 
 
-def calls(frame: FrameType) -> bool:
-    """Whether the running instruction reads a method to call it, other than
-    `hasattr(x, "detach")`.
+def reads(frame: FrameType, to_call: bool) -> bool:
+    """Whether the running instruction reads an attribute, or reads a method to call it,
+    other than `hasattr(x, "detach")`.
     """
     code, offset = frame.f_code.co_code, frame.f_lasti
-    if _METHOD_BIT:
-        return bool(code[offset] == _LOAD_ATTR and code[offset + 1] & 1)
-    return code[offset] == _LOAD_METHOD
-
-
-def reads(frame: FrameType) -> bool:
-    """Whether it reads an attribute."""
-    return frame.f_code.co_code[frame.f_lasti] == _LOAD_ATTR
+    if to_call and not _METHOD_BIT:
+        return code[offset] == _LOAD_METHOD
+    return code[offset] == _LOAD_ATTR and bool(code[offset + 1] & 1 or not to_call)
 
 
 def first_argument(frame: FrameType) -> Any:

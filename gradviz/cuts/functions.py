@@ -43,14 +43,11 @@ def tensors_in(value: Any) -> Iterator[Any]:
             yield part
 
 
-def forget(wrapper: Any, original: Any) -> None:
-    """Let torch's compiler know its own function where it has met a wrapper of it: it
-    makes a table of what the names of torch's functions mean, once in a process.
+def forget() -> None:
+    """Let torch's compiler make its table of torch's functions anew, in which a wrapper
+    may stand: it makes it once in a process.
     """
     rules = sys.modules.get("torch._dynamo.trace_rules")
     table = getattr(rules, "get_torch_obj_rule_map", None)
-    # asked for while it is empty, it would be made, which takes a second
-    if table is not None and table.cache_info().currsize:
-        rule = table().pop(wrapper, None)
-        if rule is not None:
-            table()[original] = rule
+    if table is not None:
+        table.cache_clear()

@@ -16,21 +16,18 @@ from types import FrameType
 import torch
 
 from gradviz.cuts.behind import (
-    Leaves,
     Way,
     callers,
     fed_by,
-    leaves_behind,
     lines_before,
     lines_of,
     ways_to,
 )
-from gradviz.cuts.parts import CutPart, Drop, Taker, WithCuts, part_behind, takers_of
+from gradviz.cuts.parts import CutPart, Drop, WithCuts, part_behind
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import Place, UserCode, with_text
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import Line, feeding
-from gradviz.walker.outputs import flatten
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
@@ -40,8 +37,8 @@ from gradviz.wording import place_text
 PLACES = 5_000
 """Places that are told apart, so that a long run costs no more."""
 
-LOOKS = 4
-"""Times that one looks which leaves are behind what a place cuts off."""
+WALKS = 2
+"""Times that one walks to the leaves behind what a place cuts off."""
 
 Names = tuple[str, ...]
 
@@ -57,15 +54,15 @@ class SeenCut:
     place: Place
     # the lines of the user's that led there, innermost first
     via: tuple[SourceLine, ...]
+    lines: Way
     number: int = 0  # that the next node would have got
     leaf: weakref.ref[torch.Tensor] | None = None  # what was cut off, if it was one
     into: weakref.ref[torch.Tensor] | None = None  # the leaf that has got the numbers
-    leaves: Leaves = field(default_factory=dict)  # behind it, the first few times
-    looks: int = 0
-
-    @property
-    def lines(self) -> Way:
-        return lines_of(self.via)
+    # the leaves behind it, the first few times
+    leaves: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
+    walks: int = 0
+    # what it dropped first in its last step, where that is to be drawn
+    part: CutPart | None = None
 
     @property
     def source(self) -> SourceLine:
@@ -75,11 +72,9 @@ class SeenCut:
 class CutWatch:
     """Of one run, in one thread."""
 
-    def __init__(self, code: UserCode) -> None:
-        self._code = code
+    def __init__(self, draws: bool = False) -> None:
+        self.draws, self._code = draws, UserCode()
         self._places: dict[tuple[object, ...], SeenCut] = {}
-        # what each place dropped first in its last step, where that is wanted
-        self.parts: dict[SeenCut, CutPart] | None = None
         # ways to nodes that take what no op of the graph computed
         self._taking: dict[Way, None] = {}
         # backward calls, and the sequence number after the last one
@@ -102,10 +97,10 @@ class CutWatch:
         name: str,
         tensors: Sequence[torch.Tensor],
         frame: FrameType,
-        into: torch.Tensor | None,
+        into: object,
     ) -> None:
-        """A function cuts off these tensors, which have a graph. `into` is a leaf that
-        gets their numbers.
+        """A function cuts off these tensors, which have a graph. `into` is what gets
+        their numbers, a leaf perhaps.
         """
         seen = self._place(kind, name, frame)
         if seen is None:
@@ -118,21 +113,18 @@ class CutWatch:
 
         seen.number = peek_sequence()
         seen.leaf = weakref.ref(first) if first.is_leaf else None
-        seen.into = weakref.ref(into) if into is not None else None
+        seen.into = weakref.ref(into) if isinstance(into, torch.Tensor) else None
 
-        # every step cuts the same leaves off, and a look goes over a graph
-        if seen.looks < LOOKS:
-            seen.looks += 1
-            for tensor in tensors:
-                seen.leaves |= leaves_behind(tensor)
-        if self.parts is None:
-            return
-        # of a loop over layers the first one stands for all
-        before = self.parts.get(seen)
-        if before is None or before.step != self.step:
+        # of a loop over layers the first one is drawn, and stands for all
+        is_drawn = self.draws and (seen.part is None or seen.part.step != self.step)
+        # every step cuts the same leaves off, and a walk goes over a graph
+        if seen.walks < WALKS or is_drawn:
+            seen.walks += 1
             part = part_behind(tensors, self.step)
             if part is not None:
-                self.parts[seen] = part
+                seen.leaves |= {id(leaf): leaf for leaf in part.tensors.values()}
+            if is_drawn:
+                seen.part = part
 
     def _place(
         self,
@@ -147,40 +139,32 @@ class CutWatch:
         # sites are made once for each way, and never dropped
         key = kind, name, id(site)
         if key not in self._places and len(self._places) < PLACES:
-            self._places[key] = SeenCut(
-                kind,
-                name,
-                site.place,
-                tuple(callers(site)),
-            )
+            via = tuple(callers(site))
+            seen = SeenCut(kind, name, site.place, via, lines_of(via))
+            self._places[key] = seen
         return self._places.get(key)
 
     def joined(
         self,
-        graph: Graph,
         walked: Walked,
         attribution: Attribution | None,
-        outputs: object,
         frame: FrameType | None,
     ) -> Graph:
-        """A graph that was walked from `outputs`, with what was cut off beside it.
+        """A graph that was walked, with what was cut off beside it.
 
         `frame` uses the outputs, which may lack a graph because of a cut on the lines
         before.
         """
-        values = enumerate(flatten(outputs))
-        lost = [i for i, (_, value) in values if _has_no_graph(value)]
-        before = lines_before(frame) if lost else ()
-        joined, entered = WithCuts(graph, walked), self.entering(takers_of(graph))
+        lost = [i for i, root in enumerate(walked.graph.roots) if root.node is None]
+        before = self.on(lines_before(frame)) if lost else ()
+        entered = self.entering(walked.graph)
 
-        parts = self.parts or {}
-        for seen in sorted(parts, key=lambda seen: seen.number):
-            is_before = not set(seen.lines).isdisjoint(before)
-            drop = Drop(
-                seen, parts[seen], lost if is_before else (), entered.get(seen, ())
-            )
-            if drop.outputs or drop.users or joined.has_new(drop.part, self.step):
-                joined.add(drop)
+        joined = WithCuts(walked)
+        for seen in sorted(self._places.values(), key=lambda seen: seen.number):
+            outputs = lost if seen in before else ()
+            users = entered.get(seen, ())
+            if seen.part is not None and (outputs or users):
+                joined.add(Drop(seen, seen.part, outputs, users))
         return joined.graph(attribution)
 
     # -- what is known, for instance at a backward call --------------------------------
@@ -193,8 +177,7 @@ class CutWatch:
         """The last time that a place has cut, as plain data; `names` tells those of a
         leaf.
         """
-        inner = seen.place.source
-        inside = inner.function if inner.function != "<module>" else ""
+        inner, inside = seen.place.source, ""
         if seen.place.script_line is not None:
             place = place_text(os.path.basename(inner.file), inner.line)
             inside = f"{inner.package} ({place})"
@@ -230,43 +213,41 @@ class CutWatch:
         name: str,
     ) -> Iterator[Cut]:
         """The cuts of what an op computed, or of what was computed from that, as far as
-        `parts` were walked.
+        they are to be drawn.
         """
         function = grad_fn_of(tensor)
-        if function is None:
-            return
-
-        number = function._sequence_nr()
-        for seen, part in (self.parts or {}).items():
-            graph = part.graph
-            if number not in column(graph.nodes, "sequence"):
+        number = function._sequence_nr() if function is not None else None
+        for seen in self._places.values():
+            if seen.part is None or number is None:
                 continue
-            cut = self.cut(seen, lambda leaf: ())
-            roots = {root.node for root in graph.roots} - {None}
-            if number in {graph.nodes[node or 0].sequence for node in roots}:
+            graph, cut = seen.part.graph, self.cut(seen, lambda leaf: ())
+            sequences = column(graph.nodes, "sequence")
+            if number in [sequences[root.node or 0] for root in graph.roots]:
                 yield cut._replace(leaf=(name,))
-            else:
+            elif number in sequences:
                 yield cut._replace(behind=frozenset((name,)))
 
-    def entering(
-        self,
-        nodes: Sequence[Taker],
-    ) -> dict[SeenCut, list[int]]:
+    def entering(self, graph: Graph) -> dict[SeenCut, list[int]]:
         """The nodes that take in what lines have cut off, as the code says: the nearest
         ones in each case.
 
         It goes by lines: two parts of one statement are not told apart, and of several
         statements on a line nothing is said.
         """
-        ways = list(ways_to(node.sequence for node in nodes))
-        computed = set().union(*ways)
+        sequences = column(graph.nodes, "sequence")
+        ops = [node for node, number in enumerate(sequences) if number is not None]
+        ways = dict(zip(ops, ways_to(sequences[node] for node in ops)))
+        computed = set().union(*ways.values())
         cutting = {line for seen in self._places.values() for line in seen.lines}
         feeding_lines: dict[Way, frozenset[Line]] = {}
-        found: dict[SeenCut, dict[tuple[int, int], list[int]]] = {}
+        found: dict[SeenCut, dict[tuple[int, bool], list[int]]] = {}
 
-        for node, way in zip(nodes, ways):
+        others = column(graph.nodes, "none_inputs")
+        edges = zip(column(graph.edges, "consumer"), column(graph.edges, "producer"))
+        fed = {node for node, producer in edges if producer in ways}
+        for node, way in ways.items():
             # what has all its inputs from the graph takes nothing else in
-            if not node.takes or not way:
+            if not way or (node in fed and not others[node]):
                 continue
             self._taking[way] = None
             if way not in feeding_lines and cutting:
@@ -275,9 +256,9 @@ class CutWatch:
             for seen in self.on(feeding_lines.get(way, ())):
                 in_way = [line in feeding_lines[way] for line in seen.lines]
                 # how many calls further in it has cut
-                nearness = in_way.index(True), -node.takes
+                nearness = in_way.index(True), not others[node]
                 by_nearness = found.setdefault(seen, {})
-                by_nearness.setdefault(nearness, []).append(node.node)
+                by_nearness.setdefault(nearness, []).append(node)
 
         return {seen: places[min(places)] for seen, places in found.items()}
 
@@ -302,7 +283,3 @@ class CutWatch:
 
 def _line_of(place: Place) -> SourceLine:
     return with_text(place.script_line or place.source)
-
-
-def _has_no_graph(output: object) -> bool:
-    return isinstance(output, torch.Tensor) and grad_fn_of(output) is None

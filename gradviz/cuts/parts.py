@@ -5,50 +5,34 @@ cuts, once a line and step, into records. No tensor is kept.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from gradviz.graph import Edge, Graph, Leaf, Node, Scope, column
-from gradviz.graph.origins import common
-from gradviz.walker.description import CHECKPOINT
+from gradviz.graph import Edge, Graph, Leaf, Node, column
+from gradviz.graph.origins import ScopeTree
 from gradviz.walker.places import Attribution, BareGraph, Places
 from gradviz.walker.private import LAST
-from gradviz.walker.slots import modules_behind
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
-from gradviz.wording import plural
 
 if TYPE_CHECKING:
     from gradviz.cuts.lines import SeenCut
 
-Key = tuple[str, int]
-"""What tells a node from all others: a number for an op, the identity of a leaf."""
+Tensors = Mapping[int, weakref.ref[torch.Tensor]]
+"""The tensors of leaves by node. All references to one tensor are the same object."""
 
 
 class CutPart(NamedTuple):
-    """The graph behind tensors when they were cut off, and its leaves by node. `step`
-    counts the backward calls before.
+    """The graph behind tensors when they were cut off. `step` counts the backward calls
+    before.
     """
 
     graph: Graph
-    leaves: Mapping[int, weakref.ref[torch.Tensor]]
+    tensors: Tensors
     step: int
-
-    def identities(
-        self,
-    ) -> Iterator[tuple[Key, torch.Tensor | None]]:
-        """What tells each node from all others, and the tensor of a leaf that is alive."""
-        for node in self.graph.nodes:
-            tensor = self.leaves[node.id]() if node.id in self.leaves else None
-            if tensor is not None:
-                yield ("leaf", id(tensor)), tensor
-            elif node.sequence is not None:
-                yield ("op", node.sequence), None
-            else:
-                yield (f"dead leaf of {id(self.leaves)}", node.id), None
 
 
 def part_behind(
@@ -69,8 +53,18 @@ def part_behind(
         read_compiled=False,
         inspect=walks.append,
     )
-    leaves = {node: weakref.ref(leaf) for node, leaf in walks[0].variables.items()}
-    return CutPart(graph, leaves, step)
+    return CutPart(graph, _references(walks[0]), step)
+
+
+def _references(walked: Walked) -> Tensors:
+    return {node: weakref.ref(leaf) for node, leaf in walked.variables.items()}
+
+
+def _identity(node: Node, tensors: Tensors) -> tuple[str, int | None]:
+    """What tells a node from all others: the tensor of a leaf, the number of an op."""
+    if node.id in tensors:
+        return "leaf", id(tensors[node.id])
+    return "op", node.sequence
 
 
 class Drop(NamedTuple):
@@ -84,67 +78,31 @@ class Drop(NamedTuple):
     users: Sequence[int] = ()
 
 
-class Taker(NamedTuple):
-    """A node of a graph. `takes`: 2 if it has inputs without a gradient, 1 if no op
-    computed any of its inputs, else 0.
-    """
-
-    node: int
-    sequence: int
-    takes: int
-
-
-def takers_of(graph: Graph) -> list[Taker]:
-    """The ops of a graph."""
-    others = column(graph.nodes, "none_inputs")
-    sequences = column(graph.nodes, "sequence")
-    edges = zip(column(graph.edges, "consumer"), column(graph.edges, "producer"))
-    fed = {node for node, producer in edges if sequences[producer] is not None}
-    return [
-        Taker(node, number, 2 if others[node] else int(node not in fed))
-        for node, number in enumerate(sequences)
-        if number is not None
-    ]
-
-
 class WithCuts:
     """A graph, while what was cut off of it is added: nodes are numbered on."""
 
-    def __init__(self, graph: Graph, walked: Walked) -> None:
+    def __init__(self, walked: Walked) -> None:
+        graph = walked.graph
         self._graph, self._walked = graph, walked
         self._nodes, self._edges = list(graph.nodes), list(graph.edges)
-        self._roots = list(graph.roots)
-        self._leaves: list[Leaf] = []
+        self._roots, self._leaves = list(graph.roots), list[Leaf]()
         self._tensors = dict(walked.variables)
         self._cuts: dict[int, Drop] = {}  # by the node that stands for it
-        self._numbers: dict[Key, int] = {}
-        for node in self._nodes:
-            leaf = self._tensors.get(node.id)
-            key = ("op", node.sequence or 0) if leaf is None else ("leaf", id(leaf))
-            self._numbers[key] = node.id
-
-    def has_new(self, part: CutPart, step: int) -> bool:
-        """Whether a line of this step has dropped what was computed from a leaf that is
-        not in the graph.
-        """
-        computed = len(part.graph.nodes) > len(part.graph.leaves)
-        leaves = {key for key, tensor in part.identities() if tensor is not None}
-        return computed and part.step == step and not leaves <= self._numbers.keys()
+        self._own = _references(walked)
+        self._numbers = {_identity(node, self._own): node.id for node in graph.nodes}
 
     def add(self, drop: Drop) -> None:
-        graph, numbers = drop.part.graph, list[int]()
-        fresh = set[int]()
-        for node, (key, tensor) in zip(graph.nodes, drop.part.identities()):
+        graph, tensors, _ = drop.part
+        numbers, fresh = list[int](), set[int]()
+        for node in graph.nodes:
+            identity = _identity(node, tensors)
             # two lines may cut off the same tensor, or one that goes on elsewhere
-            if key not in self._numbers:
+            if identity not in self._numbers:
                 fresh.add(node.id)
-                self._numbers[key] = self._append(node._replace(names=()))
-                if tensor is not None:
-                    self._tensors[self._numbers[key]] = tensor
-                if node.id in graph.leaf_of:
-                    leaf = graph.leaf_of[node.id]
-                    self._leaves.append(leaf._replace(node=self._numbers[key]))
-            numbers.append(self._numbers[key])
+                self._numbers[identity] = self._append(node)
+                if node.id in tensors:
+                    self._add_leaf(graph.leaf_of[node.id], tensors[node.id]())
+            numbers.append(self._numbers[identity])
 
         for edge in graph.edges:
             if edge.consumer in fresh:
@@ -168,94 +126,68 @@ class WithCuts:
         self._nodes.append(node._replace(id=len(self._nodes), flags=flags))
         return len(self._nodes) - 1
 
+    def _add_leaf(self, leaf: Leaf, tensor: torch.Tensor | None) -> None:
+        """Add the leaf of the last node, with the names that the caller has for it."""
+        node, known = self._nodes[-1], self._walked.names
+        if tensor is not None:
+            self._tensors[node.id] = tensor
+            kind: Any = known.kind(tensor)
+            leaf = leaf._replace(names=known.leaf(tensor), kind=kind)
+        self._leaves.append(leaf._replace(node=node.id))
+        self._nodes[-1] = node._replace(names=leaf.names)
+
     def graph(self, attribution: Attribution | None) -> Graph:
         """The graph with what was added, and with modules and lines of that."""
-        graph, first = self._graph, len(self._graph.nodes)
         if not self._cuts:
-            return graph
+            return self._graph
 
         # asked once for all, for calls of modules are numbered together
         places = Places()
         if attribution is not None:
             places = attribution.places(self._bare())
         columns = places.scope_of, places.source_of, places.script_line_of
+        first = len(self._graph.nodes)
         for node, scope, source, script_line in zip(list(self._nodes), *columns):
             if node.id >= first:
                 assigned = places.assigned.get(node.id, "")
                 node = node._replace(source=source, assigned=assigned)
                 node = node._replace(script_line=script_line)
             self._nodes[node.id] = node._replace(scope=scope)
-        for number, drop in self._cuts.items():
-            self._nodes[number] = self._nodes[number]._replace(
-                sequence=drop.seen.number,
-                source=drop.seen.source,
-                scope=self._scope_around(number, places.scopes),
-            )
-
-        leaves = list(graph.leaves)
-        for leaf in self._leaves:
-            leaves.append(self._named(leaf, places.names))
-            node = self._nodes[leaf.node]
-            self._nodes[leaf.node] = node._replace(names=leaves[-1].names)
 
         edges = sorted(self._edges, key=lambda edge: (edge.consumer, edge.position))
-        functions = plural(len(self._nodes) - first - len(self._leaves), "function")
-        parts = f"{functions} and {plural(len(self._leaves), 'leaf', 'leaves')}"
-        note = f"dashed: {parts} are cut off at \u2702, so no gradient passes"
-        return replace(
-            graph,
-            notes=(*graph.notes, note),
+        note = "dashed: what is cut off at \u2702, so no gradient passes"
+        graph = replace(
+            self._graph,
+            notes=(*self._graph.notes, note),
             nodes=tuple(self._nodes),
             edges=tuple(edges),
-            leaves=tuple(leaves),
+            leaves=(*self._graph.leaves, *self._leaves),
             roots=tuple(self._roots),
             scopes=places.scopes,
         )
 
+        scopes = ScopeTree(graph)
+        for number, drop in self._cuts.items():
+            # in the module in which both happens: what is cut off, and what goes on
+            ends = [edge.producer for edge in graph.inputs(number)]
+            within = {graph.nodes[end].scope for end in (*ends, *drop.users)}
+            self._nodes[number] = graph.nodes[number]._replace(
+                sequence=drop.seen.number,
+                source=drop.seen.source,
+                scope=None if drop.outputs else scopes.common(within),
+            )
+        return replace(graph, nodes=tuple(self._nodes))
+
     def _bare(self) -> BareGraph:
         """All nodes, to be asked where they were made."""
         walked, first = self._walked, len(self._graph.nodes)
-        checkpoints = {
-            number: modules_behind(node)
-            for number, node in enumerate(walked.nodes)
-            if type(node).__name__ == CHECKPOINT
-        }
         return BareGraph(
             [LAST if node.sequence is None else node.sequence for node in self._nodes],
             self._edges,
             self._tensors,
-            checkpoints,
-            [*map(type, walked.nodes), *(node.op for node in self._nodes[first:])],
-            walked.names.modules,
+            kinds=[*map(type, walked.nodes), *column(self._nodes[first:], "op")],
+            modules=walked.names.modules,
         )
-
-    def _named(
-        self,
-        leaf: Leaf,
-        names: Mapping[int, str],
-    ) -> Leaf:
-        """A leaf with the names and the kind that it has for the caller."""
-        tensor, known = self._tensors.get(leaf.node), self._walked.names
-        if tensor is None:
-            return leaf
-        recorded = (names[leaf.node],) if leaf.node in names else ()
-        kind: Any = known.kind(tensor)
-        return leaf._replace(names=known.leaf(tensor) or recorded, kind=kind)
-
-    def _scope_around(
-        self,
-        scissors: int,
-        scopes: Sequence[Scope],
-    ) -> int | None:
-        """The module in which both happens, what is cut off and what goes on with it."""
-        drop = self._cuts[scissors]
-        ends = {edge.producer for edge in self._edges if edge.consumer == scissors}
-        ends.update(drop.users)
-        within = {self._nodes[end].scope for end in ends}
-        inner = [scope for scope in within if scope is not None]
-        if len(inner) < len(within) or not inner or drop.outputs:
-            return None
-        return common(scopes, inner)
 
 
 _LAST_POSITION = 1_000_000

@@ -27,7 +27,6 @@ import torch.jit._builtins as scripted
 
 from gradviz.cuts.frames import (
     begins_block,
-    calls,
     first_argument,
     hide_ours,
     is_the_users,
@@ -178,19 +177,20 @@ class CutCalls:
 
         if name == "data =":
             into, value = tensor
-            self._writes(into, value, frame)
+            self._writes(name, into, value, frame)
         elif name == "data":
-            if reads(frame):
+            if reads(frame, to_call=False):
                 self._tell("data", name, (tensor,), frame)
-        elif not name.startswith("__") and not calls(frame):
+        elif not name.startswith("__") and not reads(frame, to_call=True):
             return  # `hasattr(x, "item")`, or a method that is kept for later
         elif name == "copy_":
-            self._writes(tensor, first_argument(frame), frame)
+            self._writes(name, tensor, first_argument(frame), frame)
         else:
             self._tell(METHODS[name], name, (tensor,), frame)
 
     def _writes(
         self,
+        name: str,
         into: Any,
         value: Any,
         frame: FrameType,
@@ -202,7 +202,7 @@ class CutCalls:
             with _guard():
                 is_history = into.is_leaf and into.requires_grad and not value.is_leaf
             if is_history:
-                self._tell("written", "written", (value,), frame, into)
+                self._tell("written", name, (value,), frame, into)
 
     def _wrap(self, original: Any) -> None:
         """Put a function in the place of one of torch's that makes a tensor of numbers."""
@@ -238,7 +238,7 @@ class CutCalls:
         table: dict[int, str] = scripted._get_builtin_table()  # type: ignore[no-untyped-call]
         table[id(wrapper)] = table[id(original)]
         self._undo.callback(table.pop, id(wrapper))
-        self._undo.callback(forget, wrapper, original)
+        self._undo.callback(forget)
         self._undo.callback(setattr, torch, name, original)
         setattr(torch, name, wrapper)
 
@@ -265,7 +265,6 @@ class CutCalls:
         position: int = 0,
     ) -> Began:
         """What is called for a function that cuts off what it gets at a position."""
-        makes_leaf = kind in ("parameter", "deepcopy")
 
         def began(
             frame: FrameType,
@@ -275,13 +274,10 @@ class CutCalls:
             if not self._is_watched(frame.f_back):
                 return None
             tensors = list(tensors_in(args[position]))
-            if not makes_leaf:
-                self._tell(kind, name, tensors, frame)
-                return None
 
-            def ended(returned: bool, leaf: Any) -> None:
-                if returned and type(leaf) in PLAIN:
-                    self._tell(kind, name, tensors, frame, leaf)
+            def ended(returned: bool, result: Any) -> None:
+                if returned:
+                    self._tell(kind, name, tensors, frame, result)
 
             return ended
 

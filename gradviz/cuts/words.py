@@ -4,23 +4,20 @@ Knows no check.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from types import FrameType
-from typing import Any
 
 import torch
 
 from gradviz.cuts.lines import CutWatch
 from gradviz.cuts.seen import CutCalls
 from gradviz.graph import Graph
-from gradviz.packages import UserCode
+from gradviz.packages import with_text
 from gradviz.recording.reasons import Reason
+from gradviz.source.code_line import assigned
 from gradviz.source.cut import Cut, DetachKind
-from gradviz.source.feeding import given_at
 from gradviz.walker.places import Attribution
-from gradviz.walker.walk import Walked, capture
-from gradviz.wording import clip, line_text, one_line
+from gradviz.walker.walk import Walked
+from gradviz.wording import clip, line_text
 
 CUT: dict[DetachKind, str] = {
     "detach": "detaches {of}",
@@ -40,89 +37,53 @@ CUT: dict[DetachKind, str] = {
 """What a line does that cuts; `of` is what it cuts off."""
 
 
-class CutLines:
+class CutLines(CutCalls):
     """The lines that cut while a script runs. Begin it when torch is there. With
     `parts`, what they drop is walked, to be drawn.
     """
 
-    def __init__(
-        self,
-        parts: bool = False,
-        calls: CutCalls | None = None,
-    ) -> None:
-        self._calls = calls or CutCalls(CutWatch(UserCode()))
-        self._watch = self._calls.watch
-        if parts:
-            self._watch.parts = {}
+    def __init__(self, parts: bool = False) -> None:
+        super().__init__(CutWatch(parts))
 
-    def watching(self) -> AbstractContextManager[None]:
-        """Inside, cuts of this thread are seen."""
-        return self._calls.watching()
-
-    def capture(
+    def joined(
         self,
-        outputs: object,
-        *,
+        walked: Walked,
         attribution: Attribution | None,
-        inspect: Callable[[Walked], None],
-        frame: FrameType | None = None,
-        **options: Any,
+        frame: FrameType | None,
     ) -> Graph:
-        """The walk of `outputs`, and beside it what was cut off. `frame` is the one
-        that uses them.
-        """
-        walks: list[Walked] = []
-        graph = capture(
-            outputs,
-            attribution=attribution,
-            inspect=walks.append,
-            need_graph=False,  # a loss that was cut off shows where
-            **options,
-        )
-        inspect(walks[0])
-        with self._calls.paused():
-            return self._watch.joined(
-                graph,
-                walks[0],
-                attribution,
-                outputs,
-                frame,
-            )
+        """See `CutWatch`."""
+        with self.paused():
+            return self.watch.joined(walked, attribution, frame)
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it; "" when
         none was seen.
         """
-        found = self.reason(tensor, name, one_line(name))
+        found = self.reason(tensor, name)
         if found is None or found.source is None:
             return ""
         code = clip(found.source.text.strip(), 70)
         return f"{found.words[0].upper()}{found.words[1:]}: `{code}`"
 
-    def reason(
-        self,
-        tensor: torch.Tensor,
-        name: str,
-        it: str = "it",
-    ) -> Reason | None:
-        """The same, with `it` for the tensor; None when none was seen."""
-        with self._calls.paused():
+    def reason(self, tensor: torch.Tensor, name: str) -> Reason | None:
+        """The same with its line; None when none was seen."""
+        with self.paused():
             names = {id(tensor): (name,)}
-            seen = self._watch.cuts(lambda other: names.get(id(other), ()))
-            computed = self._watch.cuts_behind(tensor, name)
+            seen = self.watch.cuts(lambda other: names.get(id(other), ()))
+            computed = self.watch.cuts_behind(tensor, name)
 
         every = (*seen, *computed)
         found = [cut for cut in every if name in cut.leaf or name in cut.behind]
-        subject, result = f"a tensor computed from {it}", ""
+        subject, result = "a tensor computed from it", ""
         if not found and not tensor.requires_grad:
             # it may be what comes of a cut
             found = [cut for cut in seen if _gives(cut, name)]
-            subject, result = "a tensor", f" to compute {it}"
+            subject, result = "a tensor", " to compute it"
         if not found:
             return None
 
         cut = max(found, key=lambda cut: cut.at)
-        words = CUT[cut.kind].format(of=it if name in cut.leaf else subject)
+        words = CUT[cut.kind].format(of="it" if name in cut.leaf else subject)
         place = line_text(cut.source.file, cut.source.line)
         return Reason(f"{place} {words}{result}", cut.source)
 
@@ -132,6 +93,6 @@ def _gives(cut: Cut, name: str) -> bool:
     what was cut off.
     """
     return any(
-        line.function == "<module>" and name in given_at((line.file, line.line))
+        line.function == "<module>" and name in assigned(with_text(line))
         for line in cut.via
     )

@@ -5,7 +5,8 @@ was never called, or nothing uses it.
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -15,6 +16,7 @@ from gradviz.packages import code_line, with_text
 from gradviz.variables.objects import class_attribute, members
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import below, outermost_modules
+from gradviz.walker.places import Attribution
 from gradviz.walker.tensors import grad_fn_of, tensor_info
 from gradviz.walker.walk import Walked
 
@@ -43,11 +45,13 @@ class SeenCuts(Protocol):
     ) -> Reason | None:
         """The line that cut a tensor off; None when none was seen."""
 
-    @property
-    def capture(self) -> Callable[..., Graph]:
-        """Walks as `gradviz.walker.walk.capture` does, and puts what was cut off beside
-        it.
-        """
+    def joined(
+        self,
+        walked: Walked,
+        attribution: Attribution | None,
+        frame: FrameType | None,
+    ) -> Graph:
+        """A graph that was walked, with what was cut off beside it."""
 
 
 class Reasons:

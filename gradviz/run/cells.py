@@ -12,7 +12,6 @@ import ast
 import json
 import linecache
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradviz.errors import TargetError
@@ -74,37 +73,6 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
         )
 
     return Notebook(cells, tuple(left_out))
-
-
-def place_in_file(
-    path: str, columns: tuple[int, int], code: str
-) -> tuple[int, tuple[int, int]] | None:
-    """Where a part of a cell's line, whose code is this, stands in the notebook's own
-    file: its line there, and its columns.
-
-    None where the file does not have that line exactly once.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
-
-    for ascii in (True, False):  # both ways in which JSON may write it
-        before, inside, line = (
-            json.dumps(part, ensure_ascii=ascii)[1:-1]
-            for part in (
-                code[: columns[0] - 1],
-                code[columns[0] - 1 : columns[1] - 1],
-                code,
-            )
-        )
-        if text.count(line) == 1:
-            found = text.index(line)
-            start = text.rfind("\n", 0, found) + 1
-            column = found - start + len(before) + 1
-            return text.count("\n", 0, start) + 1, (column, column + len(inside))
-
-    return None
 
 
 def _code(place: str, text: bytes) -> list[str]:

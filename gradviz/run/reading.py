@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradviz.graph import Graph
 from gradviz.rank import rank
@@ -48,17 +48,17 @@ def read_graph(
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []
-    options: dict[str, Any] = {"frame": live.frame} if cuts else {}
-    walk = cuts[0].capture if cuts else capture
     with reading_once():
-        graph = walk(
+        graph = capture(
             live.outputs,
             variables=live.variables,
             title=live.title,
+            need_graph=not cuts,  # a loss that was cut off shows where
             attribution=live.attribution,
             inspect=walks.append,
-            **options,
         )
+        for lines in cuts:
+            graph = lines.joined(walks[0], live.attribution, live.frame)
         reasons = Reasons(live.variables, live.recording, *cuts)
         absent = tuple(without_gradient(walks[0], reasons))
 

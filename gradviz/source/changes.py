@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gradviz.source.statements import own_parts, subject
+from gradviz.source.statements import subject
 
 # `add_`, as torch names what changes a tensor
 _METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")
@@ -49,10 +49,10 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
 def method_calls(
     statement: ast.stmt,
 ) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    """The calls of methods, and of functions of modules, that a statement itself makes,
-    each with what it calls.
+    """The calls of methods, and of functions of modules, that a statement makes, each
+    with what it calls; none of the head of a block.
     """
-    for node in own_parts(statement):
+    for node in ast.walk(statement) if not hasattr(statement, "body") else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node, node.func
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
 
 from gradviz.graph import SourceLine
-from gradviz.source.changes import InPlace, pieces_in_place, without_index
+from gradviz.source.changes import InPlace, pieces_in_place
 from gradviz.source.statements import (
+    assigned as names_and_value,
     called,
     flattened,
-    names_in,
     reads,
-    targets_of,
 )
 
 # -- what it says ----------------------------------------------------------------------
@@ -36,27 +35,14 @@ def without_comment(text: str) -> str:
     return re.sub(r"\s*#[^'\"]*$", "", text)
 
 
-def span(
-    text: str,
-    node: ast.expr | ast.stmt,
-) -> tuple[int, int]:
-    """Where a node stands in the line that it begins on, to its end where it goes on.
-    Columns of `ast` count bytes.
-    """
-    encoded = text.encode(errors="surrogatepass")
-    end = node.end_col_offset if node.end_lineno == node.lineno else None
-    before, until = encoded[: node.col_offset], encoded[:end]
-    return len(before.decode(errors="ignore")), len(until.decode(errors="ignore"))
-
-
 def assigned(source: SourceLine | None) -> tuple[str, ...]:
     """The names that a line of code gives a value to, as far as it can be read alone.
 
     >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
     ('out', 'h', 'self.c')
     """
-    targets = [target for each in parsed(source) for target in targets_of(each)]
-    return tuple(name for target in targets for name in names_in(target))
+    given = [names_and_value(statement)[0] for statement in parsed(source)]
+    return tuple(chain.from_iterable(given))
 
 
 def read(source: SourceLine | None) -> Iterator[str]:
@@ -65,56 +51,30 @@ def read(source: SourceLine | None) -> Iterator[str]:
         yield from reads(statement)
 
 
-def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
-    """What a line of code changes in place, as far as its text shows it.
+def in_place(source: SourceLine | None) -> tuple[str, str]:
+    """What a line of code changes in place, and the code that does; "" and "" where its
+    text shows none.
 
-    >>> [changed_in_place(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = 1", "y = self.h.add_(1)")]
-    [('h',), ('h',), ('self.h',)]
-    >>> changed_in_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
-    ('h',)
+    >>> [in_place(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = f(h)", "y = self.h.add_(1) * 2")]
+    [('h', 'h += 1'), ('h', 'h[0]'), ('self.h', 'self.h.add_(1)')]
+    >>> in_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
+    ('h', 'torch.relu_(h)')
     """
-    names: dict[str, None] = {}
-    for _, piece in in_place_pieces(source):
-        names |= dict.fromkeys(names_in(without_index(piece.changed)))
-    return tuple(names)
+    for _, piece in _in_place(source):
+        return piece.name, ast.unparse(piece.node)
+    return "", ""
 
 
-def in_place_part(source: SourceLine | None) -> str:
-    """The code in a line that changes something in place, "" when its text does not
-    show any.
-
-    >>> [in_place_part(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = f(h)", "y = self.h.add_(1) * 2")]
-    ['h += 1', 'h[0]', 'self.h.add_(1)']
-    """
-    return next((ast.unparse(piece.node) for _, piece in in_place_pieces(source)), "")
-
-
-def in_place_pieces(
+def _in_place(
     source: SourceLine | None,
 ) -> Iterator[tuple[ast.stmt, InPlace]]:
     """The pieces of a line that change something in place, each with its statement."""
     for statement in flattened(parsed(source)):
-        for piece in pieces_in_place(statement.node):
-            yield statement.node, piece
+        for piece in pieces_in_place(statement):
+            yield statement, piece
 
 
 # -- the same written anew -------------------------------------------------------------
-
-
-def _with(
-    source: SourceLine | None,
-    part: Any,
-    code: str,
-) -> str:
-    """The line with other code in the place of a part, without its comment."""
-    text = without_comment(source.text.strip()) if source is not None else ""
-    start, end = span(text, part)
-    return text[:start] + code + text[end:]
-
-
-def _called_on(part: ast.expr, method: str) -> str:
-    """The call of a method of an expression."""
-    return ast.unparse(ast.parse(f"({ast.unparse(part)}).{method}()"))
 
 
 def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
@@ -127,10 +87,10 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
     >>> out_of_place(SourceLine("a.py", 1, "f", "h[0] += 1")), out_of_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
     (None, ('torch.relu_(h)', 'h = torch.relu(h)'))
-    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("if h.add_(1).sum() > 0:", "f(h).add_(1)")]
+    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("y = h.add_(1).sum()", "f(h).add_(1)")]
     [('h.add_(1)', 'h.add(1)'), None]
     """
-    for statement, (node, changed) in in_place_pieces(source):
+    for statement, (node, changed) in _in_place(source):
         # of a part, or of what nobody holds
         if isinstance(changed, (ast.Call, ast.Subscript)):
             return None
@@ -167,16 +127,14 @@ def as_leaf(source: SourceLine | None) -> str:
         if len(makers) != 1 or makers[0] is value:
             continue
 
-        (maker,), code = makers, ast.unparse(value)
-        bare = ast.unparse(maker)
+        (maker,), leaf = makers, "({}).requires_grad_()"
+        code = bare = ast.unparse(maker)
         if called(maker) == "Parameter":
-            bare = ast.unparse(maker.args[0])
+            leaf, bare = f"{ast.unparse(maker.func)}({{}})", ast.unparse(maker.args[0])
         bare = re.sub(r"(, |(?<=\())requires_grad=True|\.requires_grad_\(\)$", "", bare)
-        code = code.replace(ast.unparse(maker), bare)
-        if called(maker) == "Parameter":
-            return _with(source, value, f"{ast.unparse(maker.func)}({code})")
-        leaf = ast.parse(code, mode="eval").body
-        return _with(source, value, _called_on(leaf, "requires_grad_"))
+        computed = ast.unparse(value).replace(code, bare)
+        statement.value = ast.parse(leaf.format(computed), mode="eval").body
+        return ast.unparse(statement)
     return ""
 
 

@@ -50,15 +50,15 @@ METHODS: dict[str, DetachKind] = {
 class Cut(NamedTuple):
     """A line that drops a graph.
 
-    `source` is the script's own line, and `inside` the function, or the library and
-    line, that cut there. `operation` is what was called, where that was seen, and `at`
+    `source` is the script's own line, and `inside` the library and its line, where that
+    cut. `operation` is what was called, where that was seen, and `at`
     the sequence number that the next node would have got. `via` are the lines of the
     user's that led there, innermost first.
 
     `leaf` are the names of what was cut off when it was a leaf, `behind` those of the
-    leaves that its graph led to. `of` is the expression that loses it, as the code
-    spells it, and `off` the block or decorator that had switched recording off.
-    `alive`: what goes in is known to have a graph, so that the graph ends here.
+    leaves that its graph led to. `of` is the expression that loses it and `part` what
+    cuts it, as the code spells them, and `off` the block or decorator that had switched
+    recording off. `alive`: what goes in is known to have a graph, so that the graph ends here.
     """
 
     kind: DetachKind
@@ -70,5 +70,6 @@ class Cut(NamedTuple):
     behind: frozenset[str] = frozenset()
     via: tuple[SourceLine, ...] = ()
     of: str = ""
+    part: str = ""
     alive: bool = False
     off: SourceLine | None = None

@@ -15,7 +15,6 @@ from gradviz.source.statements import (
     assigned,
     body_around,
     covers,
-    names_in,
     names_of,
     reads,
 )
@@ -70,7 +69,7 @@ def _followed(
 
     wanted = {name for part in parts for name in reads(part)}
     followed = 0
-    for node, _ in reversed(body.statements):
+    for node in reversed(body.statements):
         names, value = _gives(node)
         if value is None or node in statements or wanted.isdisjoint(names):
             continue
@@ -91,16 +90,10 @@ def statement_at(line: Line) -> frozenset[Line]:
     return frozenset({line}.union(*(_span(file, node) for node in statements)))
 
 
-def given_at(line: Line) -> set[str]:
-    """The plain names that the statement of a line gives a value to."""
-    statements = _simple(body_around(*line), line[1])
-    return {name for statement in statements for name in assigned(statement)[0]}
-
-
 def _simple(body: Body, number: int) -> list[ast.stmt]:
     """The statements that go over a line and have none inside."""
-    nodes = [statement.node for statement in body.statements]
-    return [node for node in nodes if covers(node, number) and not _is_block(node)]
+    nodes = [node for node in body.statements if covers(node, number)]
+    return [node for node in nodes if not _is_block(node)]
 
 
 def _computing(node: ast.stmt) -> Sequence[ast.AST]:
@@ -127,8 +120,6 @@ def _gives(
     """The plain names that a statement gives a value to, or puts one into, and the
     expression that they get it from.
     """
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        return list(names_in(node.target)), node.iter
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         return list(names_of(node.targets[0].value)), node.value
     for call, method in method_calls(node) if isinstance(node, ast.Expr) else ():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
@@ -17,18 +18,17 @@ import torch
 
 from gradviz.graph import SourceLine
 from gradviz.source.cut import METHODS, Cut, DetachKind
-from gradviz.source.search import CodeLocation, switch_around
+from gradviz.source.search import CodeLocation
 from gradviz.source.statements import (
-    LOOP,
-    Statement,
     assigned,
     called,
     covers,
     expressions_at,
+    loops_around,
     names_of,
-    nodes_of,
     recording_off,
     subject,
+    switch_around,
     text_of,
 )
 from gradviz.variables.objects import parameters
@@ -58,46 +58,43 @@ def provenance(location: CodeLocation, name: str) -> Provenance:
     output = re.split(r"[\[(.]", name)[0]
     # the names that were met, and those of them whose line is still to be found
     met, wanted = {output: None}, {output}
-    ends, first, cuts = set[str](), None, list[Cut]()
+    explained, first, cuts = {output}, None, list[Cut]()
 
     for statement in _upwards(location):
-        names, value = assigned(statement.node)
+        names, value = assigned(statement)
         found = wanted.intersection(names)
         if value is None or not found:
             continue
 
         wanted -= found
-        first = first or location.body.source(statement.node)
+        first = first or location.body.source(statement)
         cut = _cut(location, statement, value)
         read = [
             each for each in names_of(value) if _lacks_graph(location, each, *_FOLLOWED)
         ]
         if cut is not None:
             cuts.append(cut)
-        elif not read:
-            ends |= found  # where it began
+        if cut is not None or read:
+            explained |= found
         # the graph ends at a cut, whatever else went in
         if cut is None or not cut.alive:
             wanted.update(set(read).difference(met))
             met |= dict.fromkeys(read)
 
-    ends = (ends | wanted) - {output}
-    plain = [each for each in met if each in ends]
+    plain = [each for each in met if each not in explained]
     plain = [each for each in plain if _lacks_graph(location, each, torch.Tensor)]
     return Provenance(tuple(cuts), first, tuple(plain))
 
 
-def _upwards(location: CodeLocation) -> list[Statement]:
+def _upwards(location: CodeLocation) -> list[ast.stmt]:
     """The statements, the nearest above the line that runs now first. Those of the loop
     that it is in come first, for they ran before, too.
     """
-    line, loops = location.line, nodes_of(location.body.file, *LOOP)
-    if line is None:
-        return list(reversed(location.body.statements))
-    inner = [loop for loop in loops if covers(loop, line)][-1:]
+    line = location.line or sys.maxsize
+    inner = loops_around(location.body.file, line)[-1:]
 
-    def nearness(statement: Statement) -> tuple[bool, bool, int]:
-        number = statement.node.lineno
+    def nearness(statement: ast.stmt) -> tuple[bool, bool, int]:
+        number = statement.lineno
         inside = any(covers(loop, number) for loop in inner)
         return inside, number < line, number
 
@@ -110,47 +107,47 @@ def unrecorded(source: SourceLine) -> Cut:
     calls = [part for part in expressions if isinstance(part, ast.Call)]
     of = text_of(calls[0], 40) if calls else ""
     off = switch_around(source.file, source.line)
-    return Cut("no_grad", source, of=of, alive=True, off=off)
+    return Cut("no_grad", source, of=of, part=of, alive=True, off=off)
 
 
 def _cut(
     location: CodeLocation,
-    statement: Statement,
+    statement: ast.stmt,
     value: ast.expr,
 ) -> Cut | None:
     """What a statement does that drops a graph, as far as its text says; the last call
     of several.
     """
-    source, off = location.body.source(statement.node), None
-    kind, lost = next(_calls_that_cut(value), (None, value))
+    off = switch_around(location.body.file, statement.lineno)
+    kind, part, lost = next(_calls_that_cut(value), (None, value, value))
     # in a block without recording it does not matter what is called
-    if statement.off is not None:
-        kind, lost = cast("DetachKind", recording_off(statement.off)), value
-        off = location.body.source(statement.off)
+    if off is not None:
+        kind = cast("DetachKind", recording_off(off.text))
+        part = lost = value
     if kind is None:
         return None
 
     values = (value_of(name, location.variables) for name in names_of(lost))
-    alive = any(map(_has_graph, values))
     return Cut(
         kind,
-        source,
+        location.body.source(statement),
         of=text_of(lost, 40),
-        alive=alive,
+        part=ast.unparse(part),
+        alive=any(map(_has_graph, values)),
         off=off,
     )
 
 
 def _calls_that_cut(
     value: ast.expr,
-) -> Iterator[tuple[DetachKind, ast.expr]]:
-    """How each call in an expression drops a graph, and what loses it: the outer ones
-    first.
+) -> Iterator[tuple[DetachKind | None, ast.expr, ast.expr]]:
+    """How each call in an expression drops a graph, the call, and what loses it: the
+    outer ones first.
     """
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and called(node) in METHODS:
             for lost in subject(node):
-                yield METHODS[called(node)], lost
+                yield METHODS[called(node)], node, lost
 
 
 def _lacks_graph(location: CodeLocation, name: str, *kinds: type) -> bool:

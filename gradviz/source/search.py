@@ -24,16 +24,8 @@ from gradviz.source.statements import (
     assigned,
     bodies,
     body_around,
-    body_at,
     body_of,
-    covers,
-    line_of,
-    loops_around,
-    nodes_of,
     reads,
-    recording_off,
-    text_of,
-    tree_of,
 )
 from gradviz.variables.scanner import Namespace
 
@@ -47,30 +39,24 @@ def matching(
     pattern, at each place: without comments, a block by its head. Each with the line
     where it begins.
     """
-    for body, node, head in _heads(file, tree_of(file)):
-        if function in (None, body):
-            for match in re.finditer(pattern, head):
+    for body in [function] if function is not None else bodies(file):
+        for node in body.statements:
+            for match in re.finditer(pattern, _head(node)):
                 yield body.source(node), match
+
+
+@lru_cache(maxsize=10_000)
+def _head(node: ast.stmt) -> str:
+    """The first line of a statement; "" of a docstring, which does nothing of what it
+    says.
+    """
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return ""
+    return ast.unparse(node).partition("\n")[0]
 
 
 def _first(file: str, pattern: str) -> SourceLine | None:
     return next((source for source, _ in matching(file, pattern)), None)
-
-
-@lru_cache(maxsize=100)
-def _heads(
-    file: str,
-    tree: ast.Module,
-) -> list[tuple[Body, ast.stmt, str]]:
-    """Every statement of a file, which says this `tree` now, with its first line."""
-    heads: list[tuple[Body, ast.stmt, str]] = []
-    for body in bodies(file):
-        for node, _ in body.statements:
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                continue  # a docstring does nothing of what it says
-            head = ast.unparse(node).partition("\n")[0]
-            heads.append((body, node, head))
-    return heads
 
 
 def sets_attribute(file: str, ending: str) -> SourceLine | None:
@@ -85,41 +71,21 @@ def freezes(file: str) -> SourceLine | None:
     return _first(file, r"\.requires_grad(_\(| = )False")
 
 
-def passes(
-    file: str,
-    keyword: str,
-    value: str,
-) -> list[SourceLine]:
-    """The lines of a file that pass a keyword argument with a value, as the code spells
-    it.
-    """
-    keywords = [part for part in nodes_of(file, ast.keyword) if part.arg == keyword]
-    values = [part.value for part in keywords]
-    return [line_of(file, part.lineno) for part in values if ast.unparse(part) == value]
+def passes(file: str, argument: str) -> list[SourceLine]:
+    """The lines of a file that pass a keyword argument, such as "sparse=True"."""
+    pattern = rf"\b{re.escape(argument)}(?=[,)])"
+    return [source for source, _ in matching(file, pattern)]
 
 
 def inference_modes(file: str) -> list[SourceLine]:
     """The lines of a file that switch inference mode on, for a block or a function."""
-    lines: dict[int, SourceLine] = {}
-    for body in bodies(file):
-        for _, off in body.statements:
-            if off is not None and recording_off(off) == "inference":
-                lines[off.lineno] = body.source(off)
-    return [lines[number] for number in sorted(lines)]
-
-
-def switch_around(file: str, number: int) -> SourceLine | None:
-    """The innermost `with torch.no_grad():` that a line stands in, or
-    `@torch.no_grad()` above its function.
-    """
-    body = body_around(file, number)
-    switches = [off for node, off in body.statements if off and covers(node, number)]
-    return body.source(switches[-1]) if switches else None
+    pattern = r"^(with .*|@.*)\binference_mode\((?!False|mode=False)"
+    return [source for source, _ in matching(file, pattern)]
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:
     """The first line of a file that puts something into a container with this last
-    name, in whichever function: `self.values`.
+    name, in whichever function, such as `self.values.append(value)`.
     """
     last = name.rpartition(".")[2]
     # `self.values` here is `agent.values` to the caller
@@ -132,17 +98,11 @@ def addition_to(file: str, name: str) -> SourceLine | None:
 # -- around a line ---------------------------------------------------------------------
 
 
-def step_begins(source: SourceLine | None) -> SourceLine | None:
-    """The line with which the innermost loop around a line begins."""
-    loops = loops_around(source.file, source.line) if source is not None else ()
-    return line_of(source.file, loops[-1]) if source is not None and loops else None
-
-
 def returned_by(source: SourceLine) -> SourceLine:
     """Where the function that begins at a line returns, if at one place only; else that
     line.
     """
-    body = body_at(source.file, source.function, source.line)
+    body = body_around(source.file, source.line)
     returns = [line for line, _ in matching(source.file, "^return ", body)]
     return returns[0] if len(returns) == 1 else source
 
@@ -163,7 +123,7 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     """
     body = body_around(source.file, source.line)
     lines: dict[str, SourceLine] = {}
-    for node, _ in body.statements:
+    for node in body.statements:
         names, value = assigned(node)
         read = set(reads(value)) if value is not None else set()
         for name in read.intersection(names):
@@ -183,42 +143,30 @@ class CodeLocation(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A line of code that changes a variable in place."""
+    """A line of code that changes a variable in place, or with `steps` calls `step()`
+    of one.
+    """
 
     source: SourceLine
     name: str
-    what: str  # as the code spells it
+    steps: bool = False
 
 
 def changes(body: Body) -> Iterator[Change]:
     """The statements that change a tensor in place, or take a step, as far as their
     text shows it.
     """
-    for statement, _ in body.statements:
+    for statement in body.statements:
         for piece in pieces_in_place(statement):
-            is_item = isinstance(piece.node, ast.Subscript)
-            text = text_of(statement if is_item else piece.node)
-            yield Change(body.source(piece.node), piece.name, text)
-
+            yield Change(body.source(piece.node), piece.name)
         for call, method in method_calls(statement):
             if method.attr == "step":
-                name = ast.unparse(method.value)
-                yield Change(body.source(call), name, text_of(call))
+                yield Change(body.source(call), ast.unparse(method.value), True)
 
 
 _ADDED = rf"\.(?:{'|'.join(ADDING)})\(|\[[^=]*\] = (?!{EMPTY}$)"
 # an empty list for a key is filled elsewhere
 _ADDITION = rf"([\w.]+?)(?:\[[^=]*?\])?(?:{_ADDED})"
-
-
-def additions(body: Body) -> dict[str, SourceLine]:
-    """Where the code puts something into a container, by the container's name:
-    `losses.append(loss)`, `losses[step] = loss`.
-    """
-    lines: dict[str, SourceLine] = {}
-    for line, match in matching(body.file, _ADDITION, body):
-        lines.setdefault(match[1], line)
-    return lines
 
 
 _GRAD = r"([\w.\[\]]+)\.grad\b(?! [-+*/]?= )"

@@ -12,6 +12,7 @@ import linecache
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -21,22 +22,12 @@ from gradviz.wording import clip
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
-_OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
 _LIBRARY = re.compile("copy|torch|autograd|F|nn|functional|init|np|numpy")
 EMPTY = r"(?:\[\]|\{\}|(?:list|dict|deque|OrderedDict|Counter)\(\))"
 """A new container with nothing in it."""
 
 
 # -- a file ----------------------------------------------------------------------------
-
-
-class Statement(NamedTuple):
-    """One statement, and what has switched recording off for it, if something has: the
-    `torch.no_grad()` of a block around it, or above its function.
-    """
-
-    node: ast.stmt
-    off: ast.expr | None
 
 
 class Body(NamedTuple):
@@ -46,7 +37,7 @@ class Body(NamedTuple):
 
     file: str
     function: str
-    statements: tuple[Statement, ...]
+    statements: tuple[ast.stmt, ...]
 
     def source(self, node: ast.AST) -> SourceLine:
         """The line of a node."""
@@ -58,25 +49,15 @@ class Body(NamedTuple):
 
 def body_of(code: CodeType) -> Body:
     """What a code object was compiled from, empty where there is no text."""
-    return body_at(code.co_filename, code.co_name, code.co_firstlineno)
-
-
-def body_at(
-    file: str,
-    name: str = "<module>",
-    first_line: int = 0,
-) -> Body:
-    """The body of the function `name` that begins at `first_line`, or of the module's
-    top level; empty where there is none.
-    """
-    body = body_around(file, first_line if name != "<module>" else 0)
-    return body if body.function == name else Body(file, name, ())
+    is_module = code.co_name == "<module>"
+    return body_around(code.co_filename, 0 if is_module else code.co_firstlineno)
 
 
 def body_around(file: str, number: int) -> Body:
-    """The body of the innermost function around a line, or of the module's top level."""
-    every = [node for node in nodes_of(file, *FUNCTION) if covers(node, number)]
-    inner = max(every, key=lambda node: node.lineno, default=None)
+    """The body of the innermost function around a line, else of the module's top level,
+    as for line 0.
+    """
+    inner = next(iter(blocks_around(file, number)), None)
     return _body_of(file, inner)
 
 
@@ -87,15 +68,10 @@ def bodies(file: str) -> Iterator[Body]:
 
 
 def _body_of(file: str, function: Any) -> Body:
-    if function is None:
-        return Body(
-            file,
-            "<module>",
-            tuple(flattened(tree_of(file).body)),
-        )
-    switches = filter(recording_off, function.decorator_list)
-    statements = flattened(function.body, next(switches, None))
-    return Body(file, function.name, tuple(statements))
+    name, block = "<module>", tree_of(file)
+    if function is not None:
+        name, block = function.name, function
+    return Body(file, name, tuple(flattened(block.body)))
 
 
 def nodes_of(
@@ -120,26 +96,17 @@ def _tree(text: str) -> ast.Module:
         return ast.Module([], [])
 
 
-def flattened(
-    statements: Sequence[ast.stmt],
-    off: ast.expr | None = None,
-) -> Iterator[Statement]:
+def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
     """All statements in the order of the text, those inside blocks included."""
-    waiting: list[Any] = [(node, off) for node in reversed(statements)]
-    while waiting:
-        node, switch = waiting.pop()
+    for node in statements:
         if isinstance(node, ast.stmt):
-            yield Statement(node, switch)
+            yield node
         # what is inside runs at another time
         if isinstance(node, (*FUNCTION, ast.ClassDef)):
             continue
-
-        items = [item.context_expr for item in getattr(node, "items", ())]
-        switch = next(filter(recording_off, items), switch)
         # handlers and cases are blocks that are no statements
-        for name in ("cases", "finalbody", "orelse", "handlers", "body"):
-            inside = reversed(getattr(node, name, ()))
-            waiting += [(part, switch) for part in inside]
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from flattened(getattr(node, name, ()))
 
 
 # -- a line ----------------------------------------------------------------------------
@@ -160,77 +127,75 @@ def covers(node: Any, line: int) -> bool:
     return bool(first <= line <= (node.end_lineno or node.lineno))
 
 
-def expressions_at(file: str, line: int) -> Sequence[ast.expr]:
+def expressions_at(file: str, line: int) -> list[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    return _expressions_at(tree_of(file), line)
+    return [node for node in nodes_of(file, ast.expr) if covers(node, line)]
 
 
-@lru_cache(maxsize=1_000)
-def _expressions_at(
-    tree: ast.Module,
-    line: int,
-) -> list[ast.expr]:
-    every = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
-    return [node for node in every if covers(node, line)]
-
-
-def loops_around(file: str, line: int) -> tuple[int, ...]:
-    """The first lines of the loops around a line of a file, within the function that it
-    is in: the outermost first.
+def blocks_around(file: str, number: int, *kinds: type[ast.AST]) -> list[Any]:
+    """The innermost function around a line, if it is in one, and the blocks of these
+    kinds around it there, the outermost first.
     """
-    blocks = [node for node in nodes_of(file, *FUNCTION, *LOOP) if covers(node, line)]
-    loops: list[int] = []
-    for block in sorted(blocks, key=lambda node: node.lineno):
-        loops = [*loops, block.lineno] if isinstance(block, LOOP) else []
-    return tuple(loops)
+    blocks: list[Any] = []
+    for node in nodes_of(file, *FUNCTION, *kinds):
+        if covers(node, number):
+            blocks = [node] if isinstance(node, FUNCTION) else [*blocks, node]
+    return blocks
+
+
+def loops_around(file: str, number: int) -> list[Any]:
+    """The loops around a line, within the function that it is in."""
+    blocks = blocks_around(file, number, *LOOP)
+    return [block for block in blocks if isinstance(block, LOOP)]
+
+
+def switch_around(file: str, number: int) -> SourceLine | None:
+    """The innermost `with torch.no_grad():` that a line stands in, or
+    `@torch.no_grad()` above its function.
+    """
+    switch = None
+    for block in blocks_around(file, number, ast.With, ast.AsyncWith):
+        items = [item.context_expr for item in getattr(block, "items", ())]
+        switches = [*items, *getattr(block, "decorator_list", ())]
+        off = (part for part in switches if recording_off(ast.unparse(part)))
+        switch = next(off, switch)
+    return body_around(file, number).source(switch) if switch is not None else None
 
 
 # -- a statement -----------------------------------------------------------------------
 
 
-def recording_off(node: ast.expr) -> str:
-    """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
-    name = last_name(getattr(node, "func", node))
-    # set_grad_enabled(False) switches off, inference_mode(False) does not
-    for argument in getattr(node, "args", [])[:1]:
-        if getattr(argument, "value", None) is False:
-            return "no_grad" if name == "set_grad_enabled" else ""
-    return _OFF.get(name, "")
+def recording_off(code: str) -> str:
+    """ "no_grad" or "inference" for code such as `torch.no_grad()`, else ""."""
+    if re.search(r"\b(no_grad\b|set_grad_enabled\(False)", code):
+        return "no_grad"
+    # inference_mode(False) switches nothing off
+    is_inference = re.search(r"\binference_mode\b(?!\((mode=)?False)", code)
+    return "inference" if is_inference else ""
 
 
 def assigned(
     statement: ast.stmt,
 ) -> tuple[tuple[str, ...], ast.expr | None]:
-    """The plain names that a statement gives a value to, and the expression they get it
-    from.
+    """The plain names that a statement gives a value to, as `x` of `for x in data:`,
+    and the expression that they get it from.
     """
-    if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        return (), None
-    targets = targets_of(statement)
-    return tuple(name for each in targets for name in names_in(each)), statement.value
-
-
-def targets_of(statement: ast.stmt) -> list[ast.expr]:
-    """What a statement gives a value to, as `a, h[0]` is in `a, h[0] = f()` and `x` in
-    `for x in data:`.
-    """
+    targets = [getattr(statement, "target", None)]
     if isinstance(statement, ast.Assign):
-        return statement.targets
-    target = getattr(statement, "target", None)
-    return [target] if target is not None else []
+        targets = [*statement.targets]
+    value = getattr(statement, "value", getattr(statement, "iter", None))
+    given = (_named(target, ast.Store) for target in targets if target is not None)
+    return tuple(chain.from_iterable(given)), value
 
 
-def names_in(target: ast.expr) -> Iterator[str]:
-    """The names that a target of an assignment gives a value to: `a` and `self.b` of
-    `(a, self.b)`, none of `c[0]`.
+def _named(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
+    """The plain and dotted names in a piece of code that are read, or given a value: `a`
+    and `self.b` of `(a, self.b)`, none of `c[0]`.
     """
-    if isinstance(target, (ast.Name, ast.Attribute)):
-        yield ast.unparse(target)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        for element in target.elts:
-            yield from names_in(element)
-    elif isinstance(target, ast.Starred):
-        yield from names_in(target.value)
+    for part in ast.walk(node):
+        is_name = isinstance(part, (ast.Name, ast.Attribute))
+        if is_name and isinstance(getattr(part, "ctx", None), context):
+            yield ast.unparse(part)
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
@@ -240,21 +205,9 @@ def names_of(node: ast.AST) -> Iterator[str]:
 
 def reads(node: ast.AST) -> Iterator[str]:
     """The plain and dotted names that a piece of code reads."""
-    changed = node.target if isinstance(node, ast.AugAssign) else None
-    for part in ast.walk(node):
-        if not isinstance(part, (ast.Name, ast.Attribute)):
-            continue
-        if isinstance(part.ctx, ast.Load) or part is changed:
-            yield ast.unparse(part)
-
-
-def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
-    """All parts of the expressions that belong to a statement itself, not to the
-    statements inside it.
-    """
-    for value in ast.iter_child_nodes(statement):
-        if isinstance(value, (ast.expr, ast.withitem)):
-            yield from ast.walk(getattr(value, "context_expr", value))
+    if isinstance(node, ast.AugAssign):
+        yield from assigned(node)[0]
+    yield from _named(node, ast.Load)
 
 
 # -- an expression ---------------------------------------------------------------------

@@ -291,7 +291,7 @@ SWEEP = [
         "net.eval()",
         STEP.replace("nn.Identity()", "nn.Dropout(0.1)")
         + f"    loss = (net(x) - y).square().mean()\n{REST}    net.eval()\n",
-        "first thing in the loop",
+        "before the training steps, in each epoch",
     ),
     Manner(
         "not-frozen",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.checks.registry import checks
 from gradviz.cli.main import COMMANDS
-from tests.blocks import ROOT
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import environment, script
 
@@ -93,9 +90,6 @@ def test_the_shell_completes_commands_options_and_files() -> None:
     assert set(complete("gradviz", "")) == {f"plain,{name}" for name in COMMANDS}
     assert complete("gradviz", "check", "--for") == ["plain,--format"]
     assert complete("gradviz", "render", "tra") == ["file,tra"]
-    every = {f"plain,{rule.id}" for rule in checks()}
-    assert set(complete("gradviz", "check", "--explain", "")) == every
-    assert complete("gradviz", "check", "--ignore", "unused-p") == ["plain,unused-parameter"]
 
 
 @pytest.mark.slow
@@ -112,15 +106,3 @@ def test_without_torch_one_line_says_where_to_get_it(tmp_path: Path, words: tupl
     )
     assert ended.returncode == 2 and "Traceback" not in ended.stderr
     assert ended.stderr.startswith(f"Error: torch is not installed for {sys.executable}. Install it there")
-
-
-def test_the_problem_matcher_of_the_docs_reads_the_lines(gradviz: Gradviz, tmp_path: Path) -> None:
-    task = json.loads((ROOT / "docs" / "vscode-tasks.json").read_text(encoding="utf-8"))
-    pattern = task["tasks"][0]["problemMatcher"]["pattern"]
-    gradviz("demo")
-    said = gradviz("check", "--format", "line", tmp_path / "gradviz_demo.py", code=1).stdout
-    cut, unused = [re.match(pattern["regexp"], line) for line in said.splitlines()]
-    assert cut is not None and unused is not None
-    groups = {name: cut[pattern[name]] for name in ("file", "line", "column", "severity", "code")}
-    where = {"file": "gradviz_demo.py", "line": "17", "column": "18"}
-    assert groups == {**where, "severity": "warning", "code": "unused-parameter"}

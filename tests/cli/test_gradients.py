@@ -130,15 +130,15 @@ def test_a_picture_with_gradients_and_its_file(gradviz: Gradviz, tmp_path: Path)
 def test_a_target_that_a_cut_returned_is_told_with_its_line(gradviz: Gradviz, tmp_path: Path) -> None:
     text = "import torch\nw = torch.ones(2, requires_grad=True)\nh = (w * 2).detach()\n(h * w).sum().backward()\n"
     said = gradviz("paths", script(tmp_path, text), "--to", "h", code=2).stderr
-    assert "Line 3 detaches a tensor to compute h: `h = (w * 2).detach()`" in said
+    assert "Line 3 detaches a tensor to compute it: `h = (w * 2).detach()`" in said
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("loss = (w.detach() * v).sum()", "Line 4 detaches w: `loss = (w.detach() * v).sum()`."),
-        ("h = w * 2; loss = (h.detach() * v).sum()", "Line 4 detaches a tensor computed from w: `"),
-        ("loss = v.sum() * w.sum().item()", "Line 4 turns a tensor computed from w into a Python number, "),
+        ("loss = (w.detach() * v).sum()", "Line 4 detaches it: `loss = (w.detach() * v).sum()`."),
+        ("h = w * 2; loss = (h.detach() * v).sum()", "Line 4 detaches a tensor computed from it: `"),
+        ("loss = v.sum() * w.sum().item()", "Line 4 turns a tensor computed from it into a Python number, "),
         ("loss = v.sum()", "`gradviz check script.py` looks for the line that cuts the graph."),
     ],
 )

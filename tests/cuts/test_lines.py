@@ -15,16 +15,14 @@ import torch
 
 import gradviz
 from gradviz.cuts.lines import CutWatch
-from gradviz.cuts.parts import takers_of
 from gradviz.cuts.seen import CutCalls
 from gradviz.graph import Graph
-from gradviz.packages import UserCode
 from tests.checks.advice import alarms
 
 
 @contextmanager
 def watching() -> Iterator[CutWatch]:
-    seen = CutWatch(UserCode())
+    seen = CutWatch()
     with CutCalls(seen).watching():
         yield seen
 
@@ -62,7 +60,7 @@ CUTS: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 
 def entered(seen: CutWatch, graph: Graph) -> set[str]:
     """How lines cut whose result goes into a graph."""
-    return {where.kind for where in seen.entering(takers_of(graph))}
+    return {where.kind for where in seen.entering(graph)}
 
 
 @pytest.mark.filterwarnings("ignore")

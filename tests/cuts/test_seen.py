@@ -26,7 +26,6 @@ from torch.overrides import TorchFunctionMode, has_torch_function
 
 from gradviz.cuts.lines import CutWatch
 from gradviz.cuts.seen import CutCalls
-from gradviz.packages import UserCode
 from gradviz.source.cut import METHODS
 from tests.cli.scripts import environment, script
 
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 
 def calls() -> CutCalls:
-    watch = CutWatch(UserCode())
+    watch = CutWatch()
     return CutCalls(watch)
 
 
@@ -323,7 +322,7 @@ def test_compiling_ends_it() -> None:
 
 
 def test_other_threads_are_not_told() -> None:
-    watch = CutWatch(UserCode())
+    watch = CutWatch()
     with CutCalls(watch).watching():
         thread = threading.Thread(target=lambda: (_graph().detach(), torch.tensor(_graph().sum().item())))
         thread.start()

@@ -57,7 +57,7 @@ def test_findings_are_listed_and_jump_to_their_box(read: Callable[[str], Any]) -
     assert "it</b> was modified" in page.inner_text("#panel")
     page.locator(".why summary").first.click()
     assert "clone it" in page.inner_text("#findings")
-    assert page.inner_text(".why .code") == "3 | h.add_(1)  # <b>\n  | ^^^^^^^^^"
+    assert page.inner_text(".why .code") == "3 | h.add_(1)  # <b>"
     assert "it cannot be known [after]" in page.inner_text("#findings")
     marked = page.evaluate("gradviz.facts.marks.map(mark => mark.number)")
     assert marked == [1, 2]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import changed_in_place
+from gradviz.source.code_line import in_place
 from gradviz.source.search import changes
-from gradviz.source.statements import body_at
+from gradviz.source.statements import body_around
 
 _LINES = [
     ("h += 1", "h"),
@@ -33,8 +33,8 @@ _LINES = [
 def test_a_line_and_a_function_are_read_alike(text: str, changed: str | None, tmp_path: Path) -> None:
     file = tmp_path / "script.py"
     file.write_text(f"with torch.no_grad():\n    {text}\n")
-    body = body_at(str(file))
+    body = body_around(str(file), 0)
     found = list(changes(body))
     expected = () if changed is None else (changed,)
-    assert changed_in_place(SourceLine("script.py", 1, "", text)) == expected
+    assert in_place(SourceLine("script.py", 1, "", text))[0] == (changed or "")
     assert tuple(one.name for one in found) == expected and {one.source.line for one in found} <= {2}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradviz.source.search import (
-    additions,
+    addition_to,
     freezes,
     inference_modes,
     passes,
     sets_attribute,
 )
-from gradviz.source.statements import body_at, loops_around
+from gradviz.source.statements import loops_around
 
 
 def test_what_puts_something_into_a_container(tmp_path: Path) -> None:
@@ -20,8 +20,13 @@ def test_what_puts_something_into_a_container(tmp_path: Path) -> None:
         "losses, kept, by_step = [1], [], {}\ndel losses[0]\nlosses.append(2)\nkept[:] = losses\n"
         "by_step['a'] = []\nby_step['a'].append(3)\n"
     )
-    body = body_at(str(path))
-    assert {name: source.line for name, source in additions(body).items()} == {"losses": 3, "kept": 4, "by_step": 6}
+    found = {name: addition_to(str(path), name) for name in ("losses", "self.kept", "by_step", "other")}
+    assert {name: line and line.line for name, line in found.items()} == {
+        "losses": 3,
+        "self.kept": 4,
+        "by_step": 6,
+        "other": None,
+    }
 
 
 def test_where_inference_mode_is_switched_on(tmp_path: Path) -> None:
@@ -30,7 +35,7 @@ def test_where_inference_mode_is_switched_on(tmp_path: Path) -> None:
         "import torch\n@torch.inference_mode()\ndef f():\n    pass\nwith torch.no_grad():\n    pass\n"
         "with torch.inference_mode(False):\n    pass\nwith open('a'), torch.inference_mode():\n    pass\n"
     )
-    assert [source.line for source in inference_modes(str(path))] == [2, 9]
+    assert [source.line for source in inference_modes(str(path))] == [3, 9]
 
 
 TEXT = """
@@ -57,7 +62,7 @@ def test_statements_are_found_by_what_they_say(tmp_path: Path) -> None:
     found = (
         freezes(file),
         sets_attribute(file, "head.weight"),
-        *passes(file, "reduction", "'none'"),
+        *passes(file, "reduction='none'"),
     )
-    assert [line.line for line in found if line is not None] == [11, 6, 8]
-    assert loops_around(file, 14) == (9, 13) and loops_around(file, 6) == ()
+    assert [line.line for line in found if line is not None] == [11, 6, 7]
+    assert [loop.lineno for loop in loops_around(file, 14)] == [9, 13] and not loops_around(file, 6)

@@ -12,7 +12,7 @@ from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import provenance, unrecorded
 from gradviz.source.search import CodeLocation, changes, freezes, grad_reads
-from gradviz.source.statements import body_at, body_of
+from gradviz.source.statements import body_around, body_of
 from gradviz.variables.scanner import value_of
 
 
@@ -22,7 +22,8 @@ def location_of(live: LiveOutputs) -> CodeLocation | None:
     if frame is not None:
         body, line = body_of(frame.f_code), frame.f_lineno
     else:
-        body, line = body_at(str(value_of("__file__", live.variables))), None
+        file = str(value_of("__file__", live.variables))
+        body, line = body_around(file, 0), None
     return CodeLocation(body, line, live.variables) if body.statements else None
 
 

@@ -30,8 +30,6 @@ from gradviz.checks.collect.steps import Steps
 from gradviz.checks.poles import all_at_a_pole, all_zero, at_a_pole
 from gradviz.checks.run import Interval
 from gradviz.checks.words import Names
-from gradviz.cuts.lines import CutWatch
-from gradviz.cuts.seen import CutCalls
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
@@ -73,9 +71,8 @@ class Collector:
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
         self._steps = Steps(self._leaf_watch)
-        self.cuts = CutWatch(code)
-        self.cuts.parts = {} if cuts else None
-        self.calls = CutCalls(self.cuts)
+        self.calls = CutLines(parts=cuts)
+        self.cuts = self.calls.watch
         self._reader = ModelReader(model, optimizer, self.optimizers, self._replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
@@ -143,13 +140,10 @@ class Collector:
             attribution=attribution,
             inspect=inspect,
         )
-        if self.cuts.parts is not None:
-            lines = CutLines(calls=self.calls)
-            reasons = Reasons(live.variables, live.recording, lines)
+        if self.cuts.draws:
+            reasons = Reasons(live.variables, live.recording, self.calls)
             absent = tuple(without_gradient(walks[0], reasons))
-            drawn = self.cuts.joined(
-                graph, walks[0], attribution, live.outputs, live.frame
-            )
+            drawn = self.cuts.joined(walks[0], attribution, live.frame)
             call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
 
         call.graph, location = graph.with_root_names(live.names), None

@@ -212,5 +212,5 @@ def _begins(code: CodeType) -> SourceLine:
     """The line of `def`, after the decorators."""
     statements = body_of(code).statements
     # co_firstlineno is that of the first decorator
-    first = statements[0].node.lineno - 1 if statements else 0
+    first = statements[0].lineno - 1 if statements else 0
     return with_text(code_line(code, max(code.co_firstlineno, first)))

@@ -42,7 +42,7 @@ def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
     if code is None or not code.co_varnames:
         return None
     body, name = body_of(code), f"{code.co_varnames[0]}.{attribute}"
-    for node, _ in body.statements:
+    for node in body.statements:
         if name in assigned(node)[0]:
             return body.source(node)
     return None

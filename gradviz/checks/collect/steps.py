@@ -11,7 +11,7 @@ from gradviz.checks.run import RetainedHistory
 from gradviz.checks.words import all_names
 from gradviz.recording.session import running
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.search import CodeLocation, addition_to, additions
+from gradviz.source.search import CodeLocation, addition_to
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 
@@ -113,6 +113,6 @@ def _with_line(
     name = history.name
     if location is None or not name:
         return history
-    lines = additions(location.body)
-    line = lines.get(name) or lines.get(name.rpartition(".")[0])
-    return history._replace(added=line or addition_to(location.body.file, name))
+    file, owner = location.body.file, name.rpartition(".")[0]
+    line = addition_to(file, name) or addition_to(file, owner)
+    return history._replace(added=line)

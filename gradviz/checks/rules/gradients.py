@@ -58,8 +58,8 @@ def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     output.
 
     Compared are root mean squares over the weights of each module of one model, along
-    the depth of the graph. Such modules learn next to nothing. `--vanishing` sets
-    another threshold.
+    the depth of the graph. Such modules learn next to nothing. In Python,
+    `vanishing=` sets another threshold.
 
     How it is found: The gradients are computed without writing `.grad`; root mean
     squares are compared module by module, from the output backwards.
@@ -101,7 +101,7 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
 
     Compared are root mean squares over the weights of each module of one model, along
     the depth of the graph. One step of the optimizer then throws these modules far
-    away. `--exploding` sets another ratio.
+    away. In Python, `exploding=` sets another ratio.
 
     How it is found: The gradients are computed without writing `.grad`; root mean
     squares are compared module by module, from the output backwards.

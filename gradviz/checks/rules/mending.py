@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gradviz.checks.excerpt import around
 from gradviz.checks.registry import Row
 from gradviz.checks.words import COMPARISONS, code, line, listed
 from gradviz.cuts.words import CUT
@@ -70,7 +69,6 @@ MEND: dict[str, str] = {
 _COPIES = re.compile(r"\b(?:tensor|as_tensor|array|FloatTensor)\(.*\.(?:item|tolist)\(")
 _UPDATE = re.compile(r"(\S+) = \1 - ")
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
-_SPELLED = {"detach": ".detach()", "data": ".data", "number": ".item()"}
 
 
 def _manner(cut: Cut) -> str:
@@ -137,7 +135,7 @@ def of_cuts(cuts: Sequence[Cut]) -> dict[str, Any]:
     return {
         "fix": mend_all(cuts),
         "source": to_change(cuts[0]),
-        "part": expression(cuts[0]),
+        "part": cuts[0].part,
     }
 
 
@@ -150,18 +148,6 @@ BARE = Row(
     "grad: model.enable_input_require_grads(), or requires_grad_() on what the frozen embedding returns.",
 )
 """What is said of a reentrant checkpoint of which no input requires grad."""
-
-
-def expression(cut: Cut) -> str:
-    """The code that drops the graph, as far as the kind of cut tells it; else what
-    loses it, and what that is given to.
-    """
-    if cut.kind in _SPELLED:
-        return f"{cut.of}{_SPELLED[cut.kind]}"
-    return cut.of if cut.kind in _OFF else around(cut.source, cut.of)
-
-
-_OFF = ("no_grad", "inference")
 
 
 def cut_words(cut: Cut) -> str:

@@ -7,8 +7,7 @@ from __future__ import annotations
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.run import Event, Kind
-from gradviz.checks.words import line, listed
-from gradviz.source.search import step_begins
+from gradviz.checks.words import listed
 from gradviz.wording import one_line, plural
 
 _TRAINS = "{code} runs {0} under no_grad() while it is in training mode: "
@@ -122,16 +121,13 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
 def _asleep(context: BackwardCall, asleep: Event) -> Diagnosis:
     """A model that is trained in eval() mode."""
     variable, type_name, *parts = asleep.about
-    name, begins, first = one_line(variable), step_begins(context.backward), ""
-    if begins is not None:
-        first = f", first thing in the loop of {line(begins)}"
-
+    name = one_line(variable)
     return Diagnosis(
         f"{name} ({one_line(type_name)}) is trained in eval() mode",
         (variable,),
         f"in eval mode are {listed(parts)}, where dropout drops nothing and batch normalization uses its running "
         f"statistics, and an optimizer updates the parameters of {name}",
-        f"Call {name}.train() before the training steps{first}, and again after every evaluation that calls {name}.eval().",
+        f"Call {name}.train() before the training steps, in each epoch, and again after every evaluation that calls {name}.eval().",
         source=asleep.source or context.backward,
     )
 

@@ -23,7 +23,7 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
-from gradviz.source.code_line import changed_in_place, in_place_part, out_of_place
+from gradviz.source.code_line import in_place, out_of_place
 from gradviz.source.search import Change
 from gradviz.wording import one_line, tensor_line
 
@@ -122,7 +122,7 @@ def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
         fix,
         tuple(node for stale in members for node, _ in stale.slots),
         source=source,
-        part=in_place_part(source) if first.changed else "",
+        part=in_place(source)[1] if first.changed else "",
         where=places(
             place(graph, saver), f"changed in {line(source)}" * bool(first.changed)
         ),
@@ -197,7 +197,7 @@ def _remedy(graph: Graph, stale: _Stale) -> str:
     if new is not None and change is not None:
         return f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
 
-    it = next(iter([*stale.names[:1], *changed_in_place(change)]), "x")
+    it = next(iter(stale.names), in_place(change)[0] or "x")
     # x[0] = y has no form that returns a new tensor
     if change is not None and change.text.startswith(f"{it}["):
         copy = f"{it} = {it}.clone()"
@@ -241,7 +241,7 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
             user = graph.nodes[edge.consumer]
             # what is changed in place is the first input
             later = (user.sequence or 0) > since and edge.position == 0
-            if later and user.source is not None and changed_in_place(user.source):
+            if later and user.source is not None and in_place(user.source)[0]:
                 lines.append(user.source)
     return lines
 
@@ -250,11 +250,10 @@ def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
     """Whether a line steps an optimizer that holds one of these parameters, as far as
     it is known.
     """
-    owner, _, method = change.what.partition("(")[0].rpartition(".")
     holding, others = set[str](), set[str]()
     for optimizer in context.optimizers:
         holds = not {*names}.isdisjoint(all_names(optimizer.tensors))
         (holding if holds else others).add(optimizer.name)
     # an optimizer that no variable showed may hold it
-    unknown = not holding and owner not in others
-    return method == "step" and (owner in holding or unknown)
+    unknown = not holding and change.name not in others
+    return change.steps and (change.name in holding or unknown)

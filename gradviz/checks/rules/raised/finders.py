@@ -64,8 +64,7 @@ def _passed(failure: UnderstoodFailure, *arguments: str) -> Lines:
     """The one line of the file that passes one of these arguments: `sparse=True`."""
     source, lines = failure.raised.source, list[SourceLine]()
     for argument in arguments if source is not None else ():
-        keyword, _, value = argument.partition("=")
-        lines += passes(source.file if source is not None else "", keyword, value)
+        lines += passes(source.file if source is not None else "", argument)
     # of several, nothing says which one it was
     return lines if len(lines) == 1 else []
 
