@@ -13,6 +13,7 @@ from gradviz.checks.poles import culprit, reason, remedy
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
+    Names,
     all_names,
     first_names,
     line,
