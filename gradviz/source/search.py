@@ -29,9 +29,7 @@ from gradviz.source.statements import (
     covers,
     line_of,
     loops_around,
-    nodes_of,
     reads,
-    recording_off,
     text_of,
     tree_of,
 )
@@ -83,29 +81,6 @@ def sets_attribute(file: str, ending: str) -> SourceLine | None:
 def freezes(file: str) -> SourceLine | None:
     """The first line of a file that sets `requires_grad` of something to False."""
     return _first(file, r"\.requires_grad(_\(| = )False")
-
-
-def passes(
-    file: str,
-    keyword: str,
-    value: str,
-) -> list[SourceLine]:
-    """The lines of a file that pass a keyword argument with a value, as the code spells
-    it.
-    """
-    keywords = [part for part in nodes_of(file, ast.keyword) if part.arg == keyword]
-    values = [part.value for part in keywords]
-    return [line_of(file, part.lineno) for part in values if ast.unparse(part) == value]
-
-
-def inference_modes(file: str) -> list[SourceLine]:
-    """The lines of a file that switch inference mode on, for a block or a function."""
-    lines: dict[int, SourceLine] = {}
-    for body in bodies(file):
-        for _, off in body.statements:
-            if off is not None and recording_off(off) == "inference":
-                lines[off.lineno] = body.source(off)
-    return [lines[number] for number in sorted(lines)]
 
 
 def switch_around(file: str, number: int) -> SourceLine | None:
