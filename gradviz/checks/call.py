@@ -225,8 +225,8 @@ class BackwardCall:
     loss: float | None = None  # what backward begins at, when that is one number
     values: Values | None = None
     gradients: Gradients | None = None
-    # nodes given a number at which they have a pole: whether below zero
-    poles: Mapping[int, bool] = field(default_factory=dict)
+    # nodes that were given a number at which they have a pole
+    poles: frozenset[int] = frozenset()
     # leaves of two dimensions or more whose elements are all zero
     zero_weights: tuple[int, ...] = ()
 

@@ -95,6 +95,30 @@ def spread(
         waiting += new
 
 
+def behind(
+    graph: Graph,
+    start: Iterable[int | None],
+    without: Collection[int] = (),
+) -> Iterator[int]:
+    """The nodes that these lead to, they themselves among them. Ways end at nodes that
+    are to be left `without`.
+    """
+    nodes = (node for node in start if node is not None)
+    return spread(
+        nodes, lambda node: makers(graph, node) if node not in without else ()
+    )
+
+
+def from_outputs(
+    graph: Graph,
+    without: Collection[int] = (),
+) -> Collection[int]:
+    """The nodes that backward comes to, where it ends at some: those that a gradient
+    other than zero may reach.
+    """
+    return dict.fromkeys(behind(graph, (root.node for root in graph.roots), without))
+
+
 def maker(
     graph: Graph,
     node: int,

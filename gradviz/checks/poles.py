@@ -1,110 +1,217 @@
-"""Operations that stand at a pole, and weights of zeros: read of live nodes and leaves."""
+"""Operations that make NaN or Inf, of values or of gradients: at which numbers, why,
+and what to do. And the operation that has done so in a graph.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-import torch
+from gradviz.checks.call import BackwardCall
+from gradviz.checks.ops import kind, kind_of, makers, spread, users
+from gradviz.graph import Graph
 
-from gradviz.gradients.values import tensor_in, why_unreadable
-from gradviz.walker.isolation import unrecorded
-from gradviz.walker.private import Node as LiveNode
-from gradviz.walker.tensors import answers_itself, is_plain
-
-_Test = tuple[str, Callable[[torch.Tensor], Any]]
+_Test = Callable[[Any], Any]
 
 
-_TESTS: dict[tuple[str, ...], _Test] = {
-    ("Sqrt", "Std", "Norm", "LinalgVectorNorm"): ("result", lambda x: (x == 0).any()),
-    ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp"): (
+class Pole(NamedTuple):
+    """What is known of an operation: `is_at` tells it of a tensor in the `slot` that it
+    has saved.
+    """
+
+    slot: str
+    is_at: _Test
+    why: str
+    fix: str
+
+
+def _not_above_zero(numbers: Any) -> Any:
+    return not (numbers > 0).all()
+
+
+def _has_zero(numbers: Any) -> Any:
+    return (numbers == 0).any()
+
+
+def _overflows(numbers: Any) -> Any:
+    return not numbers.isfinite().all()
+
+
+def _has_equals(numbers: Any) -> Any:
+    return _has_zero(numbers.diff(dim=-1))
+
+
+_INVERTIBLE = "Keep the matrix from being singular: add a small multiple of the identity, a + 1e-4 * torch.eye(n)."
+_POSITIVE = (
+    "where it falls far below zero, torch.nn.functional.softplus(x) keeps it above"
+)
+_LOG = Pole(
+    "self",
+    _not_above_zero,
+    "log of 0 is -inf, and log of a negative number is NaN: it is not defined below zero",
+    "Keep its input above zero: torch.log(x + 1e-8), where clamp(min=1e-8) would leave such elements without a gradient; or use "
+    f"log_softmax, logsigmoid or xlogy; {_POSITIVE}.",
+)
+_ROOT = Pole(
+    "result",
+    _not_above_zero,
+    "the derivative of sqrt is infinite at 0, and below it is not defined",
+    f"Keep what is under the root above zero: torch.sqrt(x.clamp(min=1e-12)); {_POSITIVE}.",
+)
+_NORM = Pole(
+    "result",
+    _not_above_zero,
+    "the derivative of a norm is not defined at 0",
+    "Add a small number, or square the norm instead.",
+)
+_ARCUS = Pole(
+    "self",
+    lambda numbers: (numbers.abs() >= 1).any(),
+    "its derivative is infinite at -1 and 1",
+    "Keep its input inside (-1, 1).",
+)
+_QUOTIENT = Pole(
+    "other",
+    _has_zero,
+    "its divisor has a zero",
+    "Keep the divisor away from zero.",
+)
+_EXP = Pole(
+    "result",
+    _overflows,
+    "exp overflows: above 88 in float32, above 11 in float16",
+    "Keep its input small: subtract the maximum first, or use logsumexp or softmax.",
+)
+_SOFTMAX = Pole(
+    "result",
+    lambda numbers: numbers.isnan().any(),
+    "a row whose elements are all masked with -inf gives 0 / 0",
+    "Leave one element of each row unmasked, mask with torch.finfo(scores.dtype).min instead of float('-inf'), or set such rows "
+    "to zero afterwards with torch.nan_to_num.",
+)
+
+POLES: dict[str, Pole] = {
+    "Sqrt": _ROOT,
+    "Rsqrt": _ROOT._replace(is_at=_overflows),
+    "Norm": _NORM,
+    "LinalgVectorNorm": _NORM,
+    "Std": Pole(
         "result",
-        lambda x: ~torch.isfinite(x).all(),
+        _not_above_zero,
+        "the derivative of std is infinite where all values are equal",
+        "Add a small number to the variance.",
     ),
-    ("Softmax", "LogSoftmax"): ("result", lambda x: torch.isnan(x).any()),
-    ("Log", "Log2", "Log10", "Pow"): ("self", lambda x: (x <= 0).any()),
-    ("Log1P",): ("self", lambda x: (x <= -1).any()),
-    ("Acosh",): ("self", lambda x: (x <= 1).any()),
-    ("Acos", "Asin", "Atanh"): ("self", lambda x: (x.abs() >= 1).any()),
-    ("Atan2",): ("self", lambda x: (x == 0).any()),
-    ("Div", "Xlogy"): ("other", lambda x: (x == 0).any()),
-    ("LinalgEigh",): ("eigenvalues", lambda x: (x.diff(dim=-1) == 0).any()),
-    ("LinalgSvd",): ("S", lambda x: (x.diff(dim=-1) == 0).any()),
-}
-"""What operations have saved when that is a pole, by the operations."""
-
-
-_SAVED_AT = {
-    f"{name}Backward": test for names, test in _TESTS.items() for name in names
-}
-
-
-_BELOW_ZERO: dict[str, _Test] = {
-    **dict.fromkeys(
-        ("LogBackward", "Log2Backward", "Log10Backward"),
-        ("self", lambda x: (x < 0).any()),
+    **dict.fromkeys(("Log", "Log2", "Log10"), _LOG),
+    "Pow": Pole(
+        "self",
+        _not_above_zero,
+        "the derivative of a power below 1 is infinite at 0",
+        "Keep its base away from zero.",
     ),
-    **dict.fromkeys(
-        ("SqrtBackward", "RsqrtBackward"), ("result", lambda x: torch.isnan(x).any())
+    **dict.fromkeys(("Acos", "Asin", "Atanh"), _ARCUS),
+    "Div": _QUOTIENT,
+    "Reciprocal": _QUOTIENT._replace(slot="result", is_at=_overflows),
+    "Atan2": _QUOTIENT._replace(slot="self", why="its derivative is 0 / 0 at (0, 0)"),
+    **dict.fromkeys(("Exp", "Expm1", "Logsumexp"), _EXP),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _SOFTMAX),
+    "LinalgSlogdet": Pole(
+        "sign",
+        _has_zero,
+        "the determinant of a singular matrix is 0, and its logarithm minus infinity",
+        _INVERTIBLE,
+    ),
+    "LinalgDet": Pole(
+        "result",
+        _has_zero,
+        "the determinant of a singular matrix is 0",
+        _INVERTIBLE,
+    ),
+    "LinalgInvEx": Pole(
+        "inverse",
+        _overflows,
+        "a singular matrix has no inverse",
+        _INVERTIBLE,
+    ),
+    "LinalgEigh": Pole(
+        "eigenvalues",
+        _has_equals,
+        "the gradient of eigenvectors divides by the differences of eigenvalues, and two are equal",
+        _INVERTIBLE,
+    ),
+    "LinalgSvd": Pole(
+        "S",
+        _has_equals,
+        "the gradient of singular vectors divides by the differences of singular values, and two are equal",
+        _INVERTIBLE,
     ),
 }
-"""The same for operations that are not defined below zero, when they were given such
-numbers.
-"""
+"""By the kind of operation."""
 
 
-def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
-    """Whether one of these nodes stands where its gradient may not be finite, although
-    the values are.
+def pole_of(op: str) -> Pole | None:
+    """What is known of an operation."""
+    return POLES.get(kind_of(op))
+
+
+def culprit(context: BackwardCall, node: int) -> int:
+    """The operation at its pole behind a node, through results that are not known to be
+    finite; else the node itself.
     """
-    with unrecorded():
-        return any(_is_at_a_pole(node) for node in nodes)
+    graph, values = context.graph, context.values
+    finite = values.finite if values is not None else frozenset[int]()
+    behind = spread(
+        [node],
+        lambda place: [maker for maker in makers(graph, place) if maker not in finite],
+    )
+    return next((place for place in behind if place in context.poles), node)
 
 
-def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
-    """The keys of the matrices whose elements are all zero."""
-    zero = list[int]()
-    with unrecorded():
-        for key, leaf in leaves.items():
-            if is_plain(leaf) and leaf.dim() > 1 and not why_unreadable(leaf.detach()):
-                # of most tensors, the first few say that they are not
-                first = leaf.detach().flatten()[:64]
-                if not first.any() and not leaf.detach().any():
-                    zero.append(key)
-    return tuple(zero)
-
-
-def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:
-    """The places of all such nodes in a row of them, and whether they were given
-    numbers below zero, where they are not defined.
+def reason(graph: Graph, node: int) -> str:
+    """Why an operation gives NaN or Inf; "" where that is not known. A gradient that
+    `where` has stopped is named.
     """
-    places = dict[int, bool]()
-    with unrecorded():
-        for i, node in enumerate(nodes):
-            below = _has_saved(node, _BELOW_ZERO)
-            if below or _is_at_a_pole(node):
-                places[i] = below
-    return places
+    pole = pole_of(graph.ops[node])
+    reasons = [pole.why] if pole is not None else []
+    if _is_left_out(graph, node):
+        reasons.append(
+            "torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
+        )
+    return "; ".join(reasons)
 
 
-def _is_at_a_pole(node: LiveNode) -> bool:
-    # a power of 1 or more has a finite slope everywhere
-    exponent = getattr(node, "_saved_exponent", None)
-    steep = not isinstance(exponent, (int, float)) or exponent < 1
-    return steep and _has_saved(node, _SAVED_AT)
+def remedy(graph: Graph, node: int | None) -> str:
+    """What to do about an operation that gives NaN or Inf."""
+    if node is None:
+        return _ELSE
+    if _is_left_out(graph, node):
+        return _WHERE
+
+    pole = pole_of(graph.ops[node])
+    fix = pole.fix if pole is not None else _ELSE
+    outputs = [output for output in graph.outputs[node] if output is not None]
+    if any(output.dtype == "float16" for output in outputs):
+        fix = re.sub(r"1e-\d+", "1e-4", fix) + _HALF
+    return fix
 
 
-def _has_saved(node: LiveNode, tests: Mapping[str, _Test]) -> bool:
-    """Whether what a node has saved passes the test for its kind."""
-    name = type(node).__name__.rstrip("0123456789").lstrip("_")
-    if name not in tests:
-        return False
+_WHERE = (
+    "Give the function a safe input where its result is not used, and choose twice: torch.where(keep, "
+    "function(torch.where(keep, x, 1.0)), 0.0)."
+)
+_ELSE = (
+    "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the learning "
+    "rate, scale the inputs to about 1, or clip gradients."
+)
+_HALF = (
+    " Compute this part in float32, x.float(): float16 ends at 65504, and at 6e-8. Or use torch.bfloat16 in its place, with a "
+    "torch.amp.GradScaler for the loss."
+)
 
-    slot, test = tests[name]
-    try:
-        tensor = tensor_in(node, slot)
-        if tensor is None or tensor.is_nested or answers_itself(tensor):
-            return False
-        return not why_unreadable(tensor) and bool(test(tensor.detach()))
-    except Exception:  # freed meanwhile, or a class of tensors that refuses
-        return False
+
+def _is_left_out(graph: Graph, node: int) -> bool:
+    """Whether `torch.where` chooses between the result of an operation and another;
+    that inside of logdet is torch's own.
+    """
+    chosen = any(kind(graph, user) == "Where" for user in users(graph, node))
+    return chosen and kind(graph, node) != "LinalgSlogdet"

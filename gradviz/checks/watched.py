@@ -47,7 +47,7 @@ class WatchedRun:
         self._values, self._run_custom = values, run_custom
         self._collector = Collector(values=values, limits=limits, cuts=cuts)
         self._run = self._collector.run
-        self._functions = FunctionReplay(self._collector.recorder, run_custom)
+        self._functions = FunctionReplay(self._collector.recorder)
         self._watch = RunWatch(self._collector)
 
     @contextmanager
@@ -136,7 +136,7 @@ class WatchedRun:
         """
         failure, notes = _failure(captured), findings.notes
         unknown = self._functions.unknown.items()
-        reasons = [f"{name} {why}" for name, why in unknown if why]
+        reasons = [f"{name} {why}" for name, why in unknown]
         left_out = dict(self._collector.dropped)
         if reasons:
             left_out["wrong-backward"] = ", ".join(reasons)

@@ -71,16 +71,6 @@ def freezes(file: str) -> SourceLine | None:
     return _first(file, r"\.requires_grad(_\(| = )False")
 
 
-def passes(file: str, argument: str) -> list[SourceLine]:
-    """The lines of a file that pass a keyword argument, such as "sparse=True"."""
-    pattern = rf"\b{re.escape(argument)}(?=[,)])"
-    return [source for source, _ in matching(file, pattern)]
-
-
-def inference_modes(file: str) -> list[SourceLine]:
-    """The lines of a file that switch inference mode on, for a block or a function."""
-    pattern = r"^(with .*|@.*)\binference_mode\((?!False|mode=False)"
-    return [source for source, _ in matching(file, pattern)]
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:

@@ -238,14 +238,6 @@ NEAR: dict[str, str] = {
         loss = model(torch.ones(2, 3)).sum()
         loss.backward()
     """,
-    "tied-parameter": """
-        import torch
-
-        layer = torch.nn.Linear(3, 3)
-        model = torch.nn.Sequential(layer, torch.nn.Linear(3, 3))
-        loss = model(model(torch.ones(1, 3))).sum()
-        loss.backward()
-    """,
     "double-backward": """
         import torch
 
@@ -253,13 +245,6 @@ NEAR: dict[str, str] = {
         score = torch.tanh(w).sum()
         (slope,) = torch.autograd.grad(score, w)
         loss = (w * slope).square().sum()
-        loss.backward()
-    """,
-    "deep-graph": """
-        import torch
-
-        x = torch.ones(1, requires_grad=True)
-        loss = sum(x * i for i in range(4_000)).sum()
         loss.backward()
     """,
     "gradient-not-reset": """

@@ -178,16 +178,6 @@ def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -
     assert found.severity == severity and words in found.summary
 
 
-@pytest.mark.parametrize(("several", "words"), [(False, "one parameter"), (True, "; 1 other with several names, too")])
-def test_tied_parameters_are_one_note(several: bool, words: str) -> None:
-    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    net[1].weight = net[0].weight
-    if several:
-        net[1].bias = net[0].bias
-    found = one(gradviz.check(net(torch.ones(1, 3)).sum(), net), "tied-parameter")
-    assert found.summary.endswith(words) and len(found.names) == 2 * len(found.nodes) == 2 + 2 * several
-
-
 def test_a_recording_that_is_open_is_found() -> None:
     net = Two(lambda self, x: self.a(x))
     with gradviz.record():

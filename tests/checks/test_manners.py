@@ -144,7 +144,7 @@ UPDATES = [
 RAISED = [
     Manner(
         "raised",
-        "u = net(points)",
+        "u_t = torch.autograd.grad(",
         """
         import torch
         net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
@@ -161,7 +161,7 @@ RAISED = [
             loss.backward()
             opt.step()
         """,
-        "Compute it from the parts, in script.py",
+        "Ask for the gradient of points, and cut the part out of that.",
     ),
     Manner(
         "raised",

@@ -22,12 +22,17 @@ from gradviz.checks.collect.lines import Models, home
 from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
-from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
+from gradviz.checks.collect.numbers import (
+    all_zero,
+    at_poles,
+    gradients_left,
+    is_broken,
+    loss_of,
+)
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.steps import Steps
-from gradviz.checks.poles import all_at_a_pole, all_zero, at_a_pole
 from gradviz.checks.run import Interval
 from gradviz.checks.words import Names
 from gradviz.cuts.words import CutLines
@@ -213,10 +218,10 @@ class Collector:
         # reading every number costs time, so only where something looks wrong
         suspicious = self._values or is_broken(call.loss, live.variables, scaled)
         if coming and not suspicious and not live.ran and not scaled:
-            suspicious = at_a_pole(walked.nodes)
+            suspicious = bool(at_poles(walked.nodes))
         if suspicious:
             call.values = values_of(walked, live.outputs)
-            call.poles = all_at_a_pole(walked.nodes)
+            call.poles = at_poles(walked.nodes)
 
     def _begin(self, reading: Reading) -> Mapping[int, Interval]:
         """A call is about to run: what was done with its leaves since the last one, by

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from traceback import walk_tb
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -18,20 +18,19 @@ from gradviz.errors import text_of
 from gradviz.graph import SourceLine
 from gradviz.packages import (
     code_line,
+    definition_of,
     is_foundation,
     package_of,
     with_text,
 )
 from gradviz.source.code_line import assigned, read
 from gradviz.source.search import lines_behind, returned_by
-from gradviz.source.statements import body_of
 from gradviz.variables.objects import tensors_in
 from gradviz.variables.scanner import name_of, namespaces, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.walk import live_nodes
 
 _CUSTOM = re.compile(r"[Ff]unction (\w+)Backward returned an")
-_BARE = "You must implement either the backward"
 _ENGINE = torch.autograd.backward.__code__, torch.autograd.grad.__code__
 
 _Stack = Sequence[tuple[FrameType, int]]
@@ -128,40 +127,15 @@ def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
         for tensor in inputs
         if id(tensor) not in leaves and tensor.grad_fn not in reached
     ]
-    parts = (_part(tensor, variables) for tensor in missing)
+    bases = [tensor._base for tensor in missing if tensor._base is not None]
+    parts = [f"part of {name}\n" for name in _named(bases, variables)]
     return failure._replace(
         backward=True,
         shape=tuple(outputs[0].shape) if outputs else (),
-        within=next(filter(None, parts), ""),
+        within="".join(parts[:1]),
         outputs=_named(outputs, variables),
         missing=_named(missing, variables),
     )
-
-
-def _part(tensor: torch.Tensor, variables: Variables) -> str:
-    """What a tensor is a part of, and all of whose parts have a name: "part of points:
-    torch.cat([x, t], dim=1)".
-    """
-    base = tensor._base
-    names = _named([base], variables) if base is not None else ()
-    if base is None or not names:
-        return ""
-
-    views = {
-        id(variable.value): variable
-        for variable in scan(variables)
-        if type(variable.value) is torch.Tensor and variable.value._base is base
-    }
-    parts = [view for view in views.values() if view.value.shape != base.shape]
-    # cat() has to join them in the order in which they lie in the base
-    parts.sort(key=lambda part: part.value.storage_offset())
-    for dim in range(base.dim()):
-        sizes = [p.value.shape[dim] for p in parts if p.value.dim() == base.dim()]
-        if sum(sizes) == base.shape[dim] and len(sizes) == len(parts):
-            listed = ", ".join(part.name for part in parts)
-            return f"part of {names[0]}: torch.cat([{listed}], dim={dim})\n"
-
-    return f"part of {names[0]}\n"
 
 
 def _named(tensors: Sequence[torch.Tensor], variables: Variables) -> Names:
@@ -174,43 +148,13 @@ def _named(tensors: Sequence[torch.Tensor], variables: Variables) -> Names:
 
 
 def _custom(text: str) -> SourceLine | None:
-    """The line of a custom Function that the engine's message is about: where its
-    backward() returns, or its forward() begins.
+    """Where the backward() returns of the custom Function that the engine's message is
+    about.
     """
     match = _CUSTOM.search(text)
-    if match is not None:
-        for kind in _functions():
-            backward = _code(kind, "backward")
-            if kind.__name__ == match[1] and backward is not None:
-                return returned_by(_begins(backward))
-
-    bare: list[SourceLine] = []
-    for kind in _functions() if _BARE in text else ():
-        forward = _code(kind, "forward")
-        theirs = torch.autograd.Function
-        inherits = kind.backward is theirs.backward and kind.vjp is theirs.vjp
-        if inherits and forward is not None and not package_of(forward.co_filename):
-            bare.append(_begins(forward))
-    # the message names no class: of two candidates, neither is certain
-    return bare[0] if len(bare) == 1 else None
-
-
-def _functions() -> Iterator[Any]:
-    """All custom Functions."""
-    waiting: list[Any] = [torch.autograd.Function]
-    for kind in waiting:  # grows while it is read
-        yield kind
-        waiting += kind.__subclasses__()
-
-
-def _code(kind: Any, name: str) -> Any:
-    method = getattr(vars(kind).get(name), "__func__", None)
-    return getattr(method, "__code__", None)
-
-
-def _begins(code: CodeType) -> SourceLine:
-    """The line of `def`, after the decorators."""
-    statements = body_of(code).statements
-    # co_firstlineno is that of the first decorator
-    first = statements[0].lineno - 1 if statements else 0
-    return with_text(code_line(code, max(code.co_firstlineno, first)))
+    kinds: list[Any] = [torch.autograd.Function]
+    for kind in kinds:  # grows while it is read
+        kinds += kind.__subclasses__()
+        if match is not None and kind.__name__ == match[1]:
+            return returned_by(definition_of(kind.backward.__code__))
+    return None

@@ -1,16 +1,15 @@
 """Replays custom Functions of the user's in a forked child, and compares their backward
 with the slope of their forward.
 
-Once for each class and shape, with copies of the inputs in double precision: one
-thread, `SECONDS` at most, then the child is gone. Nothing of the user's runs in this
-process, and the state that the code keeps is the child's. Not once CUDA is initialised,
-nor under ranks, nor where there is no fork; what was not compared is told.
+Once for each class, with copies of the inputs in double precision: one thread,
+`SECONDS` at most, then the child is gone. Nothing of the user's runs in this process,
+and the state that the code keeps is the child's. Not once CUDA is initialised, nor
+under ranks, nor where there is no fork; what was not compared is told.
 """
 
 from __future__ import annotations
 
 import gc
-import inspect
 import json
 import os
 import select
@@ -33,10 +32,8 @@ from gradviz.source.search import keeps_on_first_argument, returned_by
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import Began
 
-SECONDS, MOST, TRIES = 5.0, 12, 2
-"""How long replays may take, one or all of them, how many there are, and how often one
-begins that gives no answer.
-"""
+SECONDS = 5.0
+"""How long replays may take, one or all of them."""
 LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
 _NUMBERS = bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device
@@ -47,28 +44,26 @@ APPLY = getattr(
     None,
 )
 """What every custom Function runs through, where that is Python: in torch 2.15 it is
-not, and those that save tensors are seen.
+not, and none is seen.
 """
 
 
 class FunctionReplay:
-    """Of one run. `run_anyway`: also where CUDA is initialised or several ranks run."""
+    """Of one run."""
 
-    def __init__(self, recorder: Recorder, run_anyway: bool = False) -> None:
-        self._recorder, self._run_anyway = recorder, run_anyway
-        self._seen, self._replaying = set[object](), False
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._seen, self._replaying = set[Any](), False  # classes
         self._spent = 0.0  # seconds
         # classes whose derivative is wrong where it is differentiated again
         self._twice: list[Any] = []
-        # why a class could not be compared, after its name; "" where one was
+        # why a class could not be compared, after its name
         self.unknown: dict[str, str] = {}
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
-        """Each class is replayed when it is applied for the first time to such shapes."""
+        """Each class is replayed when it is applied for the first time."""
         if APPLY is not None:
             yield APPLY, self._began
-        else:
-            yield torch.autograd.function.FunctionCtx.save_for_backward, self._saving
 
     def _began(
         self,
@@ -77,48 +72,19 @@ class FunctionReplay:
         *values: Any,
         **__: Any,
     ) -> None:
-        # without recording, its backward() never runs
-        if torch.is_grad_enabled():
-            self._applied(kind, values)
+        # an object of the user's may do anything when it is asked
+        with suppress(Exception):
+            known = self._replaying or kind in self._seen
+            if not known and _is_to_be_compared(kind, values):
+                self._seen.add(kind)
+                self._compare(kind, values)
 
-    def _saving(
-        self,
-        frame: FrameType,
-        ctx: Any,
-        *_: Any,
-    ) -> None:
-        """What forward() or setup_context() was given stands in its frame."""
-        caller, kind = frame.f_back, getattr(type(ctx), "_forward_cls", None)
-        if caller is None or kind is None:
+    def _compare(self, kind: Any, values: Sequence[Any]) -> None:
+        obstacle = self._obstacle(values)
+        if obstacle:
+            self.unknown[kind.__name__] = obstacle
             return
 
-        names, rest, _keywords, variables = inspect.getargvalues(caller)
-        if caller.f_code is getattr(kind.setup_context, "__code__", None):
-            self._applied(kind, variables[names[1]])
-        elif caller.f_code is getattr(kind.forward, "__code__", None):
-            values = [variables[name] for name in names[1:]]
-            self._applied(
-                kind,
-                [*values, *variables.get(rest or "", ())],
-            )
-
-    def _applied(self, kind: Any, values: Sequence[Any]) -> None:
-        with suppress(Exception):
-            # an object of the user's may do anything when it is asked
-            if self._replaying or not all(type(value) in _PLAIN for value in values):
-                return
-            key = kind, tuple(map(_shape, values))
-            if key in self._seen or not _is_to_be_compared(kind, values):
-                return
-
-            obstacle = self._obstacle(values)
-            if obstacle:
-                self.unknown.setdefault(kind.__name__, obstacle)
-                return
-            self._seen.add(key)
-            self._replay(kind, values)
-
-    def _replay(self, kind: Any, values: Sequence[Any]) -> None:
         self._replaying, began = True, time.perf_counter()  # in the child, too
         try:
             with isolated():
@@ -128,21 +94,14 @@ class FunctionReplay:
             self._spent += time.perf_counter() - began
 
         if isinstance(faults, str):
-            self.unknown.setdefault(kind.__name__, faults)
+            self.unknown[kind.__name__] = faults
             return
-        # whatever comes of it in another shape
-        self.unknown[kind.__name__] = ""
         line = returned_by(definition_of(kind.backward.__code__))
         for letter, place in faults:
             if letter == Kind.SECOND_SLOPE.value:
                 self._twice.append(kind)
             else:
-                self._recorder.note(
-                    Kind(letter),
-                    line,
-                    kind.__name__,
-                    str(place),
-                )
+                self._recorder.note(Kind(letter), line, kind.__name__, str(place))
 
     def differentiated_again(self) -> None:
         """A backward() that is differentiated is to be right in that, too."""
@@ -156,49 +115,32 @@ class FunctionReplay:
         """Why a Function is not replayed that is to be, "" where nothing speaks against
         it.
         """
-        sizes = [value.numel() for value in values if type(value) in PLAIN]
-        handler = signal.getsignal(signal.SIGCHLD)
-        if self._spent > SECONDS or len(self._seen) >= MOST:
+        if self._spent > SECONDS:
             return "came after as many as are compared in one run"
-        if max(sizes, default=0) > LARGEST:
+        if any(value.numel() > LARGEST for value in values if type(value) in PLAIN):
             return f"is given more than {LARGEST:,} elements"
-        if not hasattr(os, "fork"):
-            return "would need a child process, which this system has not"
-        # a handler of the script's would be called for a child that it never started
-        if not _is_nobodys(handler):
-            return "would need a child process, which this script waits for"
+        if getattr(torch.cuda, "_initialized", False) or rank() is not None:
+            return "is not replayed beside CUDA or several ranks"
 
-        beside = ""
-        if getattr(torch.cuda, "_initialized", False):
-            beside = "CUDA"
-        elif rank() is not None:
-            beside = "several ranks"
-        if beside and not self._run_anyway:
-            return f"is not replayed beside {beside} without --run-custom"
+        # a handler of the script's would be called for a child that it never started;
+        # that of a DataLoader asks for its own workers alone
+        handler = signal.getsignal(signal.SIGCHLD) if hasattr(os, "fork") else print
+        loaders = getattr(handler, "__module__", "") or ""
+        if handler != signal.SIG_DFL and not loaders.startswith("torch.utils.data"):
+            return "would need a child process, which this system or script forbids"
         return ""
-
-
-def _shape(value: Any) -> object:
-    return (tuple(value.shape), value.dtype) if is_real(value) else None
 
 
 def _is_to_be_compared(kind: Any, values: Sequence[Any]) -> bool:
     file = kind.forward.__code__.co_filename
     if is_foundation(file) or package_of(file):
         return False
-    return any(is_real(value) and value.requires_grad for value in values)
-
-
-def _is_nobodys(handler: Any) -> bool:
-    """Whether the end of a child is told to nobody but a DataLoader, which asks for its
-    own workers alone.
-    """
-    if handler == signal.SIG_DFL:
-        return True
-    loaders = "torch.utils.data._utils.signal_handling"
-    if getattr(handler, "__module__", "") != loaders:
+    # without recording, its backward() never runs
+    if not torch.is_grad_enabled() or any(
+        type(value) not in _PLAIN for value in values
+    ):
         return False
-    return inspect.getclosurevars(handler).nonlocals["previous_handler"] is None
+    return any(is_real(value) and value.requires_grad for value in values)
 
 
 def _in_a_child(
@@ -206,24 +148,7 @@ def _in_a_child(
 ) -> list[Fault] | str:
     """What a child process found before it ended, as it does in any case; why nothing
     is known, where it has found nothing out.
-
-    One that hardly ran waits for a lock that a thread held at the fork, or for a busy
-    machine: another one is tried.
     """
-    for _ in range(TRIES):
-        found, seconds = _forked(find)
-        if found is not None:
-            return found
-        # it was computing all the time, so a second one would not be faster
-        if seconds > SECONDS / 2:
-            break
-    return f"gave no answer in {SECONDS:g} s"
-
-
-def _forked(
-    find: Callable[[], list[Fault]],
-) -> tuple[list[Fault] | str | None, float]:
-    """What one child found, and the seconds that it ran on a processor."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -234,24 +159,16 @@ def _forked(
             os._exit(0)
 
     os.close(writes)
-    seconds, found = 0.0, b"null"
     try:
-        ready, _, _ = select.select(
-            [reads],
-            [],
-            [],
-            SECONDS,
-        )
-        # it died, and has found nothing out
-        found = (os.read(reads, 65536) if ready else b"") or b"null"
+        ready, _, _ = select.select([reads], [], [], SECONDS)
+        found = os.read(reads, 65536) if ready else b""
     finally:
         os.close(reads)
         with suppress(OSError):
             os.kill(child, signal.SIGKILL)
-        with suppress(OSError):
-            seconds = os.wait4(child, 0)[2].ru_utime
+            os.waitpid(child, 0)
 
-    return json.loads(found), seconds
+    return json.loads(found) if found else f"gave no answer in {SECONDS:g} s"
 
 
 def _be_the_child(

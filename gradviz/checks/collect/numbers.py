@@ -1,5 +1,5 @@
 """Reads the few numbers of a training loop that are looked at without being asked for:
-losses, and the size of gradients.
+losses, the size of gradients, and what operations at a pole have saved.
 
 Reads no number of a tensor that cannot be read, and writes nothing. Concludes nothing.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 
 import torch
 
 from gradviz.checks.call import LeafGradient
-from gradviz.gradients.values import outgrown
+from gradviz.checks.poles import pole_of
+from gradviz.gradients.values import outgrown, tensor_in
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.outputs import flatten
+from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself, is_plain
 
 TensorRef = weakref.ref[torch.Tensor]
@@ -95,36 +98,19 @@ def gradients_left(
 
     That of a leaf which is not `fresh` had something in it before the call.
     """
-    grads = _readable(leaves)
-    norms, left = _norms(grads, 2), []
-    # squares over- and underflow
-    doubtful = {
-        key: grads[key] for key, norm in norms.items() if not 0 < norm < math.inf
-    }
-    most = _norms(doubtful, math.inf)
+    left, grads = [], _readable(leaves)
+    with unrecorded():
+        for (key, grad), norm in zip(grads.items(), _norms(grads.values())):
+            wrong = 0
+            # squares over- and underflow
+            if not 0 < norm < math.inf:
+                wrong = int((~torch.isfinite(grad)).sum())
+                norm = float(grad.abs().max())
 
-    for key, norm in norms.items():
-        largest, wrong = most.get(key, norm), 0
-        if not math.isfinite(largest):
-            wrong = int((~torch.isfinite(grads[key].detach())).sum())
-        size = norm if norm and wrong else largest
-        new = key in fresh
-        zeros = float(largest == 0)
-        left.append(LeafGradient(key, size, zeros, wrong if new else 0, not new))
+            new, zeros = key in fresh, float(norm == 0)
+            left.append(LeafGradient(key, norm, zeros, wrong if new else 0, not new))
 
     return tuple(left)
-
-
-def largest_left(
-    leaves: Iterable[torch.Tensor],
-) -> dict[int, float]:
-    """The largest number in the `.grad` of each leaf that has one which can be read, by
-    identity of the leaf.
-    """
-    return _norms(
-        _readable({id(leaf): leaf for leaf in leaves}),
-        math.inf,
-    )
 
 
 def _readable(
@@ -138,24 +124,62 @@ def _readable(
             if type(grad) is not torch.Tensor or not grad.numel():
                 continue
             if grad.dtype.is_floating_point and is_readable(grad):
-                grads[key] = grad
+                grads[key] = grad.detach()
     return grads
 
 
-def _norms(
-    grads: Mapping[int, torch.Tensor],
-    order: float,
-) -> dict[int, float]:
-    """One number for each, by the same keys. Small types are widened; gradients on one
-    device are asked for at once.
+def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
+    """One number for each. Small types are widened; gradients on one device are asked
+    for at once.
     """
+    wide = [
+        grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
+        for grad in grads
+    ]
+    norms = [torch.linalg.vector_norm(grad) for grad in wide]
+    # reading a number waits for the GPU: one wait for all is enough
+    if len({(norm.device, norm.dtype) for norm in norms}) == 1:
+        norms = torch.stack(norms).tolist()
+    return list(map(float, norms))
+
+
+# -- zeros and poles -------------------------------------------------------------------
+
+
+def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
+    """The keys of the matrices whose elements are all zero."""
+    zero = list[int]()
     with unrecorded():
-        wide = [
-            grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
-            for grad in grads.values()
-        ]
-        norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
-        # reading a number waits for the GPU: one wait for all is enough
-        if len({(norm.device, norm.dtype) for norm in norms}) == 1:
-            norms = torch.stack(norms).tolist()
-        return dict(zip(grads, map(float, norms)))
+        for key, leaf in leaves.items():
+            if leaf.dim() > 1 and is_readable(leaf):
+                # of most tensors, the first few say that they are not
+                first = leaf.detach().flatten()[:64]
+                if not first.any() and not leaf.detach().any():
+                    zero.append(key)
+    return tuple(zero)
+
+
+def at_poles(nodes: Sequence[LiveNode]) -> frozenset[int]:
+    """The places, in a row of nodes, of those that were given a number at which they
+    make NaN or Inf, of values or of gradients.
+    """
+    places = list[int]()
+    with unrecorded():
+        for place, node in enumerate(nodes):
+            # one may be freed meanwhile, or a class of tensors refuse
+            with suppress(Exception):
+                if _is_at_a_pole(node):
+                    places.append(place)
+    return frozenset(places)
+
+
+def _is_at_a_pole(node: LiveNode) -> bool:
+    pole = pole_of(type(node).__name__)
+    tensor = tensor_in(node, pole.slot) if pole is not None else None
+    if pole is None or tensor is None or not is_readable(tensor):
+        return False
+
+    # a power of 1 or more has a finite slope everywhere
+    exponent = getattr(node, "_saved_exponent", None)
+    steep = not isinstance(exponent, (int, float)) or exponent < 1
+    return steep and bool(pole.is_at(tensor.detach()))

@@ -7,7 +7,6 @@ Keeps numbers of nodes, and no node. Concludes nothing.
 
 from __future__ import annotations
 
-import math
 import time
 from array import array
 from collections import Counter
@@ -27,9 +26,13 @@ from gradviz.checks.collect.lines import (
     nodes_behind,
     users_frame,
 )
-from gradviz.checks.collect.numbers import is_broken, largest_left, loss_of
+from gradviz.checks.collect.numbers import (
+    at_poles,
+    gradients_left,
+    is_broken,
+    loss_of,
+)
 from gradviz.checks.collect.rest import Rest
-from gradviz.checks.poles import at_a_pole
 from gradviz.checks.run import Kind, RetainedHistory
 from gradviz.graph import SourceLine
 from gradviz.packages import with_text
@@ -240,7 +243,7 @@ class RunWatch:
 
     def _is_suspicious(self, nodes: list[Node]) -> bool:
         unscaled = not self._run.scaled and self._suspects > 0
-        suspicious = unscaled and at_a_pole(nodes)
+        suspicious = unscaled and bool(at_poles(nodes))
         self._suspects -= suspicious
         return suspicious
 
@@ -258,13 +261,15 @@ class RunWatch:
             return False
 
         with self._timed():
-            largest = largest_left(leaves)
-            self.seen_enough = not all(map(math.isfinite, largest.values()))
+            by_identity = {id(leaf): leaf for leaf in leaves}
+            left = gradients_left(by_identity, by_identity)
+            self.seen_enough = any(gradient.nonfinite for gradient in left)
             self._run.looked.append(self._number)
-            for key, most in largest.items():
-                self._zero[key] = 0 if most else self._zero[key] + 1
-                if most:
-                    self.nonzero[key] = self._number
+            for gradient in left:
+                self._zero[gradient.node] += 1
+                if not gradient.zeros:
+                    self._zero[gradient.node] = 0
+                    self.nonzero[gradient.node] = self._number
 
         return self.seen_enough
 

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.flow import from_outputs
-from gradviz.checks.ops import RESHAPES, kind, made, spread
+from gradviz.checks.ops import RESHAPES, from_outputs, kind, made, spread
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import all_cut_words, of_cuts
 from gradviz.checks.words import (

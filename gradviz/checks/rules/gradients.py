@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall, LeafGradient
 from gradviz.checks.ops import users
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import first_names, listed, made_at, nodes_of
 from gradviz.graph import Leaf, SourceLine
 from gradviz.graph.amounts import known_elements
@@ -20,12 +20,13 @@ stays below.
 """
 VALUES = {"needs_values": True, "once": True}
 
-_Members = list[tuple[Leaf, LeafGradient]]
-
 
 class Layer(NamedTuple):
-    """A weight with its gradient, root mean square and norm, and the line that uses it."""
+    """A weight with its gradient, root mean square and norm, and when and where it is
+    used first.
+    """
 
+    order: int
     leaf: Leaf
     rms: float
     norm: float
@@ -34,7 +35,7 @@ class Layer(NamedTuple):
 
 _VANISHES = Row(
     "the gradient vanishes: {count} of {total} get next to nothing",
-    "the root mean square of the gradient is {rms:.1e} in {name}, and {reference:.1e} nearer to the output, a ratio of {ratio:.1e} "
+    "the root mean square of the gradient is {rms:.1e} in {name}, and {reference:.1e} nearest to the output, a ratio of {ratio:.1e} "
     "(threshold {limit:g})",
     "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the activation.",
 )
@@ -54,7 +55,7 @@ _EXPLODES = Row(
     **VALUES,
 )
 def vanishing_gradient(context: BackwardCall) -> Diagnoses:
-    """The gradient of a module is less than 1e-5 of that of modules nearer to the
+    """The gradient of a module is less than 1e-5 of that of the module nearest to the
     output.
 
     Compared are root mean squares over the weights of each module of one model, along
@@ -80,12 +81,9 @@ def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     ```
     """
     limit = context.gradients.vanishing if context.gradients is not None else 0.0
-    for layers in _models(context):
-        largest = max(layer.rms for layer in layers)
-        weak = [layer for layer in layers if layer.rms < limit * largest]
-        # beside the main path, as in queries and keys, a small gradient is normal
-        if layers[0] in weak:
-            yield _flow(_VANISHES, layers, weak, weak[0], largest, limit)
+    return _unlike_the_last(
+        context, _VANISHES, limit, lambda layer, last: layer.rms < limit * last.rms
+    )
 
 
 @check(
@@ -124,71 +122,67 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
     ```
     """
     limit = context.gradients.exploding if context.gradients is not None else 0.0
-    for layers in _models(context):
-        # next to the output, where nothing has been multiplied up yet
-        last = layers[-1].rms
-        huge = [
-            layer for layer in layers if layer.rms > limit * last or layer.norm > HUGE
-        ]
-        if huge:
-            worst = max(huge, key=lambda layer: layer.rms)
-            yield _flow(_EXPLODES, layers, huge, worst, last, limit)
+    return _unlike_the_last(
+        context,
+        _EXPLODES,
+        limit,
+        lambda layer, last: layer.rms > limit * last.rms or layer.norm > HUGE,
+    )
 
 
-def read(context: BackwardCall) -> _Members:
+def read(context: BackwardCall) -> Iterator[tuple[Leaf, LeafGradient]]:
     """The parameters whose gradient is known and of this call alone."""
-    leaf_of, members = context.graph.leaf_of, []
     for gradient in context.leaf_gradients:
-        leaf = leaf_of[gradient.node]
+        leaf = context.graph.leaf_of[gradient.node]
         if leaf.kind == "parameter" and not (gradient.nonfinite or gradient.mixed):
-            members.append((leaf, gradient))
-    return members
+            yield leaf, gradient
 
 
-def _models(context: BackwardCall) -> list[list[Layer]]:
-    """The modules of each model with the size of their gradients, in the order in which
-    they ran.
-
-    Weights are compared with weights: a bias, or the scale of a norm, does not count.
-    """
-    graph, found = context.graph, []
+def _models(context: BackwardCall) -> Iterable[list[Layer]]:
+    """The weights of each model, in the order in which they ran."""
+    graph, models = context.graph, dict[int | None, list[Layer]]()
+    owner = {parameter.node: parameter.model for parameter in context.parameters}
     for leaf, gradient in read(context):
         takers = users(graph, leaf.node)
-        if len(leaf.tensor.shape or ()) > 1 and takers and gradient.norm:
-            # a tied weight is used in several places, and the first gives its depth
-            first = min(takers, key=lambda node: graph.nodes[node].sequence or 0)
-            order = graph.nodes[first].sequence or 0
-            found.append((order, first, leaf, gradient))
+        # a bias, or the scale of a norm, does not count
+        if len(leaf.tensor.shape or ()) < 2 or not takers or not gradient.norm:
+            continue
 
-    owner = {parameter.node: parameter.model for parameter in context.parameters}
-    models: dict[int | None, list[Layer]] = {}
-    for _, first, leaf, gradient in sorted(found, key=itemgetter(0)):
+        # a tied weight is used in several places, and the first gives its depth
+        first = min(takers, key=lambda node: graph.nodes[node].sequence or 0)
+        order = graph.nodes[first].sequence or 0
         rms = gradient.norm / max(1, known_elements(leaf.tensor)) ** 0.5
-        layer = Layer(leaf, rms, gradient.norm, made_at(graph, first))
+        layer = Layer(order, leaf, rms, gradient.norm, made_at(graph, first))
         models.setdefault(owner.get(leaf.node), []).append(layer)
-    return list(models.values())
+
+    return [sorted(layers, key=attrgetter("order")) for layers in models.values()]
 
 
-def _flow(
+def _unlike_the_last(
+    context: BackwardCall,
     row: Row,
-    layers: Sequence[Layer],
-    concerned: Sequence[Layer],
-    worst: Layer,
-    reference: float,
     limit: float,
-) -> Diagnosis:
-    """What is said of these layers, at the line that uses the worst."""
-    leaves = [layer.leaf for layer in concerned]
+    is_unlike: Callable[[Layer, Layer], bool],
+) -> Diagnoses:
+    """What is said of models whose first weights are unlike the one nearest to the
+    output, where nothing has been multiplied up yet.
+    """
+    for layers in _models(context):
+        first, last = layers[0], layers[-1]
+        # beside the main path, as in queries and keys, a small gradient is normal
+        if not is_unlike(first, last):
+            continue
 
-    return row.filled(
-        first_names(leaves),
-        worst.source,
-        count=plural(len(concerned), "weight"),
-        total=len(layers),
-        name=listed(worst.leaf.names[:1]),
-        rms=worst.rms,
-        norm=worst.norm,
-        reference=reference,
-        ratio=worst.rms / reference,
-        limit=limit,
-    )._replace(nodes=nodes_of(leaves), follows=("wrong-backward", "scaler-order"))
+        leaves = [layer.leaf for layer in layers if is_unlike(layer, last)]
+        yield row.filled(
+            first_names(leaves),
+            first.source,
+            count=plural(len(leaves), "weight"),
+            total=len(layers),
+            name=listed(first.leaf.names[:1]),
+            rms=first.rms,
+            norm=first.norm,
+            reference=last.rms,
+            ratio=first.rms / last.rms,
+            limit=limit,
+        )._replace(nodes=nodes_of(leaves), follows=("wrong-backward", "scaler-order"))

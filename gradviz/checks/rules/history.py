@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.flow import behind
+from gradviz.checks.ops import behind
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.old_tensors import (
     OldTensors,

@@ -135,7 +135,7 @@ def _asleep(context: BackwardCall, asleep: Event) -> Diagnosis:
 _ROWS = {
     Kind.OTHER_SLOPE: Row(
         "backward() of {0} is not the derivative of its forward()",
-        "for input {1}, what {code} returns is not the slope of forward(), measured in float64 along two random directions",
+        "for input {1}, what {code} returns is not the slope of forward(), measured in float64 along a random direction",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
     ),
     Kind.NO_GRADIENT: Row(
@@ -166,13 +166,12 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
     Nothing fails: the model trains along the wrong direction. Likewise where the
     derivative of backward() is asked for, and part of it has no graph.
 
-    How it is found: when such a Function of yours is applied for the first time to
-    inputs of a shape, it is replayed in a child process (one thread, 5 seconds at
-    most), in double precision: forward() a little to both sides of the inputs, and
-    backward() once. A forward that is flat or hands its input on, and a backward that
-    hands its gradient on and keeps nothing, are left alone, as in straight-through
-    estimators and gradient reversal. Not where there is no `fork`, and not with CUDA or
-    several ranks, unless `--run-custom` says so.
+    How it is found: when such a Function of yours is applied for the first time, it is
+    replayed in a child process (one thread, 5 seconds at most), in double precision:
+    forward() a little to both sides of the inputs, and backward() once. A forward that
+    is flat or hands its input on, and a backward that hands its gradient on and keeps
+    nothing, are left alone, as in straight-through estimators and gradient reversal.
+    Not where there is no `fork`, and not with CUDA or several ranks.
 
     What to do: compare with `torch.autograd.gradcheck`, and correct `backward()`.
 

@@ -9,14 +9,7 @@ import math
 from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
-from gradviz.checks.flow import (
-    POLES,
-    born,
-    reason,
-    remedy,
-    remedy_of,
-    suspect,
-)
+from gradviz.checks.poles import culprit, reason, remedy
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
@@ -92,7 +85,7 @@ def nonfinite(context: BackwardCall) -> Diagnoses:
     if gradients is not None and (
         gradients.nonfinite or (_broken_leaves(context) and not context.run.scaled)
     ):
-        yield _backward(context, gradients)._replace(follows=("wrong-backward",))
+        yield _backward(context, gradients)
 
 
 def _follows(context: BackwardCall) -> bool:
@@ -119,16 +112,13 @@ def _bad(context: BackwardCall) -> Sequence[Value]:
     """The values that are wrong. Of those with minus infinity only, what began at a
     pole, and all when nothing else is wrong.
     """
-    every, nodes = _every(context), context.graph.nodes
+    every = _every(context)
     worse = [value for value in every if value.nonfinite > value.log_of_zero]
     if not worse:
         return every if context.gradients is None or _reached(context) else ()
-    poles = [
-        value
-        for value in every
-        if value.made_by is not None and nodes[value.made_by].op.startswith(POLES)
+    return [
+        value for value in every if value in worse or value.made_by in context.poles
     ]
-    return [value for value in every if value in worse or value in poles]
 
 
 def _reached(context: BackwardCall) -> bool:
@@ -155,45 +145,34 @@ def _broken_leaves(context: BackwardCall) -> list[Leaf]:
 def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
-    names, certain = first_names(leaves), bool(gradients.nonfinite)
-    first = _cause(context, gradients.nonfinite[0]) if certain else suspect(graph)
-    summary = f"the gradient of {listed(names) or 'a leaf'} becomes NaN or Inf"
+    names, first = first_names(leaves), None
+    where, summary = line(context.backward), _BROKEN.format(listed(names) or "a leaf")
+    why = "no operation at a pole was seen: most likely a number overflowed on the way"
 
-    if first is None:
-        why = "no operation of the graph has an infinite derivative: a number overflowed on the way, most likely"
-        return Diagnosis(
-            summary,
-            names,
-            why,
-            f"{remedy('')}.",
-            nodes_of(leaves),
-            where=line(context.backward),
-        )
+    if gradients.nonfinite:
+        first = culprit(context, gradients.nonfinite[0])
+        where = place(graph, first)
+        summary += f" in {forward_name(graph.nodes[first])}"
+        why = f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not; the outputs are finite"
+        why = _because(why, reason(graph, first))
 
-    why = reason(graph, first)
-
+    nodes = [first] if first is not None else []
     return Diagnosis(
-        f"{summary} in {forward_name(graph.nodes[first])}{'' if certain else ', most likely'}",
+        summary,
         names,
-        f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not"
-        f"{f': {why}' if why else ''}; the outputs are finite",
-        f"{remedy_of(context, first)}.",
-        (first, *nodes_of(leaves)),
-        where=place(graph, first),
+        why,
+        remedy(graph, first),
+        (*nodes, *nodes_of(leaves)),
+        where=where,
+        follows=("wrong-backward",),
     )
 
 
-def _cause(context: BackwardCall, node: int) -> int:
-    """What backward stumbles over at a node: an operation before it, whose result it
-    has saved and is not finite; or itself.
-    """
-    nodes, every = context.graph.nodes, _every(context)
-    wrong = [value for value in every if value.nonfinite > value.log_of_zero]
-    producers = [value.made_by for value in wrong if value.made_by is not None]
-    # all that it saved is finite, so the NaN is its own work
-    if all(value.node != node for value in wrong):
-        return node
-    return min(producers, key=lambda node: nodes[node].sequence or 0, default=node)
+_BROKEN = "the gradient of {} becomes NaN or Inf"
+
+
+def _because(what: str, why: str) -> str:
+    return f"{what}. {why[:1].upper()}{why[1:]}" if why else what
 
 
 # -- in the forward pass ---------------------------------------------------------------
@@ -201,49 +180,58 @@ def _cause(context: BackwardCall, node: int) -> int:
 
 def _forward(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
     """Values are not finite: what made the first of them so."""
-    order = [*context.graph.leaf_of, *forward_order(context.graph)]
+    graph = context.graph
+    order = [*graph.leaf_of, *forward_order(graph)]
     rank = {node: i for i, node in enumerate(dict.fromkeys(order))}
     # given, then made
     ordered = sorted(bad, key=lambda value: value.made_by is not None)
     first = min(ordered, key=lambda value: rank.get(_holder(value) or 0, 0))
-    names, leaf_of, holder = all_names(bad), context.graph.leaf_of, _holder(first)
+
+    holder, names = _holder(first), all_names(bad)
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
-    if holder is None or holder in leaf_of:
-        leaf = leaf_of[holder] if holder is not None else None
-        if (
-            leaf is not None
-            and leaf.kind == "parameter"
-            # before the first update, the parameter came with the NaN
-            and context.previous is not None
-        ):
-            leaves = [value for value in bad if value.made_by in leaf_of]
+    if holder is not None and holder not in graph.leaf_of:
+        return _computed(context, first, holder, amount, names)
+
+    # before the first update, a parameter came with the NaN
+    if holder is not None and context.previous is not None:
+        leaves = [value for value in bad if value.made_by in graph.leaf_of]
+        if graph.leaf_of[holder].kind == "parameter":
             return from_the_update(context, leaves)
-        return _in_data(leaf, names, amount)
 
-    finite = context.values.finite if context.values is not None else frozenset[int]()
-    culprit = born(context.graph, holder, finite, context.poles)
-    unexplained = (
-        not reason(context.graph, culprit)
-        and context.losses
-        and first.made_by is not None
-    )
-    if diverged(context) or unexplained:
+    nodes = (holder,) if holder is not None else ()
+    return Diagnosis(f"{listed(names)} has NaN or Inf", names, amount, _DATA, nodes)
+
+
+_DATA = "Look at the data: NaN or Inf comes in with it. A parameter may have it from an earlier update."
+
+
+def _computed(
+    context: BackwardCall, first: Value, holder: int, amount: str, names: Names
+) -> Diagnosis:
+    """An operation has made the value, or was given it."""
+    graph, made = context.graph, first.made_by is not None
+    blamed = culprit(context, holder)
+    why = reason(graph, blamed)
+    if diverged(context) or (made and context.losses and not why):
         return from_the_update(context, ())
-    lines = _without_graph(context, holder, culprit)
-    if lines:
-        return _given(context.graph, holder, lines, amount, names)
-    return _from_an_operation(context, first, (holder, culprit), amount, names)
+    # what nothing in the graph explains
+    if blamed not in context.poles and graph.nodes[holder].none_inputs:
+        lines = _without_graph(graph, holder)
+        if lines:
+            return _given(graph, holder, lines, amount)
 
-
-def _in_data(leaf: Leaf | None, names: Names, amount: str) -> Diagnosis:
-    """NaN or Inf is in a leaf, or in an output that nothing computed."""
-    fix, whose = "Look at the data: NaN or Inf comes in with it.", listed(names)
-    if leaf is not None:
-        names, whose = leaf.names, f"the {leaf.kind} {listed(leaf.names)}"
-        if leaf.kind == "parameter":
-            fix = "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
-    nodes = (leaf.node,) if leaf is not None else ()
-    return Diagnosis(f"{whose} has NaN or Inf", names, amount, fix, nodes)
+    does = "makes" if made else "is given"
+    what = f"{title_and_code(graph, holder)} {does} a tensor in which {amount}; no earlier value still held has any"
+    if blamed != holder:
+        what += f". Behind it, {title_and_code(graph, blamed)} is what can make that of finite numbers"
+    return Diagnosis(
+        f"{graph.ops[blamed]} {does} NaN or Inf in the forward pass",
+        graph.nodes[blamed].names or names,
+        _because(what, why),
+        remedy(graph, blamed),
+        (blamed,),
+        where=place(graph, blamed),
+    )
 
 
 def _holder(value: Value) -> int | None:
@@ -251,31 +239,11 @@ def _holder(value: Value) -> int | None:
     return value.made_by if value.made_by is not None else value.node
 
 
-def _without_graph(
-    context: BackwardCall,
-    holder: int,
-    culprit: int,
-) -> list[SourceLine]:
-    """The lines that compute, without a graph, what a node takes in that nothing in the
-    graph explains.
-    """
-    graph = context.graph
-    measured = culprit in context.poles
-    explained = culprit != holder or reason(graph, culprit)
-
-    if (
-        measured
-        or not graph.nodes[holder].none_inputs
-        or (explained and not graph.nodes[culprit].op.startswith("Div"))
-    ):
-        return []
-
+def _without_graph(graph: Graph, holder: int) -> list[SourceLine]:
+    """The lines that compute, without a graph, what a node takes in."""
     recorded = {own_line(node) for node in graph.nodes}
-    return [
-        source
-        for source in lines_behind(made_at(graph, holder))
-        if source not in recorded
-    ]
+    lines = lines_behind(made_at(graph, holder))
+    return [source for source in lines if source not in recorded]
 
 
 def _given(
@@ -283,53 +251,21 @@ def _given(
     holder: int,
     lines: Sequence[SourceLine],
     amount: str,
-    names: Names,
 ) -> Diagnosis:
     """The numbers came in with data, or with what was computed of it."""
     source = lines[0]
+    fix = f"In {line(source)}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or x.clamp(min=1e-6)."
+    if "std(" in source.text:
+        fix += (
+            " For a single element, pass correction=0 to std(), which is NaN otherwise."
+        )
+
     return Diagnosis(
-        f"{graph.nodes[holder].op} is given NaN or Inf that comes in without a graph",
-        graph.nodes[holder].names or names,
+        f"{graph.ops[holder]} is given NaN or Inf that comes in without a graph",
+        graph.nodes[holder].names,
         f"in what {title_and_code(graph, holder)} computes, {amount}; no earlier value of the graph has any, so what came in "
         f"without a graph has them already: {listed(map(line, lines[:2]))}",
-        f"In {line(source)}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or "
-        f"x.clamp(min=1e-6).{_OF_ONE if 'std(' in source.text else ''}",
+        fix,
         (holder,),
         source=source,
     )
-
-
-_OF_ONE = " For a single element, pass correction=0 to std(), which is NaN otherwise."
-
-
-def _from_an_operation(
-    context: BackwardCall,
-    first: Value,
-    nodes: tuple[int, int],
-    amount: str,
-    names: Names,
-) -> Diagnosis:
-    """`nodes`: the one that holds the value, and the one before it that is to blame."""
-    graph, (holder, culprit) = context.graph, nodes
-    computed, below = first.made_by is not None, context.poles.get(culprit, False)
-    why = f"{title_and_code(graph, holder)} {'made' if computed else 'was given'} a tensor in which {amount}; no earlier value "
-    why += "still held has any"
-    if culprit != holder:
-        why += f". Behind it, {title_and_code(graph, culprit)} is what can make that of finite numbers"
-
-    cause, fix = reason(graph, culprit, below), remedy_of(context, culprit)
-    if below:
-        fix = "Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; a small number added helps at zero "
-        fix += "alone"
-
-    return Diagnosis(
-        f"{graph.nodes[culprit].op} {'makes' if computed else 'is given'} NaN or Inf in the forward pass",
-        graph.nodes[culprit].names or names,
-        why + (f". {cause[:1].upper()}{cause[1:]}" if cause else ""),
-        f"{fix}.",
-        (culprit,),
-        where=place(graph, culprit),
-    )
-
-
-# -- by the update ---------------------------------------------------------------------

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gradviz.checks.call import BackwardCall
+from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import code, line, listed, made_at, verb, where as place
+from gradviz.checks.words import code, listed, made_at, verb, where as place
 from gradviz.graph import Graph
 from gradviz.rank import Ranks, named
 from gradviz.wording import one_line, plural
@@ -61,77 +62,55 @@ def ranks_differ(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    diff = _comparable(context)
-    if diff is None:
+    diff = context.ranks
+    if diff is None or not _is_comparable(diff):
         return
 
-    graph = diff.graph
-    parts: dict[Ranks, list[int]] = {}
+    graph, parts = diff.graph, dict[Ranks, list[int]]()
     for node, ranks in enumerate(diff.having):
         if len(ranks) < len(diff.ranks) and node not in graph.leaf_of:
             parts.setdefault(ranks, []).append(node)
 
-    for ranks in sorted(
-        parts,
-        # the fewest are the odd ones out; of two halves, the one without rank 0
-        key=lambda ranks: (len(ranks), -ranks[0]),
-    ):
+    for ranks, nodes in parts.items():
         others = tuple(rank for rank in diff.ranks if rank not in ranks)
-        if ranks not in parts:  # told with the others
+        # the fewest are the odd ones out; of two halves, the one without rank 0
+        if others in parts and (len(others), ranks[0]) < (len(ranks), others[0]):
             continue
-        mine, theirs = parts[ranks], parts.pop(others, [])
-        source, scopes = (
-            made_at(graph, _first(graph, mine)),
-            (graph.nodes[node].scope for node in mine),
-        )
-        modules = dict.fromkeys(
-            graph.scopes[scope].path for scope in scopes if scope is not None
-        )
-        where, instead = (
-            f"{named(ranks)}: {place(graph, _first(graph, mine))}",
-            "nothing",
-        )
-        if theirs:
-            first = _first(graph, theirs)
-            where += f"; {named(others)}: {place(graph, first)}"
-            instead = f"{_ops(graph, theirs)} ({line(made_at(graph, first))})"
+
+        theirs = parts.get(others, [])
+        first = _first(graph, nodes)
+        source, where = made_at(graph, first), f"{named(ranks)}: {place(graph, first)}"
+        instead = f"; {named(others)} {_ops(graph, theirs)}" if theirs else ""
         yield Diagnosis(
             f"{named(ranks)} {verb(ranks, 'takes', 'take')} another branch than {named(others)}",
-            tuple(filter(None, modules)),
-            f"{named(ranks)} {verb(ranks, 'runs', 'run')} {_ops(graph, mine)} at {code(source)}; "
-            f"{named(others)} {verb(others, 'runs', 'run')} {instead} there",
+            (),
+            f"{named(ranks)} {verb(ranks, 'runs', 'run')} {_ops(graph, nodes)}{instead}",
             "Make the condition the same on all ranks: decide it on one and broadcast it, or compute both branches and choose "
             "with torch.where().",
             where=where,
-            nodes=(*mine, *theirs),
+            nodes=(*nodes, *theirs),
             source=source,
         )
 
 
-def _comparable(context: BackwardCall) -> RankDiff | None:
-    """The graphs of ranks that compute the same model, None when there are not two of
-    them.
+def _is_comparable(diff: RankDiff) -> bool:
+    """Whether there are two ranks, of which each has parameters that the others have:
+    stages of a pipeline are meant to differ.
     """
-    diff = context.ranks
-    if diff is None or len(diff.ranks) < 2:
-        return None
-    held = [
-        set(process.parameters)
-        for process in diff.processes.values()
-        if process.parameters
-    ]
-    # stages of a pipeline share no parameter, and are meant to differ
-    return None if len(held) > 1 and not set.intersection(*held) else diff
+    parameters = [set(each.parameters) for each in diff.processes.values()]
+    held = [names for names in parameters if names]
+    return len(diff.ranks) > 1 and (not held or bool(set.intersection(*held)))
 
 
 def _first(graph: Graph, nodes: Sequence[int]) -> int:
     """The one that ran first."""
-    numbered = [node for node in nodes if graph.nodes[node].sequence is not None]
-    return min(numbered or nodes, key=lambda node: graph.nodes[node].sequence or 0)
+    return min(nodes, key=lambda node: graph.nodes[node].sequence or 0)
 
 
 def _ops(graph: Graph, nodes: Sequence[int]) -> str:
-    return f"{plural(len(nodes), 'function')} ({listed(dict.fromkeys(graph.nodes[node].op for node in nodes))})"
+    ops = listed(dict.fromkeys(graph.ops[node] for node in nodes))
+    first = made_at(graph, _first(graph, nodes))
+    return f"{plural(len(nodes), 'function')} ({ops}) at {code(first)}"
 
 
 # -- unused-on-some-ranks --------------------------------------------------------------
@@ -178,46 +157,29 @@ def unused_on_some_ranks(context: BackwardCall) -> Diagnoses:
     if diff is None:
         return
 
-    for (using, lacking), nodes in _unused(diff).items():
-        names = [diff.graph.leaf_of[node].names[0] for node in nodes]
-        wrapped, where = diff.processes[lacking[0]].wrapped, named(using)
-        drift = f"; {wrapped} averages over all ranks, so copies of the model drift apart or wait for ever"
-        users = [edge.consumer for node in nodes for edge in diff.graph.consumers(node)]
-        first = _first(diff.graph, users) if users else None
-        if first is not None:
-            where += f": {place(diff.graph, first)}"
-
-        yield Diagnosis(
-            f"{listed(names)} {verb(names, 'gets', 'get')} a gradient on {named(using)} and none on {named(lacking)}",
-            tuple(names),
-            f"{named(lacking)} {verb(lacking, 'holds', 'hold')} {plural(len(names), 'parameter')} that "
-            f"{verb(lacking, 'its', 'their')} graph does not have{drift if wrapped else ''}",
-            "Use the same modules on every rank. If a branch must stay, add a zero that depends on what it leaves out: "
-            f"loss = loss + 0.0 * {one_line(names[0])}.sum().",
-            where=where,
-            nodes=tuple(nodes),
-            source=made_at(diff.graph, first),
-        )
-
-
-def _unused(
-    diff: RankDiff,
-) -> dict[tuple[Ranks, Ranks], list[int]]:
-    """The parameters that some ranks use and others hold only, by these and those."""
     unused: dict[tuple[Ranks, Ranks], list[int]] = {}
     for leaf in diff.graph.leaves:
         using = diff.having[leaf.node]
         lacking = tuple(
             rank
             for rank, process in diff.processes.items()
-            if rank not in using
-            and rank in diff.ranks
-            and set(leaf.names) & set(process.parameters)
+            if rank not in using and set(leaf.names) & set(process.parameters)
         )
         if leaf.kind == "parameter" and lacking:
-            unused.setdefault(
-                (using, lacking),
-                [],
-            ).append(leaf.node)
+            unused.setdefault((using, lacking), []).append(leaf.node)
 
-    return unused
+    for (using, lacking), nodes in unused.items():
+        names = tuple(diff.graph.leaf_of[node].names[0] for node in nodes)
+        takers = [user for node in nodes for user in users(diff.graph, node)]
+        first = _first(diff.graph, takers or nodes)
+        yield Diagnosis(
+            f"{listed(names)} {verb(names, 'gets', 'get')} a gradient on {named(using)} and none on {named(lacking)}",
+            names,
+            f"{named(lacking)} {verb(lacking, 'holds', 'hold')} what {verb(lacking, 'its', 'their')} graph does not have: where "
+            "gradients are averaged over all ranks, copies of the model drift apart or wait for ever",
+            "Use the same modules on every rank. If a branch must stay, add a zero that depends on what it leaves out: "
+            f"loss = loss + 0.0 * {one_line(names[0])}.sum().",
+            where=f"{named(using)}: {place(diff.graph, first)}",
+            nodes=tuple(nodes),
+            source=made_at(diff.graph, first),
+        )

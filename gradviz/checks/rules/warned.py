@@ -63,7 +63,7 @@ def torch_warning(context: BackwardCall) -> Diagnoses:
                 f"{code(warning.source)}: {message.why.format(**groups)}",
                 message.fix.format(**groups),
                 source=warning.source,
-                follows=message.follows,
+                follows=tuple(message.follows.split()),
             )
         # not understood, so a note only
         elif not re.search(_LEFT_OUT, text):

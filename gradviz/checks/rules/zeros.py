@@ -11,7 +11,7 @@ from gradviz.checks.finding import Severity
 from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, spread, user, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.gradients import VALUES, read
-from gradviz.checks.words import as_code, first_names, made_at, nodes_of
+from gradviz.checks.words import Names, as_code, first_names, made_at, nodes_of
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.wording import one_line
 
@@ -23,21 +23,11 @@ _STOPS = ("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Flo
 """What can make zeros of a gradient."""
 _NEAR = 30  # operations that are looked at above a leaf
 _ZERO = "the gradient of {names} is all zero"
-_FACTOR = Row(
-    _ZERO,
-    "{code} multiplies the term behind it by 0",
-    "No change needed if the term only lets every parameter take part, as DistributedDataParallel asks. Else give it a weight.",
-)
 _START = Row(
     _ZERO,
     "all elements of {names} are 0 themselves: where weights are multiplied with each other, as in LoRA's B @ A, the gradient of "
     "each is the other one times something, so they never move",
     "Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02).",
-)
-_BEHIND_START = Row(
-    _ZERO,
-    "the graph has layers whose weights are all 0 still, as those of a ControlNet are before the first step",
-    "No change needed if these layers are to begin at zero: from the second step on the gradient passes them.",
 )
 _STOP = Row(
     _ZERO,
@@ -48,8 +38,9 @@ _STOP = Row(
 _NOTHING = Row(
     _ZERO,
     "backward computes a gradient for it, and every element is 0",
-    "No change needed if the parameter cancels out, as the last bias does in a difference of two scores. Otherwise look for a "
-    "factor of zero.",
+    "No change needed if layers begin at zero, as those of a ControlNet before the first step; if a factor of 0 only lets every "
+    "parameter take part, as DistributedDataParallel asks; or if the parameter cancels out, as the last bias does in a "
+    "difference of two scores.",
 )
 
 
@@ -97,9 +88,9 @@ def zero_gradient(context: BackwardCall) -> Diagnoses:
     if not zero:
         return
 
-    row, source = _zeroed(context, zero)
-    severity: Severity = "warning" if row in (_START, _STOP) else "note"
     names = first_names(zero)
+    row, source = _zeroed(context, zero, names)
+    severity: Severity = "note" if row is _NOTHING else "warning"
     first = as_code(next(iter(names), "weight"))
     yield row.filled(names, source, first=first)._replace(
         nodes=nodes_of(zero), severity=severity, follows=("loss-input",)
@@ -107,29 +98,26 @@ def zero_gradient(context: BackwardCall) -> Diagnoses:
 
 
 def _zeroed(
-    context: BackwardCall, zero: Sequence[Leaf]
+    context: BackwardCall, zero: Sequence[Leaf], names: Names
 ) -> tuple[Row, SourceLine | None]:
     """What may have made the zeros, and the line that did."""
     # one layer that starts at zero is normal; two in a row never leave it
     if sum(leaf.node in context.zero_weights for leaf in zero) > 1:
         return _START, None
-    # only at the first call: a step would have moved them
-    if context.zero_weights and not context.run.looked:
-        return _BEHIND_START, None
 
     graph, lines = context.graph, list[SourceLine]()
     above = spread(nodes_of(zero), lambda node: users(graph, node))
     for node in sorted(islice(above, _NEAR)):
         source = made_at(graph, node)
-        if source is not None and graph.nodes[node].op.startswith(_STOPS):
+        if source is not None and graph.ops[node].startswith(_STOPS):
             lines.append(source)
 
-    for source in lines:
-        if _TIMES_ZERO.search(source.text):
-            return _FACTOR, source
+    # only at the first call: a step would have moved them
+    begins = context.zero_weights and not context.run.looked
+    meant = begins or any(_TIMES_ZERO.search(source.text) for source in lines)
     # the last bias of a difference cancels out
-    if not lines or all("bias" in name for name in first_names(zero)):
-        return _NOTHING, None
+    if meant or not lines or all("bias" in name for name in names):
+        return _NOTHING, next(iter(lines), None)
     return _STOP, lines[0]
 
 
@@ -217,16 +205,15 @@ def _dead_in_front(graph: Graph, leaf: int, alive: set[int]) -> int | None:
     if product is None or kind(graph, product) not in PRODUCTS:
         return None
 
-    inputs, after = makers(graph, product), user(graph, product)
-    added = makers(graph, after) if after is not None else []
+    inputs = makers(graph, product)
     # a bias with a gradient proves that backward arrived: so the input is 0
-    if alive.isdisjoint([*inputs, *added]):
+    if alive.isdisjoint(inputs):
         return None
 
     for node in inputs:
         while kind(graph, node) in _KEEPS and len(graph.inputs(node)) == 1:
             node = graph.inputs(node)[0].producer
-        if graph.nodes[node].op.startswith(("Relu", "Threshold")):
+        if kind(graph, node) in ("Relu", "Threshold"):
             return node
 
     return None

@@ -12,7 +12,7 @@ from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.raised.finders import UnderstoodFailure
 from gradviz.checks.rules.raised.messages import messages, understood
 from gradviz.checks.run import Raised
-from gradviz.checks.words import Names, all_names, code, line, listed
+from gradviz.checks.words import code, line, listed
 from gradviz.wording import bytes_text, one_line
 
 TOPICS = ("autograd", "training", "tensors")
@@ -87,7 +87,7 @@ def _explained(failure: UnderstoodFailure, groups: dict[str, str]) -> Diagnosis:
         f"{code(raised.source)} raised {raised.kind}: {quoted}; {why}",
         (message.fix_there if lines else message.fix).format(**words),
         source=lines[0] if lines else raised.custom or raised.source,
-        follows=_follows(failure, groups),
+        follows=tuple(message.follows.split()),
     )
 
 
@@ -105,15 +105,3 @@ def _words(groups: dict[str, str], raised: Raised) -> dict[str, str]:
         "shape": f"({sizes},)" if len(raised.shape) == 1 else f"({sizes})",
         "line": line(raised.source),
     }
-
-
-def _follows(failure: UnderstoodFailure, groups: dict[str, str]) -> Names:
-    """Checks that say it more exactly; of a leaf without a gradient none does, but for
-    the one on parameters that are no leaves.
-    """
-    if "owner" in groups:
-        tensors = failure.context.named_tensors
-        results = all_names(tensor for tensor in tensors if not tensor.leaf)
-        if groups["owner"] not in results:
-            return ("nonleaf-parameter",)
-    return failure.message.follows

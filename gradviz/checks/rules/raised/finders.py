@@ -6,23 +6,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.rules.raised.messages import Message
 from gradviz.checks.run import Raised
 from gradviz.checks.words import as_code, made_at
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import as_leaf, assigned, read
-from gradviz.source.search import inference_modes, lines_behind, passes
+from gradviz.source.code_line import as_leaf, read
+from gradviz.source.search import lines_behind, matching
 
 Lines = Iterable[SourceLine | None]
 
 
-class UnderstoodFailure:
+class UnderstoodFailure(NamedTuple):
     """A script that failed with a message that is understood."""
 
-    def __init__(self, message: Message, context: BackwardCall, raised: Raised) -> None:
-        self.message, self.context, self.raised = message, context, raised
+    message: Message
+    context: BackwardCall
+    raised: Raised
 
     @property
     def code(self) -> str:
@@ -31,48 +33,35 @@ class UnderstoodFailure:
 
     def lines(self) -> list[SourceLine]:
         """The lines that have to change, where they are known."""
-        name, *arguments = self.message.find.split() or [""]
-        if not name:
-            return []
-        found = FINDERS[name](self, *arguments)
-        return [line for line in found if line is not None]
+        find = FINDERS.get(self.message.find)
+        lines = find(self) if find is not None else ()
+        return [line for line in lines if line is not None]
 
     def rewritten(self, line: SourceLine) -> str:
         """Such a line as it should be; "" where nothing says that."""
-        message = self.message
-        if message.write:
-            return WRITERS[message.write](self.raised, line)
-        if not message.replace:
+        if self.message.find == "leaf":
+            return as_leaf(line)
+        if not self.message.replace:
             return ""
-        replacement = message.by.replace("{code}", self.code)
-        return re.sub(message.replace, replacement, line.text)
-
-    def changes(self, line: SourceLine) -> bool:
-        return self.rewritten(line) not in ("", line.text)
+        replacement = self.message.by.replace("{code}", self.code)
+        return re.sub(self.message.replace, replacement, line.text)
 
 
-# -- which lines -----------------------------------------------------------------------
-
-
-def _nearest(failure: UnderstoodFailure, candidates: Lines) -> Lines:
-    """The first of these lines that is to be written anew."""
-    lines = (line for line in candidates if line is not None)
-    return list(filter(failure.changes, lines))[:1]
-
-
-def _passed(failure: UnderstoodFailure, *arguments: str) -> Lines:
-    """The one line of the file that passes one of these arguments: `sparse=True`."""
-    source, lines = failure.raised.source, list[SourceLine]()
-    for argument in arguments if source is not None else ():
-        lines += passes(source.file if source is not None else "", argument)
-    # of several, nothing says which one it was
-    return lines if len(lines) == 1 else []
-
-
-def _inference(failure: UnderstoodFailure) -> Lines:
-    """The one line of the file that switches inference mode on."""
+def _above(failure: UnderstoodFailure) -> Lines:
+    """The line that failed, or else the nearest one which gives a value to what it
+    reads, that is to be written anew.
+    """
     source = failure.raised.source
-    lines = inference_modes(source.file) if source is not None else []
+    lines = [source, *lines_behind(source)] if source is not None else []
+    return [line for line in lines if failure.rewritten(line) != line.text][:1]
+
+
+def _file(failure: UnderstoodFailure) -> Lines:
+    """The one line of the file that is to be written anew."""
+    source = failure.raised.source
+    file = source.file if source is not None else ""
+    lines = [line for line, _ in matching(file, failure.message.replace)]
+    # of several, nothing says which one it was
     return lines if len(lines) == 1 else []
 
 
@@ -87,18 +76,6 @@ def _leaf(failure: UnderstoodFailure) -> Lines:
     return lines
 
 
-def _whole(failure: UnderstoodFailure) -> Lines:
-    """The line after which a tensor and its parts go different ways."""
-    raised, parts_made = failure.raised, 0
-    found: list[SourceLine] = []
-    for line in reversed(lines_behind(raised.source)):
-        if not parts_made and set(raised.missing).intersection(assigned(line)):
-            parts_made = line.line
-        elif parts_made and failure.changes(line):
-            found.append(line)
-    return found[:1]
-
-
 def _cut(failure: UnderstoodFailure) -> Lines:
     """The line that cut off the tensor that was refused."""
     missing = set(failure.raised.missing)
@@ -108,39 +85,15 @@ def _cut(failure: UnderstoodFailure) -> Lines:
     return []
 
 
-FINDERS: dict[str, Callable[..., Lines]] = {
-    # the line that failed, or one that gives a value to what it reads
-    "above": lambda failure: _nearest(
-        failure, [failure.raised.source, *lines_behind(failure.raised.source)]
-    ),
+FINDERS: dict[str, Callable[[UnderstoodFailure], Lines]] = {
+    "above": _above,
     "backward": lambda failure: [failure.context.backward],
     "custom": lambda failure: [failure.raised.custom],
     "cut": _cut,
-    "here": lambda failure: _nearest(failure, [failure.raised.source]),
-    "inference": _inference,
+    "file": _file,
     "leaf": _leaf,
-    "made": lambda failure: [failure.raised.made] if failure.raised.missing else [],
-    "passes": _passed,
+    "made": lambda failure: [failure.raised.made],
     "refused": lambda failure: (
         [failure.raised.source] if failure.raised.missing else []
     ),
-    "whole": _whole,
-}
-
-# -- how they are written anew ---------------------------------------------------------
-
-_PARTS = re.compile(r"part of (.+): (torch\.cat.+)")
-
-
-def _with_parts(raised: Raised, line: SourceLine) -> str:
-    """A line that reads a tensor as a whole, written so that it reads its parts."""
-    match = _PARTS.search(raised.within)
-    if match is None or match[1] not in read(line):
-        return ""
-    return re.sub(rf"(?<![\w.]){re.escape(match[1])}(?!\w)", match[2], line.text)
-
-
-WRITERS: dict[str, Callable[[Raised, SourceLine], str]] = {
-    "leaf": lambda raised, line: as_leaf(line),
-    "parts": _with_parts,
 }

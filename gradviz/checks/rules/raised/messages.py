@@ -3,9 +3,8 @@ the sentence that a finding begins with above it.
 
 `message`: patterns that the message has one of, one a line. `why` and `fix`: what is
 said of it. `follows`: checks that say it more exactly. `find`: which lines have to
-change, a name in `finders.FINDERS` with its arguments; then `fix there` takes the place
-of `fix`, and such a line is written anew by `replace` (a pattern) and `by`, or by
-`write` (a name in `finders.WRITERS`).
+change, a name in `finders.FINDERS`; then `fix there` takes the place of `fix`, and such
+a line is written anew by `replace` (a pattern) and `by`.
 
 Groups of the pattern in braces are filled in, and so are {name} and {shape} of what
 backward began at, {missing} and {code} for the tensor that was refused, {line} for what
@@ -20,7 +19,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from gradviz.checks.words import Names
+_KEYS = ("why", "fix", "follows", "find", "fix there", "replace", "by")
 
 
 class Message(NamedTuple):
@@ -30,12 +29,11 @@ class Message(NamedTuple):
     pattern: str
     why: str
     fix: str
-    follows: Names
+    follows: str
     find: str
     fix_there: str
     replace: str
     by: str
-    write: str
 
 
 @cache
@@ -50,22 +48,9 @@ def messages(*topics: str) -> tuple[Message, ...]:
 
 
 def _message(section: SectionProxy) -> Message:
-    def text(key: str) -> str:
-        return " ".join(section.get(key, "").split())
-
     patterns = section["message"].split("\n")
-    return Message(
-        section.name,
-        "|".join(filter(None, patterns)),
-        text("why"),
-        text("fix"),
-        tuple(text("follows").split()),
-        text("find"),
-        text("fix there"),
-        section.get("replace", ""),
-        section.get("by", ""),
-        text("write"),
-    )
+    texts = (" ".join(section.get(key, "").split()) for key in _KEYS)
+    return Message(section.name, "|".join(filter(None, patterns)), *texts)
 
 
 def understood(
