@@ -277,6 +277,7 @@ CHECKS: dict[str, str] = {
     "saved-cast": "",
     "seeded-again": "",
     "step-size": "",
+    "swallowed-update": "",
     "two-optimizers": "",
     "unseen-change": "",
     "untied": "",

@@ -130,11 +130,6 @@ class LeafRow:
     holders: Names = ()  # names of the optimizers that hold it
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    # in half precision: times that it was stepped with a gradient that is not zero, at
-    # a rate that is not zero; and the sum of the parts of its sampled elements that were
-    # the same afterwards, bit for bit
-    pushed: int = 0
-    still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
 
 
@@ -148,7 +143,6 @@ class OptimizerRow:
     steps: int = 0  # begun
     last_call: int = 0  # the backward call in front of its last step
     idle_rates: int = 0  # steps in which every learning rate was 0
-    rate: float = 0.0  # the largest of all groups and steps
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
     # require no gradient, and were updated all the same
