@@ -41,13 +41,9 @@ class Kind(Enum):
     STEP = "s"
     SCHEDULE = "l"
     WARNING = "w"  # of torch's; about its text
-    # a dropout in eval() mode: one that is not told, one that eval() does not reach
-    FREE_DROPOUT = "d"
-    LOST_DROPOUT = "D"
-    # in training mode, though nothing is recorded
-    EVALUATED_DROPOUT = "v"
-    EVALUATED_NORM = "V"
-    ASLEEP = "e"  # a step of a model in eval() mode; about its name, type and parts
+    DROPS_ON = "d"  # a dropout in eval() mode; about the model
+    EVALUATED = "v"  # in training mode where nothing is recorded; and what that does
+    ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
     MISTYPED = "m"  # attributes that freeze nothing; about it and what has it

@@ -28,7 +28,6 @@ from gradviz.source.statements import (
     body_of,
     covers,
     line_of,
-    loops_around,
     nodes_of,
     reads,
     recording_off,
@@ -130,12 +129,6 @@ def addition_to(file: str, name: str) -> SourceLine | None:
 
 
 # -- around a line ---------------------------------------------------------------------
-
-
-def step_begins(source: SourceLine | None) -> SourceLine | None:
-    """The line with which the innermost loop around a line begins."""
-    loops = loops_around(source.file, source.line) if source is not None else ()
-    return line_of(source.file, loops[-1]) if source is not None and loops else None
 
 
 def returned_by(source: SourceLine) -> SourceLine:

@@ -17,7 +17,7 @@ from gradviz.checks.call import Parameter
 from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.lines import Models, made_at, users_frame
 from gradviz.checks.collect.models import Reading
-from gradviz.checks.collect.modes import ModeWatch, Trainee
+from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
     TensorRef,
     has_scaler,
@@ -153,21 +153,19 @@ class LeafWatch:
         # only a run that is watched on tells of each call
         if number != self._recorder.number and frame is not None:
             self._recorder.backward(number, frame)
-            self._modes.backward()
         self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
         run.scaler = run.scaler or has_scaler(live.variables)
         note_mistyped(
             self._recorder, reading.models, reading.parameters, live.variables
         )
-        states, trainees = [], []
+        states = []
         for i, (name, model) in enumerate(reading.models):
             parameters = [pair for pair in reading.parameters if pair[0].model == i]
             states.append(_state(name, model, parameters, run.holding))
-            trained = [tensor for _, tensor in parameters if tensor.requires_grad]
-            weights = frozenset(map(id, trained))
-            trainees.append(Trainee(name, weakref.ref(model), weights))
-        run.models, self._modes.trainees = tuple(states), trainees
+        run.models = tuple(states)
+        models = reading.models
+        self._modes.models = {name: weakref.ref(model) for name, model in models}
 
     def _name(self, reading: Reading) -> None:
         """Bring what is known of optimizers up to date, and the names of what they
