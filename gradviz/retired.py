@@ -301,6 +301,7 @@ CHECKS: dict[str, str] = {
     "saved-cast": "",
     "seeded-again": "",
     "step-size": "",
+    "swallowed-update": "",
     "tied-parameter": "",
     "two-optimizers": "",
     "unseen-change": "",

@@ -41,13 +41,9 @@ class Kind(Enum):
     STEP = "s"
     SCHEDULE = "l"
     WARNING = "w"  # of torch's; about its text
-    # a dropout in eval() mode: one that is not told, one that eval() does not reach
-    FREE_DROPOUT = "d"
-    LOST_DROPOUT = "D"
-    # in training mode, though nothing is recorded
-    EVALUATED_DROPOUT = "v"
-    EVALUATED_NORM = "V"
-    ASLEEP = "e"  # a step of a model in eval() mode; about its name, type and parts
+    DROPS_ON = "d"  # a dropout in eval() mode; about the model
+    EVALUATED = "v"  # in training mode where nothing is recorded; and what that does
+    ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
     MISTYPED = "m"  # attributes that freeze nothing; about it and what has it
@@ -130,11 +126,6 @@ class LeafRow:
     holders: Names = ()  # names of the optimizers that hold it
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    # in half precision: times that it was stepped with a gradient that is not zero, at
-    # a rate that is not zero; and the sum of the parts of its sampled elements that were
-    # the same afterwards, bit for bit
-    pushed: int = 0
-    still: float = 0.0
     source: SourceLine | None = None  # where a module's own code makes it
 
 
@@ -148,7 +139,6 @@ class OptimizerRow:
     steps: int = 0  # begun
     last_call: int = 0  # the backward call in front of its last step
     idle_rates: int = 0  # steps in which every learning rate was 0
-    rate: float = 0.0  # the largest of all groups and steps
     held: set[int] = field(default_factory=set)
     fed: set[int] = field(default_factory=set)  # had a gradient when a step began
     # require no gradient, and were updated all the same

@@ -293,6 +293,18 @@ LEFT_ALONE: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "swallowed-update": """
+        import torch
+
+        torch.manual_seed(0)
+        model = torch.nn.Linear(64, 1).to(torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+        for step in range(5):
+            loss = (model(torch.ones(2, 64, dtype=torch.bfloat16)) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
     "two-optimizers": """
         import torch
 

@@ -318,17 +318,6 @@ NEAR: dict[str, str] = {
         loss = entropy + (scores.softmax(1) * scores.log_softmax(1)).sum(1).mean()
         loss.backward()
     """,
-    "swallowed-update": """
-        import torch
-
-        model = torch.nn.Linear(64, 1).to(torch.bfloat16)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(5):
-            loss = (model(torch.ones(2, 64, dtype=torch.bfloat16)) - 1).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    """,
     "retained-graph": """
         import torch
 

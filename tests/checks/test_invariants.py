@@ -24,25 +24,6 @@ WARM = """
             schedule.step()
     """
 FAULTS = {
-    "a model in bfloat16 with small steps": Fault(
-        "swallowed-update",
-        "opt = torch.optim.SGD",
-        "compute each forward pass inside `with torch.autocast(",
-        ".to(torch.bfloat16)\n",
-        "\n",
-        """
-        import torch
-        from torch import nn
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1)).to(torch.bfloat16)
-        opt = torch.optim.SGD(net.parameters(), lr=1e-4)
-        for i in range(10):
-            x = torch.randn(8, 32).to(net[0].weight.dtype)
-            opt.zero_grad()
-            (net(x) - 1).square().mean().backward()
-            opt.step()
-        """,
-    ),
     "an update of a dict of tensors that is recorded": Fault(
         "nonleaf-parameter",
         'weights["w"] = weights["w"]',

@@ -255,8 +255,6 @@ class Collector:
         """
         self.recorder.backward(number, call.frame, call.accumulates)
         self._steps.passed(number, reading)
-        if call.accumulates:
-            self._modes.backward()
 
     def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
         """Backward has run: note what it left in `.grad`."""

@@ -17,7 +17,7 @@ from gradviz.checks.call import Parameter
 from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.lines import Models, made_at, users_frame
 from gradviz.checks.collect.models import Reading
-from gradviz.checks.collect.modes import ModeWatch, Trainee
+from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
     TensorRef,
     has_scaler,
@@ -34,9 +34,7 @@ from gradviz.walker.isolation import unrecorded
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.walk import Walked
 
-_HALF = torch.float16, torch.bfloat16  # an update may be rounded away
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
-_SAMPLED = 4096  # elements of a leaf that is stepped, at most, to see whether it moves
 _Modules = dict[str, tuple[str, torch.nn.Module]]
 
 
@@ -48,9 +46,6 @@ class _Left(NamedTuple):
     version: int | None
     grad: TensorRef
     grad_version: int | None
-    # of one in half precision: some elements, and whose gradient is not zero
-    elements: torch.Tensor | None
-    pushed: torch.Tensor | None
     before: Interval
 
 
@@ -91,19 +86,7 @@ class LeafWatch:
             left = self._left.of(leaf)
             if left is not None:
                 self._intervals[key] = self._since(left, leaf)
-                self._note_still(left, leaf)
         return self._intervals
-
-    def _note_still(self, left: _Left, leaf: torch.Tensor) -> None:
-        """Note which elements were pushed by steps, and have not moved."""
-        row, stepped = self._run.leaves.get(id(leaf)), self._optimizers.stepped
-        if row is None or left.pushed is None or not stepped.get(id(leaf)):
-            return
-        count = int(left.pushed.sum())
-        if count:
-            same = (_few(leaf) == left.elements) & left.pushed
-            row.pushed += 1
-            row.still += float(same.sum()) / count
 
     def _since(self, left: _Left, leaf: torch.Tensor) -> Interval:
         grad, before = leaf.grad, left.before
@@ -148,21 +131,16 @@ class LeafWatch:
             grad = leaf.grad
             if grad is not None:
                 before = self._intervals.get(key, Interval())
-                elements = pushed = None
-                if leaf.dtype in _HALF and is_readable(leaf) and is_readable(grad):
-                    elements, pushed = _few(leaf).clone(), _few(grad) != 0
                 self._left.put(
                     leaf,
                     _Left(
                         version_of(leaf),
                         weakref.ref(grad),
                         version_of(grad),
-                        elements,
-                        pushed,
                         before,
                     ),
                 )
-                self._optimizers.stepped.pop(id(leaf), None)
+                self._optimizers.stepped.discard(id(leaf))
 
     # -- the rows ----------------------------------------------------------------------
 
@@ -175,21 +153,19 @@ class LeafWatch:
         # only a run that is watched on tells of each call
         if number != self._recorder.number and frame is not None:
             self._recorder.backward(number, frame)
-            self._modes.backward()
         self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
         run.scaler = run.scaler or has_scaler(live.variables)
         note_mistyped(
             self._recorder, reading.models, reading.parameters, live.variables
         )
-        states, trainees = [], []
+        states = []
         for i, (name, model) in enumerate(reading.models):
             parameters = [pair for pair in reading.parameters if pair[0].model == i]
             states.append(_state(name, model, parameters, run.holding))
-            trained = [tensor for _, tensor in parameters if tensor.requires_grad]
-            weights = frozenset(map(id, trained))
-            trainees.append(Trainee(name, weakref.ref(model), weights))
-        run.models, self._modes.trainees = tuple(states), trainees
+        run.models = tuple(states)
+        models = reading.models
+        self._modes.models = {name: weakref.ref(model) for name, model in models}
 
     def _name(self, reading: Reading) -> None:
         """Bring what is known of optimizers up to date, and the names of what they
@@ -256,12 +232,6 @@ def _new(
         model=model,
         module=parameter.module,
     )
-
-
-def _few(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements of a tensor, always the same ones."""
-    flat = tensor.detach().flatten()
-    return flat[:: max(1, flat.numel() // _SAMPLED)][:_SAMPLED]
 
 
 def _state(

@@ -7,11 +7,12 @@ Looks at modes and identities, reads no number, and keeps modules weakly.
 from __future__ import annotations
 
 import ast
+import re
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -22,6 +23,7 @@ from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
+from gradviz.checks.words import listed
 from gradviz.graph import SourceLine
 from gradviz.packages import script_lines
 from gradviz.recording.session import running
@@ -32,6 +34,7 @@ from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import Began
 
+_TOLD = re.compile(r"dropout\(.*(training=|, (True|self\.training)\))")
 _LOOKS = 50  # how often the module around a line is asked for its mode
 _DROPOUTS = (
     functional.dropout,
@@ -46,29 +49,14 @@ _CALLS = {
 }
 
 
-class Trainee(NamedTuple):
-    """A model, and the identities of its parameters that require grad."""
-
-    name: str
-    ref: weakref.ref[torch.nn.Module]
-    weights: frozenset[int]
-
-    def is_asleep(self) -> bool:
-        """Whether it is in eval() mode."""
-        model = self.ref()
-        return model is not None and not model.training
-
-
 class ModeWatch:
     """Of one run, in one thread."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._looked = Counter[object]()  # how often a line was looked at
-        # the models at the last backward call that was read
-        self.trainees: Sequence[Trainee] = ()
-        # those in eval() mode at the last backward call
-        self._asleep: list[Trainee] = []
+        # at the last backward call that was read, by name
+        self.models: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._judged = set[str]()
         # that called train() or eval() of a module last
         self._switches = ByIdentity[SourceLine | None]()
@@ -78,6 +66,11 @@ class ModeWatch:
             yield function, self._dropped
         yield functional.batch_norm, self._normalized
         yield torch.nn.Module.train, self._switched
+
+    def _name(self, model: torch.nn.Module) -> str:
+        """What a sentence calls a model."""
+        names = [name for name, ref in self.models.items() if ref() is model]
+        return next(filter(None, names), type(model).__name__)
 
     # -- what runs as in training ------------------------------------------------------
 
@@ -90,13 +83,13 @@ class ModeWatch:
         *__: Any,
     ) -> None:
         if training is True and p:
-            self._runs(frame, Kind.EVALUATED_DROPOUT)
+            self._runs(frame, "dropout leaves out elements at random")
 
     def _normalized(self, frame: FrameType, *arguments: Any) -> None:
         if arguments[5] is True:  # training
-            self._runs(frame, Kind.EVALUATED_NORM)
+            self._runs(frame, "batch normalization takes its statistics from this data")
 
-    def _runs(self, frame: FrameType, kind: Kind) -> None:
+    def _runs(self, frame: FrameType, what: str) -> None:
         """Something runs as in training: inside of a model in eval mode, or where
         nothing is recorded.
         """
@@ -112,31 +105,21 @@ class ModeWatch:
         model, calling = model_around(frame)
         if model is None or calling is None:
             return
-        if model.training and not _in_training():
-            self._evaluated(model, calling, kind)
-        elif not model.training and kind is Kind.EVALUATED_DROPOUT:
-            self._drops_on(model, frame, users)
+        if not model.training:
+            self._drops_on(model, users)
+        elif not _in_training():
+            self._evaluated(model, calling, what)
 
-    def _drops_on(
-        self, model: torch.nn.Module, frame: FrameType, users: FrameType
-    ) -> None:
-        """A dropout goes on in eval() mode: none that is told of its mode, and none
-        that was switched alone, as for Monte Carlo dropout.
+    def _drops_on(self, model: torch.nn.Module, users: FrameType) -> None:
+        """Something runs in eval() mode that is not told of it, or that eval() does not
+        reach; nothing that was switched alone, as for Monte Carlo dropout.
         """
         source = self._recorder.script_line(users)
         switched = any(module.training for _, module in submodules(model))
-        if source is None or switched or _is_told(source):
-            return
+        if source is not None and not switched and not _is_told(source):
+            self._recorder.note(Kind.DROPS_ON, source, self._name(model))
 
-        caller = frame.f_back.f_code.co_filename if frame.f_back else ""
-        # an nn.Dropout called it, which eval() reaches only as a submodule
-        lost = caller == torch.nn.modules.dropout.__file__
-        kind = Kind.LOST_DROPOUT if lost else Kind.FREE_DROPOUT
-        self._recorder.note(kind, source, type(model).__name__)
-
-    def _evaluated(
-        self, model: torch.nn.Module, calling: FrameType, kind: Kind
-    ) -> None:
+    def _evaluated(self, model: torch.nn.Module, calling: FrameType, what: str) -> None:
         """A model that is trained runs in training mode where nothing is recorded."""
         source = self._recorder.script_line(calling)
         with isolated():
@@ -147,9 +130,10 @@ class ModeWatch:
 
         if not _collects_statistics(model, calling, source):
             self._recorder.note(
-                kind,
+                Kind.EVALUATED,
                 source,
-                type(model).__name__,
+                self._name(model),
+                what,
                 tensors=frozenset(map(id, weights)),
                 lines=[(line.file, line.line) for line in script_lines(calling)],
             )
@@ -166,37 +150,29 @@ class ModeWatch:
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
             self._switches.put(module, self._recorder.line(frame))
 
-    def backward(self) -> None:
-        """A call of backward comes that fills gradients."""
-        self._asleep = [trainee for trainee in self.trainees if trainee.is_asleep()]
-
     def stepped(self, fed: set[int]) -> None:
         """An optimizer takes a step with the gradients of these tensors."""
-        for trainee in self._asleep:
-            model = trainee.ref()
-            if model is None or model.training or trainee.name in self._judged:
+        for name, ref in self.models.items():
+            model = ref()
+            if model is None or model.training or name in self._judged:
                 continue
             # this optimizer trains another model
-            if trainee.weights.isdisjoint(fed):
+            if fed.isdisjoint(map(id, parameters(model))):
                 continue
 
-            self._judged.add(trainee.name)
-            sleeping = [path for path, part in submodules(model) if _sleeps(part)]
-            parts = [joined(trainee.name, path) for path in sleeping]
-            source = self._switches.of(model)
+            self._judged.add(name)
+            parts = [
+                joined(name, path) for path, part in submodules(model) if _sleeps(part)
+            ]
             if parts:
-                about = (trainee.name, type(model).__name__, *parts)
-                self._recorder.note(Kind.ASLEEP, source, *about)
+                about = self._name(model), listed(parts)
+                self._recorder.note(Kind.ASLEEP, self._switches.of(model), *about)
 
 
 def _is_told(source: SourceLine) -> bool:
     """Whether a line passes `training` to a dropout: it is meant, then."""
-    for call in expressions_at(source.file, source.line):
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("dropout"):
-            keywords = [keyword.arg for keyword in call.keywords]
-            if len(call.args) > 2 or "training" in keywords:
-                return True
-    return False
+    calls = map(ast.unparse, expressions_at(source.file, source.line))
+    return any(_TOLD.search(call) for call in calls)
 
 
 def _collects_statistics(

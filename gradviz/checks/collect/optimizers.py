@@ -54,9 +54,8 @@ class OptimizerWatch:
     def __init__(self, recorder: Recorder, modes: ModeWatch) -> None:
         self._recorder, self._run, self._modes = recorder, recorder.run, modes
         self._rows = ByIdentity[OptimizerRow]()
-        # that had a gradient at a step since a call reached them, by identity: whether
-        # the learning rate was not 0
-        self.stepped: dict[int, bool] = {}
+        # that had a gradient at a step since a call reached them, by identity
+        self.stepped = set[int]()
         # changes when an optimizer is made
         self.stage = 0
 
@@ -128,13 +127,10 @@ class OptimizerWatch:
             row.steps += 1
             rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
             row.idle_rates += not any(rates)
-            row.rate = max(row.rate, *rates)
             if row.steps < CLOSELY or row.steps % APART == 0:
-                self._look_at(optimizer, row, any(rates))
+                self._look_at(optimizer, row)
 
-    def _look_at(
-        self, optimizer: torch.optim.Optimizer, row: OptimizerRow, moves: bool
-    ) -> None:
+    def _look_at(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
         """A step begins: what has a gradient is updated."""
         tensors = optimized(optimizer)
         updated = [t for t in tensors if t.is_leaf and t.grad is not None]
@@ -144,7 +140,7 @@ class OptimizerWatch:
         row.held.update(map(id, tensors))
         row.fed |= fed
         row.frozen.update(map(id, frozen))
-        self.stepped |= dict.fromkeys(fed, moves)
+        self.stepped |= fed
         self._modes.stepped(fed)
 
     @uninterrupted

@@ -5,54 +5,31 @@ each is a row of what is said of it.
 from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.run import Event, Kind
-from gradviz.checks.words import listed
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.run import Kind
 from gradviz.wording import one_line, plural
 
-_TRAINS = "{code} runs {0} under no_grad() while it is in training mode: "
-_EVALUATED = Row(
-    "{0} is evaluated in training mode",
-    _TRAINS,
-    "Call .eval() on the model before {text}, and .train() again before the next training step.",
-)
 _MODES = {
-    Kind.FREE_DROPOUT: Row(
-        "dropout runs in eval mode: it is not told of the mode",
-        "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",
-        "Use torch.nn.Dropout, a module; or pass the mode: training=self.training.",
+    Kind.DROPS_ON: Row(
+        "dropout runs although {0} is in eval mode",
+        "{code} drops out, {times} seen: a functional dropout has training=True unless it is told, and eval() does not reach a "
+        "module that forward() creates or a plain list holds",
+        "Use torch.nn.Dropout, created in __init__() as an attribute of self or in an nn.ModuleList; or pass the mode: "
+        "training=self.training.",
     ),
-    Kind.LOST_DROPOUT: Row(
-        "eval() does not reach the dropout of {0}: it is no submodule",
-        "{code} drops out although {0} is in eval mode, {times} seen: a module that forward() creates, or that a plain list "
-        "holds, stays in training mode",
-        "Create it in __init__() as an attribute of self, or in an nn.ModuleList, and call that.",
+    Kind.EVALUATED: Row(
+        "{0} is evaluated in training mode",
+        "{code} runs {0} under no_grad() while it is in training mode: {1}",
+        "Call .eval() on the model before {text}, and .train() again before the next training step.",
     ),
-    Kind.EVALUATED_DROPOUT: _EVALUATED._replace(why=f"{_TRAINS}dropout leaves out elements at random"),
-    Kind.EVALUATED_NORM: _EVALUATED._replace(why=f"{_TRAINS}batch normalization takes its statistics from this data"),
+    Kind.ASLEEP: Row(
+        "{0} is trained in eval() mode",
+        "in eval mode are {1}, where dropout drops nothing and batch normalization uses its running statistics, and an optimizer "
+        "updates the parameters of {0}",
+        "Call {0}.train() before the training steps, first thing in the loop, and again after every evaluation that calls "
+        "{0}.eval().",
+    ),
 }  # fmt: skip
-
-
-def _modes(context: BackwardCall) -> Diagnoses:
-    """What is said of models in the wrong mode."""
-    run = context.run
-    types = [model.type for model in run.models]
-    # of two models of one class, the event does not say which one ran
-    names = {
-        model.type: model.name for model in run.models if types.count(model.type) == 1
-    }
-    for event in run.events(*_MODES):
-        type_name = event.about[0]
-        # one that no optimizer trains, as a teacher is not; or a part of a training step
-        tensors, lines = event.tensors, event.lines
-        if tensors is not None and tensors.isdisjoint(run.holding):
-            continue
-        if not lines.isdisjoint(run.trained_with):
-            continue
-
-        name, times = one_line(names.get(type_name, type_name)), event.times
-        row = _MODES[event.kind]
-        yield row.filled((), event.source, name, times=plural(times, "time"))
 
 
 @check(
@@ -74,9 +51,8 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
     time, and its batch normalization learns from the validation data.
 
     How it is found: an optimizer takes a step for a model that as a whole is in eval
-    mode, then and at the backward call before, and that contains dropout, or batch
-    normalization that is trained. Calls of dropout and batch normalization that run as
-    in training are seen with the mode of the model around them, and whether anything is
+    mode, and that contains dropout, or batch normalization that is trained. Calls of
+    dropout and batch normalization that run as in training are seen with the mode of the model around them, and whether anything is
     recorded. Only models that an optimizer trains count, and what they look up without
     recording in a training step does not; parts that were switched to training mode
     alone, as for Monte Carlo dropout, do not.
@@ -113,23 +89,17 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    for event in context.run.events(Kind.ASLEEP):
-        yield _asleep(context, event)
-    yield from _modes(context)
+    run = context.run
+    for event in run.events(*_MODES):
+        # one that no optimizer trains, as a teacher is not; or a part of a training step
+        if event.tensors is not None and event.tensors.isdisjoint(run.holding):
+            continue
+        if not event.lines.isdisjoint(run.trained_with):
+            continue
 
-
-def _asleep(context: BackwardCall, asleep: Event) -> Diagnosis:
-    """A model that is trained in eval() mode."""
-    variable, type_name, *parts = asleep.about
-    name = one_line(variable)
-    return Diagnosis(
-        f"{name} ({one_line(type_name)}) is trained in eval() mode",
-        (variable,),
-        f"in eval mode are {listed(parts)}, where dropout drops nothing and batch normalization uses its running "
-        f"statistics, and an optimizer updates the parameters of {name}",
-        f"Call {name}.train() before the training steps, in each epoch, and again after every evaluation that calls {name}.eval().",
-        source=asleep.source or context.backward,
-    )
+        source, words = event.source or context.backward, map(one_line, event.about)
+        times = plural(event.times, "time")
+        yield _MODES[event.kind].filled(event.about[:1], source, *words, times=times)
 
 
 _ROWS = {

@@ -12,8 +12,6 @@ from gradviz.wording import one_line, plural
 
 ENOUGH = 2
 """Calls, or steps, from which something is a habit of the code."""
-STILL = 0.75
-"""Of the elements with a gradient: from this part on an update counts as rounded away."""
 
 _FORGOTTEN = Row(
     "{count} of {model} {has} a gradient, and nothing updates {them}",
@@ -123,63 +121,3 @@ def _forgotten(context: BackwardCall, name: str, leaves: list[LeafRow]) -> Diagn
 def _is_trained(model: ModelState | None) -> bool:
     """One in eval() mode that no optimizer holds is looked at."""
     return model is None or model.training or bool(model.held)
-
-
-_ROUNDED = Row(
-    "{count} of {optimizer} hardly moves: updates are rounded away",
-    "after each of {steps}, most of their elements with a gradient were the same bit for bit: an update below 1/256 of a bfloat16 "
-    "number, 1/2048 of a float16 one, is lost",
-    "Leave the parameters and inputs in float32, and compute each forward pass inside `with torch.autocast('cpu', "
-    "torch.bfloat16):` (or 'cuda'); or raise the learning rate, {rate:.3g} now.",
-)
-
-
-@check(
-    "swallowed-update",
-    "warning",
-    "updates are so small that rounding takes them away: parameters never move",
-    whole_run=True,
-)
-def swallowed_update(context: BackwardCall) -> Diagnoses:
-    """Parameters get a gradient and are stepped, and their numbers stay the same bit
-    for bit.
-
-    A bfloat16 number has 8 bits: an update below 1/256 of it is rounded away (1/2048 in
-    float16).
-
-    How it is found: up to 4,096 elements of each parameter in half precision are
-    compared between the backward calls that are read. Reported when three quarters of
-    those with a gradient stay as they were.
-
-    What to do: keep parameters in float32 and compute under `torch.autocast`; or raise
-    the learning rate.
-
-    When to ignore it: when the optimizer keeps a float32 copy of its own.
-
-    ```python
-    import torch
-
-    torch.manual_seed(0)
-    model = torch.nn.Linear(64, 1).to(torch.bfloat16)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
-    for step in range(5):
-        loss = (model(torch.ones(2, 64, dtype=torch.bfloat16)) - 1).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    ```
-    """
-    for optimizer in context.run.optimizers:
-        leaves = context.run.leaves.items()
-        pushed = [leaf for key, leaf in leaves if key in optimizer.held]
-        pushed = [leaf for leaf in pushed if leaf.pushed >= ENOUGH]
-        stuck = [leaf for leaf in pushed if leaf.still > STILL * leaf.pushed]
-        if stuck:
-            yield _ROUNDED.filled(
-                first_names(stuck),
-                optimizer.source,
-                count=plural(len(stuck), "parameter"),
-                optimizer=optimizer.title,
-                steps=plural(stuck[0].pushed, "step"),
-                rate=optimizer.rate,
-            )
