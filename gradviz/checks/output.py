@@ -9,11 +9,10 @@ from itertools import repeat
 
 from gradviz.checks.excerpt import Excerpt, code_lines
 from gradviz.checks.finding import Finding, Findings, Severity
-from gradviz.checks.words import CODE, place_in, short_path
+from gradviz.checks.words import CODE, place_in
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
-from gradviz.run.cells import place_in_file
-from gradviz.wording import clip, notebook_of, one_line, plural
+from gradviz.wording import clip, one_line, plural
 
 WIDTH = 80
 INDENT = 11
@@ -149,11 +148,11 @@ def _names(finding: Finding, verbose: bool) -> str:
     return ", ".join(shown)
 
 
-def _heading(finding: Finding, cell: str = "") -> str:
+def _heading(finding: Finding) -> str:
     """How bad it is, on which rank, what it is, where, and the check that says so."""
     rank = f" on rank {finding.rank}" if finding.rank is not None else ""
     summary = one_line(finding.summary)
-    return f"{finding.severity}{rank}: {summary} {cell} [{finding.id}]"
+    return f"{finding.severity}{rank}: {summary}  [{finding.id}]"
 
 
 def consequences(finding: Finding) -> Iterator[str]:
@@ -175,29 +174,11 @@ def short_lines(findings: Findings) -> Iterator[str]:
     `train.py:12:9: warning: ... [unused-parameter]`.
     """
     for finding in findings:
-        code, place, cell = finding.code, "", ""
+        code, place = finding.code, ""
         if code is not None:
             place = place_in(code.file, code.line)
-            file, columns = notebook_of(code.file)[0], region(code)
-            if file and columns is not None:
-                cell = f"({place})"
-                place = f"{one_line(short_path(file))}:{columns[0]}"
-            column = columns[1][0] if columns is not None else code.column
-            place += f":{column}: "
-        yield place + " ".join(_heading(finding, cell).split())
-
-
-def region(
-    code: Excerpt,
-) -> tuple[int, tuple[int, int]] | None:
-    """The line, and the first column and the one behind the last, in the file; None
-    where that is not known.
-    """
-    notebook, _ = notebook_of(code.file)
-    columns = code.column, code.end_column
-    if notebook:
-        return place_in_file(notebook, columns, code.text)
-    return (code.line, columns)
+            place += f":{code.column}: "
+        yield place + " ".join(_heading(finding).split())
 
 
 def _shorter(text: str, code: Excerpt | None) -> str:

@@ -12,7 +12,6 @@ from urllib.parse import quote
 from gradviz import __version__
 from gradviz.checks.excerpt import Excerpt
 from gradviz.checks.finding import Finding, Findings
-from gradviz.checks.output import region
 from gradviz.checks.pages import MEANING, page, page_lines
 from gradviz.checks.registry import Check, checks
 from gradviz.checks.words import short_path
@@ -95,13 +94,11 @@ def _place(code: Excerpt) -> dict[str, Any]:
     """A region of a file."""
     uri = _uri(notebook_of(code.file)[0] or code.file)
     place: dict[str, Any] = {"artifactLocation": {"uri": uri}}
-    known = region(code)
-    if known is not None:
-        line, (begin, end) = known
+    if not notebook_of(code.file)[0]:  # whose lines are not those of its file
         place["region"] = {
-            "startLine": line,
-            "startColumn": begin,
-            "endColumn": end,
+            "startLine": code.line,
+            "startColumn": code.column,
+            "endColumn": code.end_column,
             "snippet": {"text": code.text},
         }
     return place

@@ -12,8 +12,7 @@ import ast
 import json
 import linecache
 import re
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradviz.errors import TargetError
 from gradviz.wording import CELL, clip, place_text
@@ -76,37 +75,6 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
     return Notebook(cells, tuple(left_out))
 
 
-def place_in_file(
-    path: str, columns: tuple[int, int], code: str
-) -> tuple[int, tuple[int, int]] | None:
-    """Where a part of a cell's line, whose code is this, stands in the notebook's own
-    file: its line there, and its columns.
-
-    None where the file does not have that line exactly once.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
-
-    for ascii in (True, False):  # both ways in which JSON may write it
-        before, inside, line = (
-            json.dumps(part, ensure_ascii=ascii)[1:-1]
-            for part in (
-                code[: columns[0] - 1],
-                code[columns[0] - 1 : columns[1] - 1],
-                code,
-            )
-        )
-        if text.count(line) == 1:
-            found = text.index(line)
-            start = text.rfind("\n", 0, found) + 1
-            column = found - start + len(before) + 1
-            return text.count("\n", 0, start) + 1, (column, column + len(inside))
-
-    return None
-
-
 def _code(place: str, text: bytes) -> list[str]:
     """The texts of the code cells."""
     try:
@@ -114,17 +82,10 @@ def _code(place: str, text: bytes) -> list[str]:
         language = (
             content.get("metadata", {}).get("kernelspec", {}).get("language", "python")
         )
-        # a list of them up to version 3 of the format
-        worksheets: list[Any] = content.get("worksheets") or [content]
-        cells = [
-            cell
-            for sheet in worksheets
-            for cell in sheet["cells"]
-            if cell["cell_type"] == "code"
-        ]
         sources = [
-            "".join(cell["source"] if "source" in cell else cell["input"])
-            for cell in cells
+            "".join(cell["source"])
+            for cell in content["cells"]
+            if cell["cell_type"] == "code"
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TargetError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from gradviz.run.cells import place_in_file
-from tests.blocks import ROOT
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import gradviz as process
 
@@ -99,49 +96,14 @@ def test_sarif_names_the_notebook_and_the_cell(gradviz: Gradviz, train: Path) ->
     report = json.loads(gradviz("check", train.name, "--format", "sarif", "--fail-on", "never").stdout)
     (place,) = report["runs"][0]["results"][0]["locations"]
     physical = place["physicalLocation"]
-    region = physical["region"]
-    assert physical["artifactLocation"] == {"uri": "train.ipynb"}
-    line = train.read_text().splitlines()[region["startLine"] - 1]
-    assert line[region["startColumn"] - 1 : region["endColumn"] - 1] == "self.a(x).relu().detach()"
+    assert physical == {"artifactLocation": {"uri": "train.ipynb"}}
     assert place["logicalLocations"] == [{"name": "cell 2, line 7"}]
 
 
-def test_a_line_for_each_finding_has_its_place_in_the_file_of_the_notebook(gradviz: Gradviz, train: Path) -> None:
-    task = json.loads((ROOT / "docs" / "vscode-tasks.json").read_text(encoding="utf-8"))
-    pattern = task["tasks"][0]["problemMatcher"]["pattern"]
+def test_a_line_for_each_finding_names_the_cell(gradviz: Gradviz, train: Path) -> None:
     (said,) = gradviz("check", train.name, "--format", "line", code=1).stdout.splitlines()
-    found = re.match(pattern["regexp"], said)
-    assert found is not None and "(cell 2, line 7) [" in said
-    line = train.read_text().splitlines()[int(found[pattern["line"]]) - 1]
-    assert found[pattern["file"]] == "train.ipynb"
-    assert line[int(found[pattern["column"]]) - 1 :].startswith("self.a(x).relu().detach()")
+    assert "cell 2, line 7:" in said.partition("warning")[0]
 
-
-TEXT = """x = "é\U0001f600\\n" + y  # a\nloss = f("q", y)"""
-
-
-@pytest.mark.parametrize("ascii", [True, False])
-@pytest.mark.parametrize("indent", [None, 1])
-@pytest.mark.parametrize("split", [True, False])
-@pytest.mark.parametrize(("line", "part"), [(1, "+ y"), (2, "y)"), (2, 'f("q"'), (1, "x")])
-def test_the_place_of_code_in_the_file_of_a_notebook(
-    tmp_path: Path, ascii: bool, indent: int | None, split: bool, line: int, part: str
-) -> None:
-    source = TEXT.splitlines(keepends=True) if split else TEXT
-    cells = [{"cell_type": "code", "source": text} for text in (["", "  "], ["y = 1\n"], source)]
-    path = tmp_path / "n.ipynb"
-    path.write_text(json.dumps({"cells": cells}, ensure_ascii=ascii, indent=indent), encoding="utf-8")
-    code = TEXT.splitlines()[line - 1]
-    column = code.index(part) + 1
-    place = place_in_file(str(path), (column, column + len(part)), code)
-    assert place is not None
-    there = path.read_text(encoding="utf-8").split("\n")[place[0] - 1][place[1][0] - 1 : place[1][1] - 1]
-    assert json.loads(f'"{there}"') == part
-    assert place_in_file(str(path), (1, 2), "other()") is None
-    path.write_text(json.dumps({"cells": [*cells, *cells]}, ensure_ascii=ascii, indent=indent), encoding="utf-8")
-    assert place_in_file(str(path), (1, 2), code) is None  # which of the two is not known
-    path.unlink()
-    assert place_in_file(str(path), (1, 2), code) is None
 
 
 @pytest.mark.slow
