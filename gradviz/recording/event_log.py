@@ -21,7 +21,6 @@ import torch
 
 from gradviz.packages import CallSite, Place
 from gradviz.recording.running import RunningCall
-from gradviz.recording.traced import Trace
 from gradviz.variables.objects import joined, members, parameters, submodules
 from gradviz.walker.isolation import isolated
 from gradviz.walker.places import Argument
@@ -170,18 +169,12 @@ _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody a
 _ARGUMENTS = 1000  # tensors without gradient that modules were given last
 
 
-def _nothing() -> None:
-    """A reference to no module."""
-
-
 class SeenModule:
     """A module that was called, by identity, held weakly.
 
     What its last call was like: the sequence number it began at, the line that called
     it, whether autograd was recording, and whether it gave a tensor that requires grad.
     `checkpoint` is the line of the reentrant checkpoint that kept it from recording.
-    `trace` is what the code of a traced module says, `name` what a module inside it is
-    called there, and `inside` those of which it has nothing left, by path.
     """
 
     __slots__ = (
@@ -189,24 +182,15 @@ class SeenModule:
         "calls",
         "checkpoint",
         "gave_graph",
-        "inside",
-        "name",
         "recording",
         "ref",
         "source",
-        "trace",
         "type",
     )
 
-    def __init__(
-        self, module: torch.nn.Module | None, trace: Trace | None = None
-    ) -> None:
-        self.ref = weakref.ref(module) if module is not None else _nothing
-        self.trace = trace
-        self.type = trace.type if trace is not None else ""
-        self.type = self.type or type(module).__name__
-        self.name = ""
-        self.inside: dict[str, SeenModule] = {}
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.ref = weakref.ref(module)
+        self.type = type(module).__name__
         self.calls = self.began = 0
         self.recording = self.gave_graph = True
         self.source: Any = None
@@ -274,7 +258,7 @@ class ModuleTree:
         if path is not None:
             return path
         caller = call.parent.module if call.parent is not None else None
-        attribute = call.module.name or _held_as(
+        attribute = _held_as(
             call.module.ref(), caller.ref() if caller is not None else None
         )
         return joined(
@@ -344,7 +328,6 @@ class ModuleCall:
         "root",
         "seconds",
         "site",
-        "traced",
         "tree",
     )
 
@@ -363,8 +346,6 @@ class ModuleCall:
     code: CodeType
     site: CallSite | None  # that called
     function: RunningCall | None  # which made it
-    # of a traced module: the calls that its code was traced from
-    traced: dict[str, ModuleCall] | None
     output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from time import perf_counter
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -28,7 +28,6 @@ from gradviz.recording.event_log import (
     SeenModule,
 )
 from gradviz.recording.running import running_call
-from gradviz.recording.traced import TracedCall, trace_of
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.places import Argument
@@ -167,39 +166,32 @@ class ModuleCalls:
         outer = stack[-1] if stack else None
         site = self._user.site(frame.f_back, outer)
         function = running_call(frame.f_back, next_node, outer)
-        if outer is not None and outer.module.trace is not None:
-            outer = self._traced_call(outer, frame.f_back, next_node, module)
 
-        seen, code = self._seen_as(module), frame.f_code
-        call = self._new_call(seen, outer, id(frame), code, site, next_node)
+        seen = self.seen(module)
+        if seen is None:
+            seen = self._seen[id(module)] = SeenModule(module)
+
+        call = self._new_call(seen, outer, frame, site, next_node)
         call.function = function
         stack.append(call)
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         event_log.note_call(next_node)
         return call
 
-    def _seen_as(self, module: torch.nn.Module) -> SeenModule:
-        seen = self.seen(module)
-        if seen is None:
-            seen = SeenModule(module, trace_of(module))
-            self._seen[id(module)] = seen
-        return seen
-
     def _new_call(
         self,
         seen: SeenModule,
         outer: ModuleCall | None,
-        frame: int,
-        code: CodeType,
+        frame: FrameType,
         site: CallSite | None,
         next_node: int,
     ) -> ModuleCall:
         # filled in by hand: this runs for every call of a module, and a constructor
         # with so many arguments would take longer than the rest
         call = _new(ModuleCall)
-        call.module, call.frame, call.code = seen, frame, code
+        call.module, call.frame, call.code = seen, id(frame), frame.f_code
         call.site, call.began, call.parent = site, next_node, outer
-        call.output = call.seconds = call.function = call.traced = None
+        call.output = call.seconds = None
 
         if outer is not None:
             call.tree = outer.tree
@@ -223,66 +215,6 @@ class ModuleCalls:
         seen.began, seen.recording = next_node, grad_enabled()
         seen.source = site.place.source if site is not None and site.place else None
         return call
-
-    def note_traced(
-        self, event_log: EventLog, frame: FrameType | None, following: int
-    ) -> None:
-        """The node before number `following` was made in this frame, perhaps by the
-        code of a traced module.
-        """
-        call = event_log.stack[-1]
-        number = following - 1
-        inner = self._traced_call(call, frame, number)
-        if inner is not call:
-            calls = event_log.calls
-            calls.add(max(number, calls.numbers[-1]), inner)
-            # where the next one is made is not known yet
-            calls.add(following, call)
-
-    def _traced_call(
-        self,
-        call: ModuleCall,
-        frame: FrameType | None,
-        next_node: int,
-        called: torch.nn.Module | None = None,
-    ) -> ModuleCall:
-        """The innermost call that what a traced module does in this frame was traced
-        from: itself, where nothing is known. `called` is what that calls.
-        """
-        inner, trace = call, call.module.trace
-        if trace is None:
-            return call
-        if call.traced is None:
-            call.traced = {}
-
-        for traced in trace.calls(frame, call.code):
-            if called is not None and traced.module is called:
-                break  # its own hook tells of this one
-            entered = call.traced.get(traced.key)
-            if entered is None:
-                entered = self._new_call(
-                    self._seen_in(call.module, traced),
-                    inner,
-                    call.frame,
-                    call.code,
-                    call.site,
-                    next_node,
-                )
-                entered.function = call.function
-                call.traced[traced.key] = entered
-            inner = entered
-        return inner
-
-    def _seen_in(self, outer: SeenModule, traced: TracedCall) -> SeenModule:
-        """What is known of a module inside a traced one, of which that may have nothing
-        left.
-        """
-        if traced.module is not None:
-            seen = self._seen_as(traced.module)
-        else:
-            seen = outer.inside.setdefault(traced.path, SeenModule(None))
-        seen.type, seen.name = traced.type, traced.name
-        return seen
 
     def _checkpoint(self, frame: FrameType, call: ModuleCall) -> Any:
         """The line of the checkpoint that is why this call does not record."""

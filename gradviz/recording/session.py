@@ -293,11 +293,6 @@ class Session:
                         site, running = self._running(event_log, maker, number)
                     log.made(number, site)
                     event_log.functions.made(number, running)
-
-                    stack = event_log.stack
-                    call = stack[-1] if stack else None
-                    if call is not None and call.module.trace is not None:
-                        self.calls.note_traced(event_log, maker, following)
             except RecursionError:
                 # which the user's code is about to meet, or not: this node stays
                 # without a line

@@ -82,17 +82,10 @@ def _code(place: str, text: bytes) -> list[str]:
         language = (
             content.get("metadata", {}).get("kernelspec", {}).get("language", "python")
         )
-        # a list of them up to version 3 of the format
-        worksheets: list[Any] = content.get("worksheets") or [content]
-        cells = [
-            cell
-            for sheet in worksheets
-            for cell in sheet["cells"]
-            if cell["cell_type"] == "code"
-        ]
         sources = [
-            "".join(cell["source"] if "source" in cell else cell["input"])
-            for cell in cells
+            "".join(cell["source"])
+            for cell in content["cells"]
+            if cell["cell_type"] == "code"
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TargetError(

@@ -20,7 +20,6 @@ from typing import Any, Generic, TypeVar
 from gradviz.errors import ScriptError, TargetError, text_of
 from gradviz.packages import runs_around_user
 from gradviz.rank import rank
-from gradviz.run.program import as_module
 from gradviz.run.target import Target
 
 T = TypeVar("T")
@@ -118,13 +117,10 @@ def _hint(error: BaseException, target: Target) -> str:
     ):
         return ""
 
-    folder, name = as_module(target.place)
-    if os.path.samefile(folder, os.getcwd()):
-        where = ""
-    else:
-        where = f" in {folder!r}"
-
-    return f"{target.short} imports from its own package. Run it as python -m does{where}: -m {name}"
+    return (
+        f"{target.short} imports from its own package. Run it from the folder that holds the package, "
+        f"as python -m does: -m PACKAGE.{target.stem}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

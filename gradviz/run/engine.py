@@ -14,8 +14,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -172,41 +173,26 @@ class _Watcher:
             return None
 
         sys.meta_path.remove(self)  # its work is done, unless nobody finds the module
-        for finder in list(sys.meta_path):
-            if hasattr(finder, "find_spec"):
-                spec = finder.find_spec(name, path, target)
-            else:
-                spec = None
-            if spec is not None:
-                self._watch(spec.loader)
-                return spec
-
-        # nobody found the module: a later import may
-        sys.meta_path.insert(0, self)
-        return None
+        spec = find_spec(name)
+        if spec is None:
+            # a later import may find it
+            sys.meta_path.insert(0, self)
+        elif hasattr(spec.loader, "exec_module"):
+            self._watch(spec.loader)
+        return spec
 
     def _watch(self, loader: Any) -> None:
-        if not hasattr(loader, "exec_module"):
-            return
-        load, before = (
-            loader.exec_module,
-            getattr(loader, "__dict__", {}).get("exec_module"),
-        )
+        load = loader.exec_module
 
         def load_and_act(module: ModuleType) -> None:
-            # the loader is as it was before the module's own code runs
-            if before is None:
-                # it was the class's own, which shows again
-                del loader.exec_module
-            else:
-                loader.exec_module = before
+            # as it was before the module's own code runs: the class's own shows again
+            del loader.exec_module
             load(module)
             self._action()
 
-        try:
+        # some loaders take no attributes
+        with suppress(AttributeError):
             loader.exec_module = load_and_act
-        except AttributeError:  # a loader that takes no attributes
-            return
 
 
 @contextmanager

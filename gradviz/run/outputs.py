@@ -268,24 +268,15 @@ def _no_graph(
     return "\n".join([f"{lead} {noun}", *lines, *advice])
 
 
-def no_graph_words(target: Target, processes: int) -> list[str]:
-    """The lead of the message for a target in which no tensor is left, and its advice.
-    It started that many processes.
-    """
+def no_graph_words(target: Target) -> list[str]:
+    """The lead of the message for a target in which no tensor is left, and its advice."""
     place = target.short
     if target.cell is not None:
         advice = "Call backward() in it, or end it with a tensor that has a graph."
         return [f"{place} called no backward() and assigned no", advice]
 
-    words = [
+    return [
         f"{place} called no backward() and has no global",
         f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it.",
+        "What runs in processes that it starts (multiprocessing) cannot be seen from here: have it train in its own.",
     ]
-    if processes:
-        words.append(
-            f"It started {'a process' if processes == 1 else f'{processes} processes'} of its own (multiprocessing), and a "
-            "backward() in there cannot be seen from here. Have it train in its own process (many scripts have an option for the "
-            "number of workers), or name a function of it that returns the loss (script.py:NAME)."
-        )
-
-    return words

@@ -12,14 +12,12 @@ import atexit
 import builtins
 import io
 import os
-import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
-from operator import is_
 from traceback import print_exception
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -67,21 +65,6 @@ def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
     return spec, code
 
 
-def as_module(path: str) -> tuple[str, str]:
-    """The folder to be in and the name to give so that `python -m` runs this file as
-    part of its package: "pkg.train".
-    """
-    folder, base = os.path.split(os.path.realpath(path))
-    # at least one, for packages need no __init__.py
-    folder, package = os.path.split(folder)
-    parts = [package, os.path.splitext(base)[0]]
-    while os.path.isfile(os.path.join(folder, "__init__.py")):
-        # outwards, as long as the folder is a package itself
-        folder, package = os.path.split(folder)
-        parts.insert(0, package)
-    return folder, ".".join(parts)
-
-
 def _import(name: str) -> None:
     try:
         # and not importlib, whose frames would stand in the user's traceback
@@ -96,21 +79,6 @@ def _none(name: str) -> TargetError:
     return TargetError(
         f"there is no module {name!r} in {os.getcwd()!r} nor on Python's path"
     )
-
-
-_COUNTER = re.compile(r"count\((\d+)")
-
-
-def _processes() -> int:
-    """How many processes this one has started with multiprocessing, those included that
-    have ended and been forgotten.
-    """
-    counter = getattr(
-        sys.modules.get("multiprocessing.process"), "_process_counter", None
-    )
-    # taking a value from it would change the names of processes to come
-    counted = _COUNTER.match(repr(counter))
-    return int(counted[1]) - 1 if counted is not None else 0
 
 
 def _around_scripts() -> FunctionType:
@@ -136,7 +104,6 @@ class Program:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._processes = _processes()
         self._main = _main(target)
         self.parts: dict[str, bytes | str | ast.Module] = {}
         self._said, self._folder = "", os.getcwd()
@@ -169,13 +136,6 @@ class Program:
         if self._target.cell is not None:
             return self._target.cell.made
         return self.namespace
-
-    @property
-    def processes(self) -> int:
-        """How many processes it has started with multiprocessing: what runs in them
-        cannot be seen from here.
-        """
-        return _processes() - self._processes
 
     def run(self) -> None:
         """Run the code to its end. Raises what it raises, and TargetError where there
@@ -238,45 +198,13 @@ class Program:
                 neighbours = (
                     {} if shared else _forget_neighbours(modules_before, self._folder)
                 )
-                # what it registered runs when the process ends, and finds its modules
-                # then
+                # what it registered runs when the process ends; pickle then looks up
+                # its classes in `__main__` by name
                 if self._main is not None and _handlers() > handlers:
                     neighbours["__main__"] = self._main
                     with suppress(OSError):  # the folder may be gone
-                        left = (
-                            neighbours,
-                            sys.argv,
-                            list(sys.path),
-                            os.getcwd(),
-                            sys.excepthook,
-                        )
-                        atexit.register(_back_to, *left)  # the last comes first
-
-
-_CURRENT = vars(builtins)
-_BUILTINS = dict(_CURRENT)
-_IN_ORDER = tuple(_BUILTINS.values())
-_all, _map = all, map  # which a script may replace, too
-
-
-@contextmanager
-def usual_builtins() -> Iterator[None]:
-    """Inside, `len` and `open` are Python's own, whatever a script has put in their
-    place.
-    """
-    replaced = {}
-    # each backward call asks, so without a loop in Python where nothing is replaced
-    if not _all(_map(is_, _CURRENT.values(), _IN_ORDER)):
-        for name, value in _CURRENT.items():
-            if _BUILTINS.get(name, value) is not value:
-                replaced[name] = value
-
-    # only what was replaced: names that a script added stay
-    _CURRENT.update((name, _BUILTINS[name]) for name in replaced)
-    try:
-        yield
-    finally:
-        _CURRENT.update(replaced)
+                        left = neighbours, sys.argv, os.getcwd()
+                        atexit.register(_back_to, *left)
 
 
 def _main(target: Target) -> ModuleType | None:
@@ -368,19 +296,10 @@ def _handlers() -> int:
     return getattr(atexit, "_ncallbacks", int)()
 
 
-def _back_to(
-    modules: dict[str, ModuleType],
-    argv: list[str],
-    path: list[str],
-    folder: str,
-    hook: Callable[..., object],
-) -> None:
-    """What the handlers of the script find, as its end left it: pickle looks up classes
-    in `__main__` by name.
-    """
+def _back_to(modules: dict[str, ModuleType], argv: list[str], folder: str) -> None:
+    """What the handlers of the script find, as its end left it."""
     sys.modules.update(modules)
-    sys.argv, sys.path[:] = argv, path
-    sys.excepthook = hook
+    sys.argv = argv
     with suppress(OSError):
         os.chdir(folder)
 

@@ -135,8 +135,7 @@ class Moments:
         if not self._need_graph:
             return LiveOutputs(None, [namespace], self._title)
 
-        words = no_graph_words(self._target, self._program.processes)
-        tensors = final_tensors(self._program.made, *words)
+        tensors = final_tensors(self._program.made, *no_graph_words(self._target))
         more = ", ..." if len(tensors) > 3 else ""
         title = f"{self._title}: {', '.join(list(tensors)[:3])}{more}"
         outputs = list(tensors.values())

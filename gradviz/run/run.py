@@ -29,15 +29,15 @@ from gradviz.run.ending import (
 )
 from gradviz.run.engine import Afterwards, EngineCall, watching_backward, when_imported
 from gradviz.run.outputs import LiveOutputs
-from gradviz.run.program import Program, usual_builtins
+from gradviz.run.program import Program
 from gradviz.run.reading import Moments
 from gradviz.run.selection import (
     Chosen,
     FirstBackward,
-    FirstStep,
     InARow,
     Look,
     Selection,
+    after_optimizer_step,
 )
 from gradviz.run.target import Target
 from gradviz.variables.scanner import Namespace
@@ -52,33 +52,10 @@ T = TypeVar("T")
 _REMEMBERED = 100
 
 
-@contextmanager
-def _recording_from_torch_on(
-    until: ExitStack,
-) -> Iterator[Callable[[], Recording | None]]:
-    """Around the user's code: record as soon as torch is there. Yields what tells the
-    recording, once there is one.
-
-    Before that there is nothing to record, and importing torch ourselves would change
-    what the script sees. There is none either where torch cannot tell what a recording
-    needs. Who closes `until` ends it earlier.
-    """
-    recordings: list[Recording] = []
-
-    def begin() -> None:
-        from gradviz.recording.record import record
-        from gradviz.walker.private import CAN_RECORD
-
-        if CAN_RECORD:
-            recordings.append(until.enter_context(record()))
-
-    with until, when_imported("torch", begin):
-        yield lambda: recordings[0] if recordings else None
-
-
 @dataclass(frozen=True)
 class Run(Generic[T]):
-    """A script to run, or a module to import, and how to `read` what it leads to.
+    """All that is wished of a run: a script to run, or a module to import, and how to
+    `read` what it leads to.
 
     Parameters
     ----------
@@ -186,59 +163,69 @@ class _Running(Generic[T]):
         self._error: Exception | KeyboardInterrupt | None = None
         self._error_call = 0  # at which that was raised
         self._failure: Failure | None = None
+        # closed as soon as nothing will be read any more
         self._recorded, self._watched = ExitStack(), ExitStack()
+        self._recording: Recording | None = None
         self._long_past = 0
 
     def _select(self) -> Selection:
-        """Which calls to read: none where a name is read when the script has ended."""
+        """Which calls to read: none where a name is read when the script has ended, or
+        all variables when an optimizer has stepped.
+        """
         run = self._wishes
         if run.steps is not None:
             first = run.calls[0] if run.calls else 1
-            patience = self._out_of_patience
+            patience = self._read_enough
             return InARow(first, run.steps, run.look, run.to_end, patience)
-        if run.calls:
-            return Chosen(run.calls)
-        if run.target.name:
-            return Selection()
-        if run.need_graph:
-            return FirstBackward(self._out_of_patience)
-        return FirstStep(self._optimizer_stepped)
+        if run.need_graph and not run.calls and not run.target.name:
+            return FirstBackward(self._read_enough)
+        return Chosen(run.calls)
 
     def captured(self) -> RunResult[T]:
         """What `Run.captured` returns."""
-        recording = _recording_from_torch_on(self._recorded)
         with (
             self._program.interpreter(self._wishes.arguments),
-            recording as self._recording,
+            self._recorded,
+            when_imported("torch", self._record),
         ):
             self._run()
             outlast_launcher()
             return self._ended()
 
+    def _record(self) -> None:
+        """From now on, for torch is there: before there is nothing to record, and to
+        import it ourselves would change what the script sees.
+        """
+        from gradviz.recording.record import record
+        from gradviz.walker.private import CAN_RECORD
+
+        if CAN_RECORD:
+            self._recording = self._recorded.enter_context(record())
+
     def _run(self) -> None:
         """Run the code, and read at the calls that are selected."""
+        wishes, process = self._wishes, os.getpid()
         # a name that is read at the end needs no watch over backward calls
-        unwatched, process = type(self._selection) is Selection, os.getpid()
+        at_end = wishes.target.name and not wishes.calls and wishes.steps is None
         with (
             handlers_of_script(),
             users_code() as outcome,
             stoppable_main() as self._stop_main,
             self._watched,
         ):
-            if not unwatched:
+            if not at_end:
                 self._watched.enter_context(watching_backward(self._on_backward))
             try:
                 self._program.run()
-                if self._wishes.ended is not None:
+                if wishes.ended is not None:
                     with self._guarded(), _isolated():
-                        self._wishes.ended([self._program.namespace])
+                        wishes.ended([self._program.namespace])
             except KeyboardInterrupt as error:
-                self._error = self._error or error
-                # a watch that goes on is ended by Ctrl-C, and shows what it has seen
-                if not self._watches_on or os.getpid() != process:
+                self._error = error
+                if not self._interrupted or os.getpid() != process:
                     raise
             finally:
-                self._selection.close()
+                self._selection.settle()
 
         self._failure = self._failure or outcome.failure
         if self._raised and "torch" in sys.modules:
@@ -246,7 +233,7 @@ class _Running(Generic[T]):
             explanation = hook("gradviz.memory.oom:explanation")
             if explanation is not None and self._failure is not None:
                 variables = [self._program.namespace]
-                text = explanation(self._failure.error, self._recording(), variables)
+                text = explanation(self._failure.error, self._recording, variables)
                 self._failure = replace(self._failure, explanation=text)
 
     # -- how it ended ------------------------------------------------------------------
@@ -257,21 +244,25 @@ class _Running(Generic[T]):
             with self._guarded():
                 self._read_at_end()
 
-        failure, results, unread = self._failure, self._results, self._unread()
-        self._raise_unless(bool(unread))
+        unread, results = self._unread(), self._results
+        if self._error is not None and not (unread or self._interrupted):
+            raise self._error
+
         nothing = self._wishes.nothing
         if nothing is not None and not results and (self._raised or unread):
             # a report of nothing is better than the error alone: it says why
             results = [nothing]
         elif len(results) < (len(set(self._wishes.calls)) or 1):
-            if failure is None:
+            if self._failure is None:
                 raise NoGraphError(self._too_few_calls())
-            failure.raise_error(self._target, f" before {self._awaited()}")
+            self._failure.raise_error(
+                self._target, " before gradviz could read a graph"
+            )
 
         return RunResult(
             results[0],
             self._target,
-            failure,
+            self._failure,
             tuple(results[1:]),
             unread,
             self._calls,
@@ -282,7 +273,7 @@ class _Running(Generic[T]):
         """Read what is left when the script has ended, or what it had computed when it
         failed.
         """
-        failure, recording = self._failure, self._recording()
+        failure, recording = self._failure, self._recording
         if failure is None:
             if self._wishes.calls:
                 raise NoGraphError(self._too_few_calls())
@@ -295,74 +286,46 @@ class _Running(Generic[T]):
             if unfinished is not None:
                 self._take(unfinished)
 
-    def _raise_unless(self, shown: bool) -> None:
-        """Raise what reading raised, but where results or a report without any tell it."""
-        if isinstance(self._error, KeyboardInterrupt) and self._watches_on:
-            return
-
-        # as where the script holds all open files
-        if isinstance(self._error, OSError) and self._failure is not None:
-            self._failure.raise_error(
-                self._target,
-                f"; gradviz could not read its graph: {self._error.strerror}",
-            )
-
-        reported = self._results or (
-            self._look is not None and not isinstance(self._error, GradvizError)
-        )
-        if self._error is not None and not (reported and shown):
-            raise self._error
-
     @property
     def _raised(self) -> bool:
         """Whether the script failed, and did not merely exit."""
         return self._failure is not None and self._failure.exit_code is None
 
     @property
-    def _watches_on(self) -> bool:
-        """Whether something was read, and the script is watched on: then Ctrl-C ends
-        the script only.
+    def _interrupted(self) -> bool:
+        """Whether Ctrl-C ended a script that was watched on, which ends the script only
+        and shows what was seen.
         """
-        return self._look is not None and bool(self._results)
+        watched = self._look is not None and bool(self._results)
+        return watched and isinstance(self._error, KeyboardInterrupt)
 
     @property
     def _until(self) -> str:
         """What ended the script before it came to its end by itself."""
-        if isinstance(self._error, KeyboardInterrupt):
+        if self._interrupted:
             return "Ctrl-C"
         return "the time limit" if self._selection.timed_out else ""
 
     @property
     def _done(self) -> bool:
-        if (
-            self._selection.enough
-            or isinstance(self._error, KeyboardInterrupt)
-            or self._failure is not None
-        ):
+        if self._selection.enough or self._failure is not None:
             return True
-        return (
-            self._error is not None
-            and not self._selection.standing_in
-            and self._look is None
-        )
+        if self._look is not None or self._selection.standing_in:
+            return isinstance(self._error, KeyboardInterrupt)
+        return self._error is not None
 
     def _unread(self) -> str:
-        """Why reading several steps ended early. What had been read before must not be
-        lost.
+        """Why reading several steps ended early, where that is told with what had been
+        read before.
         """
         error = self._error
         if self._wishes.steps is None or not isinstance(error, Exception):
             return ""
-        kind = "" if isinstance(error, GradvizError) else f"{type(error).__name__}: "
+        ours = isinstance(error, GradvizError)
+        if not self._results and (ours or self._look is None):
+            return ""
+        kind = "" if ours else f"{type(error).__name__}: "
         return f"backward call {self._error_call} could not be read: {kind}{error}"
-
-    def _awaited(self) -> str:
-        calls = self._wishes.calls
-        if not calls and self._target.name:
-            return f"{self._target.name} could be read"
-        if max(calls, default=1) == 1:
-            return "it called backward()"
-        return f"its backward() call {calls[-1]}"
 
     def _too_few_calls(self) -> str:
         times = {0: "no backward()", 1: "backward() once"}.get(
@@ -393,21 +356,21 @@ class _Running(Generic[T]):
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
             if self._passes(call):
-                return partial(self._after_a_call_not_read, call)
-            before = len(self._results)
-            if self._wants(call):
-                self._read_call(call)
+                return partial(self._after_call, call, False)
+            if self._calls == 1:
+                self._watch_steps()
             elif self._look is None and self._calls % _REMEMBERED == 0:
                 self._forget_long_past()
 
-            if self._wishes.afterwards is not None and len(self._results) > before:
-                return self._after_a_call_read
+            was_read = self._wants(call) and self._read_call(call)
+            if was_read and self._wishes.afterwards is not None:
+                return partial(self._after_call, call, was_read)
             self._stop_when_done()
             if self._done:
                 # called when the engine has ended: a running backward keeps its hooks
                 return self._leave_it_alone
             if self._look is not None:
-                return partial(self._after_a_call_not_read, call)
+                return partial(self._after_call, call, was_read)
             return None
 
     def _passes(self, call: EngineCall) -> bool:
@@ -431,7 +394,8 @@ class _Running(Generic[T]):
                 wanted = self._moments.has_name(call.frame)
         return wanted
 
-    def _read_call(self, call: EngineCall, ran: bool = False) -> None:
+    def _read_call(self, call: EngineCall, ran: bool = False) -> bool:
+        before = len(self._results)
         try:
             with self._guarded():
                 place = self._moments.place(call.frame)
@@ -439,37 +403,31 @@ class _Running(Generic[T]):
                 self._take(self._moments.at_call(call, self._calls, notes, ran))
         finally:
             self._selection.took(call)
+        return len(self._results) > before
 
-    def _after_a_call_read(self, filled: bool | None) -> None:
+    def _after_call(
+        self, call: EngineCall, was_read: bool, filled: bool | None
+    ) -> None:
+        """The engine has ended, or raised: then `filled` is None."""
         with self._lock:
-            with self._guarded():
-                self._put_afterwards(filled)
-            self._stop_when_done()
-
-    def _after_a_call_not_read(self, call: EngineCall, filled: bool | None) -> None:
-        with self._lock:
-            wanted = False
-            if self._look_again(filled):
+            stops = was_read or filled is not None
+            if not was_read and self._wants_ended(call, filled):
+                was_read = self._read_call(call, ran=True)
+            if was_read and self._wishes.afterwards is not None:
                 with self._guarded(), _isolated():
-                    wanted = not self._done and self._selection.ended(filled, call)
-
-            if wanted:
-                before = len(self._results)
-                self._read_call(call, ran=True)
-                with self._guarded():
-                    if len(self._results) > before:
-                        self._put_afterwards(filled)
-
-            if filled is not None:  # else what the engine raised ends the code
+                    last = self._results[-1]
+                    self._results[-1] = self._wishes.afterwards(last, filled)
+            if stops:  # else what the engine raised ends the code
                 self._stop_when_done()
 
-    def _look_again(self, filled: bool | None) -> bool:
-        return (self._look is not None and self._look.engine_ended()) or filled is None
-
-    def _put_afterwards(self, filled: bool | None) -> None:
-        assert self._wishes.afterwards is not None
-        with _isolated():
-            self._results[-1] = self._wishes.afterwards(self._results[-1], filled)
+    def _wants_ended(self, call: EngineCall, filled: bool | None) -> bool:
+        """Whether to read a call that has run and was not read before."""
+        wanted = False
+        looks = self._look is not None and self._look.engine_ended()
+        if looks or filled is None:
+            with self._guarded(), _isolated():
+                wanted = not self._done and self._selection.ended(filled, call)
+        return wanted
 
     def _leave_it_alone(self, filled: bool | None) -> None:
         """The engine has ended, and nothing will be read any more: the rest of the
@@ -483,31 +441,39 @@ class _Running(Generic[T]):
         """What was noted many calls ago: a script that is read late would fill the
         memory with it.
         """
-        recording = self._recording()
-        if recording is not None:
-            self._long_past = recording.forget(self._long_past)
+        if self._recording is not None:
+            self._long_past = self._recording.forget(self._long_past)
 
     # -- between backward calls --------------------------------------------------------
 
-    def _out_of_patience(self) -> None:
-        """No call came for a while. An optimizer says so, or a thread of its own."""
+    def _watch_steps(self) -> None:
+        """A step of an optimizer ends what a call of `autograd.grad` may be a part of;
+        after it there are parameters with gradients.
+        """
+        is_first = isinstance(self._selection, FirstBackward)
+        if is_first or not (self._wishes.need_graph or self._wishes.calls):
+            self._watched.enter_context(after_optimizer_step(self._optimizer_stepped))
+
+    def _read_enough(self) -> None:
+        """No call came for a while, as a thread of its own says, or none will be read."""
         with self._lock:
             if not self._done or self._look is not None:
                 self._selection.settle()
                 self._stop_when_done()
 
-    def _optimizer_stepped(self) -> None:
-        """Read after the first step. A script that goes on is read at its end, unless
-        all of its tensors are local variables.
+    def _optimizer_stepped(self, *_: object) -> None:
+        """Without a graph, read after the first step. A script that goes on is read at
+        its end, unless all of its tensors are local variables.
         """
         with self._lock:
             if self._done:
                 return
-            with self._guarded():
-                if self._wishes.keep_going and self._has_global_tensors():
-                    return
-                frame = sys._getframe(1)
-                self._take(self._moments.after_step(frame, self._calls))
+            if not self._wishes.need_graph:
+                with self._guarded():
+                    if self._wishes.keep_going and self._has_global_tensors():
+                        return
+                    frame = sys._getframe(1)
+                    self._take(self._moments.after_step(frame, self._calls))
             self._selection.settle()
             self._stop_when_done()
 
@@ -527,7 +493,7 @@ class _Running(Generic[T]):
         self._reader = threading.get_ident()
         try:
             with _isolated():
-                recording, variables = self._recording(), found.variables
+                recording, variables = self._recording, found.variables
                 if recording is not None:
                     variables = recording.with_modules(variables)
                 live = replace(found, recording=recording, variables=variables)
@@ -561,19 +527,16 @@ class _Running(Generic[T]):
         raise SystemExit from Stopped()
 
 
-def _isolated() -> AbstractContextManager[None]:
+@contextmanager
+def _isolated() -> Iterator[None]:
     """Around what reads tensors while the user's code is under way. Where nothing has
     imported torch, there are none.
     """
     if "torch" not in sys.modules:
-        return nullcontext()
-    return _within_the_run()
+        yield
+        return
 
+    from gradviz.walker.isolation import isolated
 
-@contextmanager
-def _within_the_run() -> Iterator[None]:
-    with usual_builtins():
-        from gradviz.walker.isolation import isolated
-
-        with isolated():
-            yield
+    with isolated():
+        yield

@@ -10,8 +10,9 @@ import _thread
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from gradviz.run.engine import EngineCall
 
@@ -61,22 +62,17 @@ class Selection:
     """Wants no call. `standing_in` says that what was read gives way to a later call,
     if one comes.
 
-    `timed_out`: it had enough because there was no time left.
-    `out_of_patience` is called from a thread of its own where `_wait_for_more` was
-    called and nothing has settled it in time.
+    `timed_out`: it had enough because there was no time left. `out_of_patience` is
+    then called from a thread of its own, for a call may never come.
     """
 
     standing_in = timed_out = False
 
-    def __init__(
-        self,
-        out_of_patience: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, out_of_patience: Callable[[], None] = lambda: None) -> None:
         self.enough = False
         self._out_of_patience = out_of_patience
         self._began = time.monotonic()
         self._over = threading.Event()
-        self._unhook: Callable[[], None] = lambda: None
 
     def wants(self, number: int, call: EngineCall) -> bool:
         """Whether to read call `number`, counted from 1. Not asked once it was
@@ -107,11 +103,6 @@ class Selection:
         self.enough = True
         self._over.set()
 
-    def close(self) -> None:
-        """The script has ended: undo whatever was hooked up."""
-        self.settle()
-        self._unhook()  # not before, for torch may be going through the hooks
-
     def _wait_for_more(self) -> None:
         least, most = SECONDS
         seconds = min(max(least, time.monotonic() - self._began), most)
@@ -119,6 +110,7 @@ class Selection:
 
     def _wait(self, seconds: float) -> None:
         if not self._over.wait(seconds):
+            self.timed_out = True
             self._out_of_patience()
 
 
@@ -191,32 +183,13 @@ class InARow(Selection):
         self.enough = self.enough or self._look.seen_enough
         return wanted
 
-    def _wait(self, seconds: float) -> None:
-        if not self._over.wait(seconds):
-            self.enough = self.timed_out = True
-            self._out_of_patience()
-
-
-class FirstStep(Selection):
-    """No call, but the moment when an optimizer has stepped first."""
-
-    def __init__(self, stepped: Callable[[], None]) -> None:
-        super().__init__()
-        self._stepped = stepped
-
-    def wants(self, number: int, call: EngineCall) -> bool:
-        if number == 1:
-            self._unhook = _after_optimizer_step(self._stepped)
-        return False
-
 
 class FirstBackward(Selection):
     """The first backward(). A call of `autograd.grad` before it stands in for it, for
     as long as the step lasts.
 
-    The step is over when an optimizer has stepped, after `SECONDS` and after `CALLS`.
-    `out_of_patience` is called where no call of backward would tell: by an optimizer,
-    or from a thread of its own.
+    The step is over when an optimizer has stepped, which `Run` sees, after `SECONDS`
+    and after `CALLS`.
     """
 
     def __init__(self, out_of_patience: Callable[[], None]) -> None:
@@ -236,7 +209,6 @@ class FirstBackward(Selection):
         elif not self.standing_in:
             # autograd.grad may be a part of a step whose backward() comes later
             self.standing_in = True
-            self._unhook = _after_optimizer_step(self._out_of_patience)
             self._wait_for_more()
 
     def remarks(
@@ -265,20 +237,17 @@ class FirstBackward(Selection):
         )
 
 
-def _after_optimizer_step(
-    action: Callable[[], None],
-) -> Callable[[], None]:
-    """Act when any optimizer has stepped. Returns what ends that."""
+@contextmanager
+def after_optimizer_step(action: Callable[..., None]) -> Iterator[None]:
+    """Inside, act when any optimizer has stepped."""
     hook = getattr(
         sys.modules.get("torch.optim.optimizer"),
         "register_optimizer_step_post_hook",
         None,
     )
-    if hook is None:
-        return lambda: None
-
-    def stepped(*_: Any) -> None:
-        action()
-
-    remove: Callable[[], None] = hook(stepped).remove
-    return remove
+    handle = hook(action) if hook is not None else None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.remove()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -84,11 +83,6 @@ def parse_target(text: str) -> Target:
             f"{place!r} is a folder. Give a script in it, such as {os.path.join(place, 'train.py')!r}."
         )
 
-    if _is_device(place):
-        raise TargetError(
-            f"{place!r} is a device, not a Python script (.py), a notebook (.ipynb) or a saved graph (.json)."
-        )
-
     if suffix == ".json" and name:
         raise TargetError(
             f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'."
@@ -138,15 +132,6 @@ def _split(text: str) -> tuple[str, str]:
             f"{name!r} after the colon is not a name. Write a variable or function, such as train.py:loss."
         )
     return place, name
-
-
-def _is_device(place: str) -> bool:
-    """Whether reading it may never end. A pipe is fine: Python runs scripts from one."""
-    try:
-        mode = os.stat(place).st_mode
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def _is_dotted(name: str) -> bool:

@@ -78,16 +78,10 @@ def test_wrong_use(gradviz: Gradviz, arguments: tuple[str, ...], said: str) -> N
     assert said in gradviz("info", *arguments, code=2).stderr
 
 
-@pytest.mark.parametrize(("folder", "where"), [(".", ""), ("pkg", " in '{}'")])
-def test_a_script_of_a_package_is_told_how_to_run(
-    gradviz: Gradviz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, where: str
-) -> None:
-    with monkeypatch.context() as inside:
-        inside.chdir(folder)
-        said = gradviz("info", "train.py" if where else "pkg/train.py", code=3).stderr.splitlines()
+def test_a_script_of_a_package_is_told_how_to_run(gradviz: Gradviz) -> None:
+    said = gradviz("info", "pkg/train.py", code=3).stderr.splitlines()
     assert said[-2] == "ImportError: attempted relative import with no known parent package"
-    place = where.format(tmp_path)
-    assert said[-1] == f"Error: train.py imports from its own package. Run it as python -m does{place}: -m pkg.train"
+    assert said[-1].endswith("as python -m does: -m PACKAGE.train")
 
 
 def test_what_fails_while_packages_are_imported_is_shown(gradviz: Gradviz, tmp_path: Path) -> None:

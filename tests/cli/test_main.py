@@ -80,7 +80,7 @@ def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("import sys; sys.exit('no data')", "no data\nError: script.py exited with code 1 before"),
         (
             "import argparse; argparse.ArgumentParser().parse_args(['--no'])",
-            "exited with code 2 before it called backward()",
+            "exited with code 2 before gradviz could read a graph",
         ),
     ],
 )

@@ -161,29 +161,6 @@ def test_a_call_inside_a_library_names_the_line_of_the_script(gradviz: Gradviz, 
     assert info(gradviz, path)["title"] == "script.py: backward() at script.py:6, call 1"
 
 
-def test_training_in_processes_of_its_own_is_said(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(
-        tmp_path,
-        """
-        import torch
-        import torch.multiprocessing as mp
-
-        def train(model):
-            model(torch.ones(1, 2)).sum().backward()
-
-        if __name__ == "__main__":
-            model = torch.nn.Linear(2, 1)
-            processes = [mp.get_context("fork").Process(target=train, args=(model,)) for rank in range(2)]
-            for process in processes:
-                process.start()
-            for process in processes:
-                process.join()
-        """,
-    )
-    said = gradviz("info", path, code=2).stderr
-    assert "It started 2 processes" in said and "train in its own process" in said
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -55,12 +55,6 @@ def test_tracebacks_find_the_text_of_a_cell_by_the_name_of_its_file() -> None:
     assert linecache.getline(files[1], 2) == "c = 2\n"
 
 
-def test_version_3_of_the_format_has_its_cells_in_worksheets() -> None:
-    cells = [{"cell_type": "code", "input": ["x = 1\n", "y = 2"]}, {"cell_type": "heading", "source": "no code"}]
-    text = json.dumps({"worksheets": [{"cells": cells}], "nbformat": 3}).encode()
-    assert list(read_notebook("n.ipynb", "n.ipynb", text).cells.values()) == ["x = 1\ny = 2\n"]
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -30,30 +30,6 @@ def test_built_in_functions_are_put_back(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "net.svg").read_text()
 
 
-def test_a_handler_at_exit_finds_the_scripts_own_hook(tmp_path: Path) -> None:
-    code = (
-        "import atexit, sys\nimport torch\ndef hook(*_): pass\nsys.excepthook = hook\n"
-        "atexit.register(lambda: print('mine', sys.excepthook is hook))\n" + STEP
-    )
-    assert "mine True" in told(tmp_path, code, "render", "--continue").stdout
-
-
-def test_built_in_functions_are_pythons_own_while_the_graph_is_read(tmp_path: Path) -> None:
-    code = "import builtins\ndef mine(*_): raise RuntimeError('not for you')\nbuiltins.sum = builtins.open = mine\n"
-    done = told(tmp_path, code + STEP + "print(sum is mine)\n", "render", "--continue", "-o", "net.svg")
-    assert done.returncode == 0 and "True" in done.stdout + done.stderr, done.stderr
-
-
-def test_who_looks_for_replaced_functions_calls_none_of_them(tmp_path: Path) -> None:
-    code = (
-        "import builtins, sys\nfrom builtins import all as theirs\ncallers = []\n"
-        "def mine(values):\n    callers.append(sys._getframe(1).f_code.co_name)\n    return theirs(values)\n"
-        "builtins.all = mine\n"
-    )
-    done = told(tmp_path, f"{code}{STEP}print(callers.count('usual_builtins'), 'calls')\n", "check", "--continue")
-    assert "0 calls" in done.stdout + done.stderr, done.stderr
-
-
 def test_a_message_given_to_exit_is_shown_as_python_shows_it(tmp_path: Path) -> None:
     done = told(tmp_path, STEP + "import sys\nsys.exit('no data in ./here')\n", "tree", "--continue")
     assert done.stderr.splitlines() == ["no data in ./here", "Error: train.py exited with code 1"]
@@ -70,17 +46,12 @@ def test_how_the_script_exited_is_told_where_the_result_cannot_be_written(tmp_pa
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of open files")
-@pytest.mark.parametrize("code", [0, 5])
-def test_a_script_that_holds_all_open_files(tmp_path: Path, code: int) -> None:
+def test_a_script_that_holds_all_open_files(tmp_path: Path) -> None:
     hoard = (
-        "import resource, sys, torch\nresource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\nheld = []\n"
+        "import resource, torch\nresource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\nheld = []\n"
         "try:\n    while True: held.append(open(__file__))\nexcept OSError: pass\n"
     )
-    done = told(tmp_path, f"{hoard}{STEP}sys.exit({code})\n", "render", "--continue", "-o", "net.svg")
+    done = told(tmp_path, hoard + STEP, "render", "--continue", "-o", "net.svg")
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("Error: "))  # torch may have more to say
     assert str(Path(gradviz.__file__).parent) not in done.stderr
-    if code:
-        assert line == "Error: train.py exited with code 5; gradviz could not read its graph: Too many open files"
-    else:
-        assert line.startswith("Error: too many files are open")
-    assert done.returncode == (3 if code else 2)
+    assert line.startswith("Error: too many files are open") and done.returncode == 2
