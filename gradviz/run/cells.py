@@ -12,7 +12,7 @@ import ast
 import json
 import linecache
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradviz.errors import TargetError
 from gradviz.wording import CELL, clip, place_text

@@ -71,8 +71,6 @@ def freezes(file: str) -> SourceLine | None:
     return _first(file, r"\.requires_grad(_\(| = )False")
 
 
-
-
 def addition_to(file: str, name: str) -> SourceLine | None:
     """The first line of a file that puts something into a container with this last
     name, in whichever function, such as `self.values.append(value)`.

@@ -119,7 +119,7 @@ LINE = "    loss = torch.log(x).sum() + y.log2()  # log"
         (LINE, "torch.exp(x)", "loss = torch.log(x).sum() + y.log2()"),
         (LINE, "y . log2( )", "y.log2()"),
         (LINE, "y", "y"),
-        ("exp = f( x, \"a\" ) + x", "f(x, 'a')", "f( x, \"a\" )"),
+        ('exp = f( x, "a" ) + x', "f(x, 'a')", 'f( x, "a" )'),
         ("exp = f(y) + x", "x", "x"),
         ("x[:, 1] = f(x)", "x[:, 1]", "x[:, 1]"),
         ("größe = größe.detach() * 2", "größe.detach()", "größe.detach()"),

@@ -44,9 +44,7 @@ def _ends(edges: list[tuple[int, int]]) -> tuple[Ints, Ints]:
 
 def _sheet(size: int, above: Ints, below: Ints) -> Sheet:
     boxes, middle, zeros = np.full(size, 20.0), np.zeros(len(above)), np.zeros(size, np.int64)
-    return Sheet(
-        boxes, boxes, above, below, middle, middle, zeros, 1, zeros, 14.0, 26.0, boxes, no_levels(size)
-    )
+    return Sheet(boxes, boxes, above, below, middle, middle, zeros, 1, zeros, 14.0, 26.0, boxes, no_levels(size))
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(7, 14)), max_size=30, unique=True))
