@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # backward calls before the one that is read, of whose nodes lines and modules are known
-_REMEMBERED = 100
+_REMEMBERED = 1000
 
 
 @contextmanager
@@ -395,7 +395,7 @@ class _Running(Generic[T]):
             before = len(self._results)
             if self._wants(call):
                 self._read_call(call)
-            elif self._look is None and self._calls % _REMEMBERED == 0:
+            elif self._calls % _REMEMBERED == 0:
                 self._forget_long_past()
 
             if self._wishes.afterwards is not None and len(self._results) > before:

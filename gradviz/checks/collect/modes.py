@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
@@ -71,7 +71,7 @@ class ModeWatch:
         self._asleep: list[Trainee] = []
         self._judged = set[str]()
         # that called train() or eval() of a module last
-        self._switches = ByIdentity[SourceLine | None]()
+        self._switches = WeakKeyDictionary[torch.nn.Module, SourceLine | None]()
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         for function in _DROPOUTS:
@@ -164,7 +164,7 @@ class ModeWatch:
     ) -> None:
         """A line calls train() or eval() of a module, which calls that of its parts."""
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
-            self._switches.put(module, self._recorder.line(frame))
+            self._switches[module] = self._recorder.line(frame)
 
     def backward(self) -> None:
         """A call of backward comes that fills gradients."""
@@ -183,7 +183,7 @@ class ModeWatch:
             self._judged.add(trainee.name)
             sleeping = [path for path, part in submodules(model) if _sleeps(part)]
             parts = [joined(trainee.name, path) for path in sleeping]
-            source = self._switches.of(model)
+            source = self._switches.get(model)
             if parts:
                 about = (trainee.name, type(model).__name__, *parts)
                 self._recorder.note(Kind.ASLEEP, source, *about)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, MutableMapping
 from itertools import chain
+from typing import TypeVar
 
 import torch
 
@@ -20,7 +21,10 @@ from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.outputs import flatten
 from gradviz.walker.tensors import answers_itself, is_plain
 
+F = TypeVar("F")
 TensorRef = weakref.ref[torch.Tensor]
+ByTensor = MutableMapping[torch.Tensor, F]
+"""Facts of tensors, which are held weakly."""
 
 
 def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
