@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.checks.run import Interval, OptimizerRow, RetainedHistory, TrainingRun
+from gradviz.checks.run import Interval, OptimizerRow, TrainingRun
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
@@ -139,19 +139,6 @@ class Cycle(NamedTuple):
     source: SourceLine | None = None  # where the attribute is set
 
 
-class Earlier(NamedTuple):
-    """What is kept of an earlier backward call of the same run. Every node made before
-    it has a number below `boundary`.
-    """
-
-    call: int
-    output: str
-    boundary: int
-    retained: tuple[RetainedHistory, ...]
-    leaves: Names  # names of variables that were leaves of that graph
-    step: int = 0  # calls between which nothing was updated belong to one step
-
-
 def all_frozen(parameters: Sequence[Parameter]) -> bool:
     """Whether there are parameters, and none of them requires grad."""
     return bool(parameters) and not any(
@@ -173,6 +160,7 @@ class BackwardCall:
     drawn: Graph | None = None
     call: int | None = None  # the backward call that is about to run through the graph
     after: bool = False  # backward() has run: `has_grad` says what it left
+    create_graph: bool = False  # it is a part of a step, and does not end one
     # the engine had run, or failed, when this was read: what it has freed was not freed
     # before
     ran: bool = False
@@ -183,12 +171,10 @@ class BackwardCall:
     unfinished: bool = False
     # the call is made inside the step() of an optimizer, by a closure
     in_step: bool = False
-    # of the run, counted from 0: calls between which nothing was updated belong to one
-    # step
-    step: int = 0
-    # sequence number at the last backward call of the step before: what ran before has
-    # a lower one
-    since: int = 0
+    # sequence numbers at the last backward call of each step before, and at the call
+    # before: what ran before has a lower one
+    ends: Sequence[int] = ()
+    before: int = 0
     ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
 
     # the code around the call
@@ -209,8 +195,6 @@ class BackwardCall:
     # of parameters that no module lists, by node
     homes: Mapping[int, Home] = field(default_factory=dict)
     cycles: tuple[Cycle, ...] = ()
-    retained: tuple[RetainedHistory, ...] = ()
-    earlier: tuple[Earlier, ...] = ()
     # by node of the leaf
     intervals: Mapping[int, Interval] = field(default_factory=dict)
     # names of parameters that other backward calls of the run use
@@ -236,11 +220,21 @@ class BackwardCall:
         return not self.run.read or self.run.read[-1] is self
 
     @property
-    def previous(self) -> BackwardCall | None:
-        """The call that was read before this one."""
+    def earlier(self) -> list[BackwardCall]:
+        """The calls that were read before this one, and end a step."""
         calls = self.run.read
-        position = calls.index(self) if self in calls else 0
-        return calls[position - 1] if position else None
+        before = calls[: calls.index(self)] if self in calls else []
+        return [call for call in before if not call.create_graph]
+
+    @property
+    def previous(self) -> BackwardCall | None:
+        """The last of these."""
+        return next(reversed(self.earlier), None)
+
+    @property
+    def since(self) -> int:
+        """Nodes that this step has made have this sequence number or a higher one."""
+        return self.ends[-1] if self.ends else 0
 
     @property
     def losses(self) -> list[tuple[int, float]]:

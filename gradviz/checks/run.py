@@ -7,6 +7,7 @@ and rows that belong together are found.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -167,24 +168,24 @@ class ModelState(NamedTuple):
 
 
 class RetainedHistory(NamedTuple):
-    """What reaches back behind an earlier backward call, through the outputs or through
-    a variable.
-
-    `nodes` were made before the previous call and are still held; `joints` are edges
-    (consumer, position) of the graph that lead from new nodes to old ones.
+    """A variable that holds the graphs of several steps: `nodes` of earlier ones. `source`
+    made the newest, and `added` puts it into the variable, when that is a container.
     """
 
-    name: str  # "" for the outputs themselves
+    name: str
     nodes: int
-    nbytes: int | None = None
+    steps: int
     source: SourceLine | None = None
-    joints: tuple[tuple[int, int], ...] = ()
-    # the line that puts it into the variable, when that is a container
     added: SourceLine | None = None
-    newest: int = 0  # the number of the newest node that the variable leads to
-    steps: int = 0  # whose graphs it holds, where that was seen later in the run
-    # a joint whose two ends one line of code made, in this step and in an earlier one
-    repeats: bool = False
+
+
+def steps_of(numbers: Iterable[int], ends: Sequence[int]) -> int:
+    """Of how many steps the nodes with these sequence numbers are, which ended there.
+
+    >>> steps_of([1, 12, 13], [10, 20])
+    2
+    """
+    return len({bisect_right(ends, number) for number in numbers})
 
 
 class Raised(NamedTuple):
@@ -234,8 +235,8 @@ class TrainingRun:
     looked: list[int] = field(default_factory=list)  # calls whose gradients are known
     # by name of a leaf: the last call that gave it a gradient which is not all zero
     nonzero: dict[str, int] = field(default_factory=dict)
-    # graphs that variables hold, beside what the calls that were read show
-    histories: tuple[RetainedHistory, ...] = ()
+    # variables that hold the graphs of several steps, by the end of their name
+    held: dict[str, RetainedHistory] = field(default_factory=dict)
     # lines that graphs of backward calls were computed from
     trained_with: set[tuple[str, int]] = field(default_factory=set)
 

@@ -100,7 +100,6 @@ class WatchedRun:
         run.ended = failure is None and not stopped
         run.raised = raised(failure.error) if failure is not None else None
         run.trained_with = collector.cuts.lines_behind()
-        run.histories = watch.histories()
         if watch.differentiates_again:
             self._functions.differentiated_again()
         for key, leaf in run.leaves.items():

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # backward calls before the one that is read, of whose nodes lines and modules are known
-_REMEMBERED = 100
+_REMEMBERED = 1000
 
 
 @dataclass(frozen=True)
@@ -355,12 +355,12 @@ class _Running(Generic[T]):
 
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
-            if self._passes(call):
-                return partial(self._after_call, call, False)
             if self._calls == 1:
                 self._watch_steps()
-            elif self._look is None and self._calls % _REMEMBERED == 0:
+            elif self._calls % _REMEMBERED == 0:
                 self._forget_long_past()
+            if self._passes(call):
+                return partial(self._after_call, call, False)
 
             was_read = self._wants(call) and self._read_call(call)
             if was_read and self._wishes.afterwards is not None:

@@ -141,7 +141,7 @@ def test_a_state_that_the_output_does_not_use_is_cut_too(tmp_path: Path) -> None
     text = """
     import torch
     w, state = torch.ones(3, requires_grad=True), torch.zeros(3)
-    for _ in range(3):
+    for _ in range(4):
         state = torch.tanh(state + w)
         w.sum().backward()
     """

@@ -144,7 +144,7 @@ def test_a_module_that_raised_gave_no_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("start", "add", "name"),
-    [("0", "self.kept += loss", "self.kept"), ("[]", "self.kept.append(loss)", "self.kept")],
+    [("0", "self.kept += loss", "trainer.kept"), ("[]", "self.kept.append(loss)", "trainer.kept")],
     ids=["total", "list"],
 )
 def test_a_running_total_that_an_object_keeps(start: str, add: str, name: str, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_container_that_grows_is_told_with_the_line_that_adds_to_it(adding: st
     import torch
     w = torch.ones(3, requires_grad=True)
     kept = {"{}" if "=" in adding else "[]"}
-    for step in range(3):
+    for step in range(4):
         loss = (w * step).square().sum()
         loss.backward()
         {adding}

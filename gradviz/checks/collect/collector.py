@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from types import FrameType
 
 import torch
 
@@ -40,7 +41,6 @@ from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
 from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reasons, without_gradient
-from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import signalled
@@ -75,7 +75,7 @@ class Collector:
         self._loop = LoopWatch(self.recorder)
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
-        self._steps = Steps(self._leaf_watch)
+        self.steps, self._in_a_row = Steps(self.run), True
         self.calls = CutLines(parts=cuts)
         self.cuts = self.calls.watch
         self._reader = ModelReader(model, optimizer, self.optimizers, self._replaced)
@@ -127,6 +127,7 @@ class Collector:
             self.run,
             call=live.call,
             ran=live.ran,
+            create_graph=live.create_graph,
         )
         attribution, walks = None, list[Walked]()
         if live.recording is not None:
@@ -151,15 +152,14 @@ class Collector:
             drawn = self.cuts.joined(walks[0], attribution, live.frame)
             call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
 
-        call.graph, location = graph.with_root_names(live.names), None
+        call.graph = graph.with_root_names(live.names)
         with self._reading("the script's code", live.call):
             location = location_of(live)
             if location is not None:
                 read_code(call, location)
-        # that is a part of a step, and does not end one
-        if live.call is not None and not live.create_graph:
-            with self._reading("what earlier steps left", live.call):
-                self._steps.read(call, live, location, attribution)
+        if live.call is not None:
+            with self._reading("what variables hold", live.call):
+                self.steps.look(live.variables)
         return call
 
     def _collect(
@@ -170,6 +170,10 @@ class Collector:
     ) -> None:
         """Note the facts about tensors, modules and optimizers."""
         number, graph = live.call, walked.graph
+        # only a run that is watched on tells of each call
+        if number != self.recorder.number and number and live.frame is not None:
+            self.backward(number, live.frame, live.accumulates, live.create_graph)
+        call.ends, call.before = self.steps.ends[:], self.steps.before
         reading = self._reader.reading(walked, live)
         call.graph = graph
         call.grad_enabled = torch.is_grad_enabled()
@@ -232,7 +236,7 @@ class Collector:
         self._leaves = dict(leaves)
         self.leaf_names |= {id(leaf): leaf_of[i].names for i, leaf in leaves.items()}
         intervals: Mapping[int, Interval] = {}
-        if self._steps.in_a_row:
+        if self._in_a_row:
             intervals = self._leaf_watch.intervals(leaves)
 
         self._fresh = set()
@@ -247,14 +251,19 @@ class Collector:
     def backward(
         self,
         number: int,
-        call: EngineCall,
-        reading: bool,
+        frame: FrameType,
+        fills: bool = True,
+        create_graph: bool = False,
+        in_a_row: bool = True,
     ) -> None:
-        """Backward is called for the `number`-th time; `reading`: it is read, as all
-        before.
+        """Backward is called for the `number`-th time; `fills`: gradients go to `.grad`;
+        `in_a_row`: it is read, as all before.
         """
-        self.recorder.backward(number, call.frame, call.accumulates)
-        self._steps.passed(number, reading)
+        self.recorder.backward(number, frame, fills)
+        self._in_a_row = in_a_row
+        # a call with create_graph is a part of a step, and does not end one
+        if not create_graph:
+            self.steps.backward()
 
     def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
         """Backward has run: note what it left in `.grad`."""

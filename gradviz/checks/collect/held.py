@@ -9,18 +9,16 @@ Reads attributes and closures; runs nothing, and asks the garbage collector noth
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from gradviz.checks.call import BackwardCall, Cycle
-from gradviz.checks.collect.lines import Variables, assignment_in
-from gradviz.checks.run import RetainedHistory
-from gradviz.graph import Graph, SourceLine
-from gradviz.graph.amounts import COMPUTED
+from gradviz.checks.call import Cycle
+from gradviz.checks.collect.lines import Variables, assignment_in, leaf_of
+from gradviz.checks.run import RetainedHistory, steps_of
+from gradviz.graph import SourceLine
 from gradviz.packages import with_text
 from gradviz.recording.session import running
 from gradviz.source.search import addition_to
@@ -32,9 +30,8 @@ from gradviz.variables.objects import (
 )
 from gradviz.variables.scanner import as_written, scan
 from gradviz.walker.isolation import isolated
-from gradviz.walker.places import Attribution
 from gradviz.walker.tensors import grad_fn_of
-from gradviz.walker.walk import Walked, capture, live_nodes
+from gradviz.walker.walk import Walked, live_nodes
 
 
 def cycles(walked: Walked) -> Iterator[Cycle]:
@@ -68,6 +65,8 @@ def _set_in(node: object, attribute: str) -> SourceLine | None:
 
 # -- what variables hold ---------------------------------------------------------------
 
+# from which it is said: a sum of losses of several networks is of as many steps
+_STEPS = 4
 _TENSORS = 200  # of one variable that are looked at
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
@@ -84,20 +83,14 @@ def _holder(name: str) -> str:
     return _INDEX.sub("", _FIELD.sub(r"\1", name))
 
 
-def held_by(
-    variables: Variables, names: Collection[str] | None = None
-) -> dict[str, list[torch.Tensor]]:
+def held_by(variables: Variables) -> dict[str, list[torch.Tensor]]:
     """The tensors with a graph that each variable, or attribute of an object, holds. A
-    list counts as one; windows over the last steps are left out. `names`: of no others.
+    list counts as one; windows over the last steps are left out.
     """
     groups: dict[str, list[torch.Tensor]] = {}
-    seen = set[int]()
     for variable in scan(variables):
         tensor = variable.value
-        if variable.kind != "tensor" or not _has_graph(tensor) or id(tensor) in seen:
-            continue
-        if names is None or variable.name in names:
-            seen.add(id(tensor))
+        if variable.kind == "tensor" and _has_graph(tensor):
             groups.setdefault(_holder(variable.name), []).append(tensor)
 
     return {
@@ -126,107 +119,29 @@ def _is_window(name: str, variables: Variables) -> bool:
 # -- parts of earlier steps ------------------------------------------------------------
 
 
-def carried(
-    call: BackwardCall, variables: Variables, attribution: Attribution | None
-) -> Iterator[RetainedHistory]:
-    """The part of the graph of the outputs that is older than the step before, with the
-    edges that lead into it.
-
-    Then the same for each variable, and attribute of an object, that holds a graph
-    which is not part of the outputs' graph.
-    """
-    history = _older(call.graph, call.since, "")
-    if history is not None:
-        yield history
-
-    beside = {
-        name
-        for tensor in call.named_tensors
-        if tensor.node is None and not tensor.leaf
-        for name in tensor.names
-    }
-    for name, held in held_by(variables, beside).items() if beside else ():
-        graph = capture(held, title=name, need_graph=False, attribution=attribution)
-        history = _older(graph, call.since, as_written(name, variables))
-        if history is not None:
-            roots = [root.node for root in graph.roots if root.node is not None]
-            yield history._replace(
-                source=graph.nodes[roots[0]].source if roots else None,
-                newest=max(node.sequence or 0 for node in graph.nodes),
-            )
-
-
-def _older(
-    graph: Graph,
-    since: int,
-    name: str,
-) -> RetainedHistory | None:
-    old = {
-        node.id
-        for node in graph.nodes
-        if node.sequence is not None and node.sequence < since
-    }
-    if not old:
-        return None
-
-    joints = [
-        edge
-        for edge in graph.edges
-        if edge.producer in old and edge.consumer not in old
-    ]
-    slots = [slot for node in old for slot in graph.nodes[node].saved]
-    storages = {slot.storage for slot in slots if slot.storage is not None}
-    computed = [
-        graph.storages[i] for i in storages if graph.storages[i].kind in COMPUTED
-    ]
-    repeats = any(
-        _made(graph, edge.consumer) == _made(graph, edge.producer) for edge in joints
-    )
-    return RetainedHistory(
-        name,
-        len(old),
-        sum(storage.nbytes or 0 for storage in computed),
-        graph.nodes[joints[0].consumer].source if joints else None,
-        tuple((edge.consumer, edge.position) for edge in joints),
-        repeats=repeats,
-    )
-
-
-def _made(graph: Graph, node: int) -> object:
-    """The line that made a node, and the module that it ran in; the node itself where
-    no line is known.
-    """
-    record = graph.nodes[node]
-    if record.source is None:
-        return record
-    return record.source, record.scope is not None and graph.scopes[record.scope].path
-
-
-def held_since(
-    variables: Variables, starts: Sequence[int], enough: int
-) -> Iterator[RetainedHistory]:
-    """The variables that hold the graphs of several steps, which began at these numbers
-    of nodes.
+def held_since(variables: Variables, ends: Sequence[int]) -> Iterator[RetainedHistory]:
+    """The variables that hold the graphs of several steps, which ended at these sequence
+    numbers.
     """
     with isolated():
         for name, held in held_by(variables).items():
             # the newest ones say enough, and a list may hold thousands
             nodes = live_nodes(held[-_TENSORS:])
-            numbers = [node._sequence_nr() for node in nodes]
-            # leaves have the highest number there is, so they never count
-            old = [number for number in numbers if number < starts[-1]]
-            steps = {bisect_right(starts, number) for number in old}
-            if len(steps) < enough:
+            numbers = [node._sequence_nr() for node in nodes if leaf_of(node) is None]
+            steps = steps_of(numbers, ends)
+            if steps < _STEPS:
                 continue
 
-            source = _line_of(max(old))
-            yield RetainedHistory(
-                as_written(name, variables),
-                len(old),
-                source=source,
-                added=addition_to(source.file, name) if source is not None else None,
-                steps=len(steps),
-            )
+            source = _line_of(max(numbers))
+            added = _adds(source.file, name) if source is not None else None
+            old = sum(number < ends[-1] for number in numbers)
+            written = as_written(name, variables)
+            yield RetainedHistory(written, old, steps, source, added)
+
+
+def _adds(file: str, name: str) -> SourceLine | None:
+    """The line that puts something into it: `meter.update(loss)` adds to `meter.total`."""
+    return addition_to(file, name) or addition_to(file, name.rpartition(".")[0])
 
 
 def _line_of(number: int) -> SourceLine | None:

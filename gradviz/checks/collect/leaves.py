@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from gradviz.checks.call import Parameter
-from gradviz.checks.collect.identity import ByIdentity
-from gradviz.checks.collect.lines import Models, made_at, users_frame
+from gradviz.checks.collect.lines import Models, made_at
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
+    ByTensor,
     TensorRef,
     has_scaler,
     is_readable,
@@ -60,15 +61,11 @@ class LeafWatch:
         self._recorder, self._run = recorder, recorder.run
         self._optimizers, self._modes = optimizers, modes
         # each with its mark as of the first call
-        self._rows = ByIdentity[tuple[LeafRow, object]]()
-        self._left = ByIdentity[_Left]()
+        self._marks: ByTensor[tuple[LeafRow, object]] = WeakIdKeyDictionary()
+        self._left: ByTensor[_Left] = WeakIdKeyDictionary()
         # what the call that is about to run leads to, by node
         self._coming: dict[int, torch.Tensor] = {}
         self._intervals: dict[int, Interval] = {}
-        # of all that calls have reached
-        self._versions = ByIdentity[int | None]()
-        self._updates = 0  # steps of optimizers when `updated` was asked
-        self.saw_updates = False  # whether `updated` was ever true
 
     # -- what is done with a leaf between two calls ------------------------------------
 
@@ -83,7 +80,7 @@ class LeafWatch:
         self._intervals = {}
         self._coming = {key: leaf for key, leaf in leaves.items() if leaf.is_leaf}
         for key, leaf in self._coming.items():
-            left = self._left.of(leaf)
+            left = self._left.get(leaf)
             if left is not None:
                 self._intervals[key] = self._since(left, leaf)
         return self._intervals
@@ -104,21 +101,6 @@ class LeafWatch:
         changes = before.changes + (stepped or changed)
         return Interval(stepped, changed, False, steps, changes)
 
-    def updated(self) -> bool:
-        """Whether an optimizer took a step, or a leaf was changed in place, since this
-        was asked last. Ask after `intervals`.
-        """
-        steps, self._updates = self._updates, self._run.updates
-        updated = steps != self._updates
-        alive = [leaf for leaf, _ in self._versions.alive()]
-        for leaf in alive:
-            updated |= version_of(leaf) != self._versions.of(leaf)
-        for leaf in [*alive, *self._coming.values()]:
-            self._versions.put(leaf, version_of(leaf))
-
-        self.saw_updates |= updated
-        return updated
-
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
         coming, self._coming = self._coming, {}
@@ -131,14 +113,11 @@ class LeafWatch:
             grad = leaf.grad
             if grad is not None:
                 before = self._intervals.get(key, Interval())
-                self._left.put(
-                    leaf,
-                    _Left(
-                        version_of(leaf),
-                        weakref.ref(grad),
-                        version_of(grad),
-                        before,
-                    ),
+                self._left[leaf] = _Left(
+                    version_of(leaf),
+                    weakref.ref(grad),
+                    version_of(grad),
+                    before,
                 )
                 self._optimizers.stepped.discard(id(leaf))
 
@@ -149,10 +128,6 @@ class LeafWatch:
         run, live, leaves = self._run, reading.live, reading.walked.variables
         self._name(reading)
         self._read(reading)
-        number, frame = live.call or 0, users_frame(live.frame)
-        # only a run that is watched on tells of each call
-        if number != self._recorder.number and frame is not None:
-            self._recorder.backward(number, frame)
         self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
         run.scaler = run.scaler or has_scaler(live.variables)
@@ -191,7 +166,7 @@ class LeafWatch:
 
         for node, tensor in walked.variables.items():
             mark = _mark(tensor) if id(tensor) not in held else None
-            row, first = self._rows.of(tensor) or (None, None)
+            row, first = self._marks.get(tensor, (None, None))
             if row is None:
                 row = _new(
                     walked,
@@ -199,7 +174,7 @@ class LeafWatch:
                     by_tensor.get(id(tensor)),
                     modules,
                 )
-                self._rows.put(tensor, (row, mark))
+                self._marks[tensor] = row, mark
                 self._run.leaves[id(tensor)] = row
                 self._run.names.setdefault(id(tensor), row.names)
             elif mark is not None:

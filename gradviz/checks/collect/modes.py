@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
@@ -59,7 +59,7 @@ class ModeWatch:
         self.models: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._judged = set[str]()
         # that called train() or eval() of a module last
-        self._switches = ByIdentity[SourceLine | None]()
+        self._switches = WeakKeyDictionary[torch.nn.Module, SourceLine | None]()
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         for function in _DROPOUTS:
@@ -148,7 +148,7 @@ class ModeWatch:
     ) -> None:
         """A line calls train() or eval() of a module, which calls that of its parts."""
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
-            self._switches.put(module, self._recorder.line(frame))
+            self._switches[module] = self._recorder.line(frame)
 
     def stepped(self, fed: set[int]) -> None:
         """An optimizer takes a step with the gradients of these tensors."""
@@ -166,7 +166,7 @@ class ModeWatch:
             ]
             if parts:
                 about = self._name(model), listed(parts)
-                self._recorder.note(Kind.ASLEEP, self._switches.of(model), *about)
+                self._recorder.note(Kind.ASLEEP, self._switches.get(model), *about)
 
 
 def _is_told(source: SourceLine) -> bool:

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import (
+    Container,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import suppress
 from itertools import chain
+from typing import TypeVar
 
 import torch
 
@@ -23,7 +30,10 @@ from gradviz.walker.outputs import flatten
 from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself, is_plain
 
+F = TypeVar("F")
 TensorRef = weakref.ref[torch.Tensor]
+ByTensor = MutableMapping[torch.Tensor, F]
+"""Facts of tensors, which are held weakly."""
 
 
 def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim.optimizer import (
@@ -20,7 +21,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.recorder import Recorder
@@ -53,7 +53,7 @@ class OptimizerWatch:
 
     def __init__(self, recorder: Recorder, modes: ModeWatch) -> None:
         self._recorder, self._run, self._modes = recorder, recorder.run, modes
-        self._rows = ByIdentity[OptimizerRow]()
+        self._rows = WeakKeyDictionary[torch.optim.Optimizer, OptimizerRow]()
         # that had a gradient at a step since a call reached them, by identity
         self.stepped = set[int]()
         # changes when an optimizer is made
@@ -89,20 +89,20 @@ class OptimizerWatch:
         """The row of an optimizer, which a line of this frame has made, as far as that
         is known.
         """
-        row = self._rows.of(optimizer)
+        row = self._rows.get(optimizer)
         if row is None:
             row = OptimizerRow(
                 type(optimizer).__name__,
                 self._recorder.line(frame),
             )
             self.stage += 1
-            self._rows.put(optimizer, row)
+            self._rows[optimizer] = row
             self._run.optimizers.append(row)
         return row
 
     def look(self) -> None:
         """Bring up to date what optimizers hold, at a backward call."""
-        for optimizer, row in self._rows.alive():
+        for optimizer, row in list(self._rows.items()):
             # an optimizer of the user's own may hold anything
             with isolated(), suppress(Exception):
                 row.held.update(map(id, optimized(optimizer)))

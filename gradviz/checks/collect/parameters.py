@@ -9,13 +9,15 @@ from contextlib import suppress
 from difflib import SequenceMatcher
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.utils import stateless
+from torch.utils.weak import WeakIdKeyDictionary
 
 from gradviz.checks.call import Parameter
-from gradviz.checks.collect.identity import ByIdentity
 from gradviz.checks.collect.lines import Models, Variables
+from gradviz.checks.collect.numbers import ByTensor
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
@@ -79,8 +81,9 @@ class Replaced:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._lines = ByIdentity[SourceLine]()
-        self._calls = ByIdentity[tuple[Any, ...]]()  # of modules, with the names given
+        self._lines: ByTensor[SourceLine] = WeakIdKeyDictionary()
+        # of modules, with the names given
+        self._calls = WeakKeyDictionary[torch.nn.Module, tuple[Any, ...]]()
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         yield stateless._functional_call, self._called
@@ -97,18 +100,18 @@ class Replaced:
         with suppress(Exception):
             names, line = tuple(tensors), self._recorder.script_line(frame)
             # a training loop calls it in each step: once tells all
-            if line is None or self._calls.of(module) == names:
+            if line is None or self._calls.get(module) == names:
                 return
 
-            self._calls.put(module, names)
+            self._calls[module] = names
             for path, owner in submodules(module):
                 for key, tensor in owner._parameters.items():
                     name = joined(path, key)
                     if tensor is not None and tensors.get(name, tensor) is not tensor:
-                        self._lines.put(tensor, line)
+                        self._lines[tensor] = line
 
     def line_of(self, tensor: torch.Tensor) -> SourceLine | None:
         """The line that ran a parameter's module with something else in its place; None
         when none did.
         """
-        return self._lines.of(tensor)
+        return self._lines.get(tensor)

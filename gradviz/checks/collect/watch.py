@@ -8,7 +8,6 @@ Keeps numbers of nodes, and no node. Concludes nothing.
 from __future__ import annotations
 
 import time
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +18,6 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.collector import Collector
-from gradviz.checks.collect.held import held_since
 from gradviz.checks.collect.lines import (
     Variables,
     leaf_of,
@@ -33,14 +31,14 @@ from gradviz.checks.collect.numbers import (
     loss_of,
 )
 from gradviz.checks.collect.rest import Rest
-from gradviz.checks.run import Kind, RetainedHistory
+from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
 from gradviz.packages import with_text
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
 from gradviz.variables.scanner import namespaces
-from gradviz.walker.private import Node, peek_sequence
+from gradviz.walker.private import Node
 from gradviz.walker.taps import Began
 
 FREE, SHARE = 0.2, 0.05
@@ -57,8 +55,6 @@ DEAD = 5
 """
 FIRST, APART = 16, 4
 """It looks for what is held at call 16, and whenever there were four times as many."""
-STEPS = 3
-"""Steps whose graphs a variable holds, from which it is said."""
 _UNREACHED = 3
 """Backward calls after which a pass that none of them has reached is taken for unused.
 """
@@ -108,10 +104,7 @@ class RunWatch:
         self._zero: Counter[int] = Counter()
         self._waiting: list[_Passes] = []
         self._retaining: dict[SourceLine, _Retaining] = {}
-        # the sequence number at the first backward call of each step
-        self._starts, self._updates, self._fills = array("Q"), -1, False
         self._next = FIRST
-        self._held: dict[str, RetainedHistory] = {}
         self._rest = Rest(collector.recorder, collector.calls)
         self._broke = False  # a call that nobody watched left a gradient that is NaN
         self.seen_enough = False
@@ -162,7 +155,9 @@ class RunWatch:
             return False
         if loss is not None:
             self._run.losses.append((number, loss))
-        self._collector.backward(number, call, False)
+        self._collector.backward(
+            number, call.frame, call.accumulates, call.create_graph, False
+        )
         return True
 
     def _recall(self, call: EngineCall) -> bool:
@@ -200,7 +195,9 @@ class RunWatch:
         self._in_a_row = self._in_a_row and reading
 
         self.differentiates_again |= call.create_graph
-        self._collector.backward(number, call, self._in_a_row)
+        self._collector.backward(
+            number, call.frame, call.accumulates, call.create_graph, self._in_a_row
+        )
 
         with self._timed():
             self._look(number, call)
@@ -277,7 +274,6 @@ class RunWatch:
 
     def _look(self, number: int, call: EngineCall) -> None:
         """A call is about to run."""
-        self._counts_step(call)
         self._take_passes()
         retains = call.retains and not call.create_graph
         if self._looks and (self._waiting or self._retaining or retains):
@@ -289,7 +285,7 @@ class RunWatch:
         if number >= self._next:
             self._next = number * APART
             if self._may_look():
-                self._look_for_held(namespaces(users_frame(call.frame)))
+                self._collector.steps.look(namespaces(users_frame(call.frame)))
 
     def ended(self, variables: Variables) -> None:
         """The script has come to its end: nothing will use what is retained, or reach
@@ -299,7 +295,7 @@ class RunWatch:
             self._take_passes()
             for waiting in self._waiting:
                 self._note_unused(waiting)
-            self._look_for_held(variables)
+            self._collector.steps.look(variables)
         for source, line in self._retaining.items():
             if not line.needed and line.calls >= _IN_VAIN:
                 self._recorder.note(Kind.RETAINED, source, times=line.calls)
@@ -348,44 +344,6 @@ class RunWatch:
             source,
             first.type,
             times=times,
-        )
-
-    def _counts_step(self, call: EngineCall) -> None:
-        """One with `create_graph`, or that fills no `.grad` where others do, is a part
-        of a step.
-        """
-        if call.accumulates and not self._fills:
-            self._fills, self._starts = True, array("Q")
-        ends = (call.accumulates or not self._fills) and not call.create_graph
-        updates = self._run.updates
-        if ends and (updates != self._updates or not updates):
-            self._starts.append(peek_sequence())
-            self._updates = updates
-
-    def _look_for_held(self, variables: Variables) -> None:
-        """Note the variables that hold the graphs of several earlier steps: what began
-        to grow after the calls that are read in full.
-        """
-        if len(self._starts) > STEPS:
-            for history in held_since(variables, self._starts, STEPS):
-                self._held.setdefault(history.name, history)
-
-    def histories(self) -> tuple[RetainedHistory, ...]:
-        """What was found beside what the calls that were read show, which other code
-        may call by another name.
-
-        Nothing where the outputs themselves carry old graphs along: a variable holds
-        these because of that.
-        """
-        retained = [held for call in self._run.read for held in call.retained]
-        names = [held.name for held in retained]
-        last_names = {name.rpartition(".")[2] for name in names}
-        if "" in names:
-            return ()
-        return tuple(
-            history
-            for name, history in self._held.items()
-            if name.rpartition(".")[2] not in last_names
         )
 
 

@@ -130,7 +130,7 @@ def joints_behind(context: BackwardCall, freed: Sequence[int]) -> list[Edge]:
     """
     graph, gone = context.graph, set(freed)
     newest = max(graph.nodes[i].sequence or 0 for i in freed)
-    later = [call.boundary - 1 for call in context.earlier if call.boundary > newest]
+    later = [end - 1 for end in (*context.ends, context.before) if end > newest]
     newest = min(later, default=newest)
 
     def old(node: int) -> bool:
@@ -189,15 +189,16 @@ def _both(context: BackwardCall) -> dict[str, Any]:
     """The fix where backward begins at another output than before, and both were there
     at that time.
     """
-    root, last = context.graph.roots[0], next(iter(context.earlier[-1:]), None)
+    root, last = context.graph.roots[0], context.previous
     origin = context.graph.nodes[root.node].sequence if root.node is not None else None
-    if origin is None or last is None or origin >= last.boundary:
+    if origin is None or last is None or origin >= context.before:
         return {}
     # the same output a second time, or one without a name
-    if not last.output or not root.name or last.output == root.name:
+    names = (last.graph.roots[0].name, root.name)
+    if "" in names or names[0] == names[1]:
         return {}
 
-    fix = f"Call backward() once, of {last.output} + {root.name}: their sum gives the same gradients in one pass."
+    fix = f"Call backward() once, of {' + '.join(names)}: their sum gives the same gradients in one pass."
     return {"fix": fix, "source": context.backward}
 
 

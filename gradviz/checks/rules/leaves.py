@@ -9,6 +9,7 @@ from gradviz.checks.ops import kind, makers, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.cuts import SUMS
 from gradviz.checks.words import (
+    all_names,
     first_names,
     listed,
     made_at,
@@ -100,7 +101,8 @@ def recorded_updates(context: BackwardCall) -> dict[str, int]:
     lead to from a leaf which nobody names any more, by name.
     """
     graph = context.graph
-    before = {name for earlier in context.earlier for name in earlier.leaves}
+    inputs = (leaf for call in context.earlier for leaf in call.graph.leaves)
+    before = all_names(leaf for leaf in inputs if leaf.kind == "input")
     updated = dict[str, int]()
     for tensor in context.named_tensors:
         node = tensor.node

@@ -10,21 +10,28 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.leaves import recorded_updates
 from gradviz.checks.rules.old_tensors import detached, old_tensors
-from gradviz.checks.run import Interval, RetainedHistory
-from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of
+from gradviz.checks.run import Interval, RetainedHistory, steps_of
+from gradviz.checks.words import (
+    Names,
+    as_code,
+    code,
+    first_names,
+    line,
+    listed,
+    made_at,
+    nodes_of,
+)
 from gradviz.graph import Leaf, SourceLine
 from gradviz.wording import one_line, plural
 
 # -- growing-graph ---------------------------------------------------------------------
 
+_STEPS = 3
+"""Steps in one graph from which it is said that it grows."""
 _GROWS = Row(
-    "{name} keeps every earlier graph alive: {more} more each step",
-    "at backward call {call} {who} holds {nodes} of earlier steps; in the step before it was {last:,}{adds}",
+    "{name} keeps the graphs of {steps} alive",
+    "{who} still references {nodes} of earlier steps and their saved tensors{adds}",
     "{fix}",
-)
-_HELD = _GROWS._replace(
-    summary="{name} keeps the graphs of {steps} alive",
-    why="it still references {nodes} of earlier steps and their saved tensors{adds}",
 )
 
 
@@ -40,17 +47,14 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
 
     Three things do it: a running total of losses with their graphs (`total += loss`), a
     state that keeps its history, and an update that is recorded
-    (`w = w - lr * w.grad`). Consecutive steps of the run are compared (three are
-    needed): nodes that were made in an earlier step, and of which there are more each
-    time. Backward calls with no update between them belong to
-    one step: several losses of one forward pass share its graph. The graph merely being
+    (`w = w - lr * w.grad`). Backward calls with no update between them belong to one
+    step: several losses of one forward pass share its graph. The graph merely being
     larger, as with a longer sequence, is no sign and not reported.
 
-    How it is found: At each step, the nodes are counted that are older than the step
-    before and still held, by the outputs and by each variable, also in closures,
-    classes and modules of yours. From the third step on, growth shows. Later, now and
-    then and when the script ends, variables are looked for that hold the graphs of
-    three steps or more.
+    How it is found: Numbers of nodes tell in which step each was made. Outputs should
+    not lead back through three steps, and no variable hold the graphs of four, also in
+    closures, classes and modules of yours. Variables are looked at in the first steps,
+    now and then, and when the script ends.
 
     What to do: Add `loss.item()` or `loss.detach()` to running totals, cut states with
     `.detach()`, and update under `torch.no_grad()`.
@@ -63,70 +67,44 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
 
     w = torch.ones(1, requires_grad=True)
     total = 0.0
-    for step in range(3):
+    for step in range(4):
         loss = (w * step - 1).square().sum()
         loss.backward()
         total = total + loss
     ```
     """
-    # each loss leads to all updates
-    follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
-    for history in context.run.histories if context.is_last else ():
-        diagnosis = _told(context, _HELD, history)
-        yield diagnosis._replace(follows=follows)
-
-    last, lines = _last_step(context), set[SourceLine | None]()
-    for history in context.retained if context.step > 1 else ():
-        old = last.get(history.name, RetainedHistory(history.name, 0, 0))
-        # what holds what it held has more of that old by now
-        same = bool(history.name) and history.newest == old.newest
-        grows = history.nodes > old.nodes and (old.nodes or history.repeats)
-        if same or not grows or history.source in lines:
-            continue
-        if history.name:
-            yield _told(context, _GROWS, history, old.nodes)
-        else:
-            diagnosis = _carried(context, history, old.nodes)
-            # lines whose results the graph of the outputs carries along
-            lines = {context.graph.nodes[node].source for node in diagnosis.nodes} - {
-                None
-            }
-            yield diagnosis
+    if _steps_behind(context):
+        yield _carried(context)
+    elif context.is_last and not any(map(_steps_behind, context.run.read)):
+        # each loss leads to all updates
+        follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
+        for history in context.run.held.values():
+            diagnosis = _told(history, history.added or history.source)
+            yield diagnosis._replace(follows=follows)
 
 
-def _last_step(context: BackwardCall) -> dict[str, RetainedHistory]:
-    """What was held in the step before, by name."""
-    calls = [call for call in context.earlier if call.step == context.step - 1]
-    histories = [history for call in calls for history in call.retained]
-    # of several calls in that step, the largest one stays
-    return {old.name: old for old in sorted(histories, key=lambda old: old.nodes)}
+def _steps_behind(context: BackwardCall) -> int:
+    """How many steps the outputs lead back to, where these are too many."""
+    sequences = (node.sequence for node in context.graph.nodes)
+    steps = steps_of(filter(None, sequences), context.ends)
+    return steps if steps >= _STEPS else 0
 
 
 def _told(
-    context: BackwardCall,
-    row: Row,
-    history: RetainedHistory,
-    last: int = 0,
-    names: Sequence[str] = (),
-    source: SourceLine | None = None,
+    history: RetainedHistory, source: SourceLine | None, names: Names = ()
 ) -> Diagnosis:
-    """What is said of a variable, or of the outputs through what they carry."""
-    source = history.added or history.source or source
-    outputs = listed(root.name for root in context.graph.roots)
-    names = (history.name,) if history.name else tuple(names)
-    adds = f". {code(source)} adds a tensor that still has its graph"
-
-    return row.filled(
+    """What is said of a variable; or of the outputs, through what has these names."""
+    names = names or (history.name,)
+    return _GROWS.filled(
         names,
         source,
-        name=one_line(next(iter(names), "the graph")),
-        who=one_line(history.name) or f"the graph of {outputs}",
-        more=plural(history.nodes - last, "node"),
+        name=one_line(names[0]),
+        who=one_line(history.name),
         nodes=plural(history.nodes, "node"),
         steps=plural(history.steps, "step"),
-        last=last,
-        call=context.call,
-        adds=adds if source else "",
+        adds=f". {code(source)} adds a tensor that still has its graph"
+        if source
+        else "",
         fix=_stored(history),
     )
 
@@ -139,30 +117,30 @@ def _stored(history: RetainedHistory) -> str:
     return f"Add loss.item() to a running total; detach a state between the steps: {name} = {name}.detach()."
 
 
-def _carried(context: BackwardCall, history: RetainedHistory, last: int) -> Diagnosis:
+def _carried(context: BackwardCall) -> Diagnosis:
     """What the outputs themselves carry along."""
-    graph, joints = context.graph, set(history.joints)
-    edges = [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
-    producers = [graph.nodes[edge.producer] for edge in edges]
-    old, source = (
-        old_tensors(context, edges),
-        producers[0].source if producers else None,
+    graph = context.graph
+    old = {
+        node.id
+        for node in graph.nodes
+        if (node.sequence or context.since) < context.since
+    }
+    edges = [
+        edge
+        for edge in graph.edges
+        if edge.producer in old and edge.consumer not in old
+    ]
+    tensors, joints = old_tensors(context, edges), [edge.producer for edge in edges]
+    outputs = f"the graph of {listed(root.name for root in graph.roots)}"
+    history = RetainedHistory(outputs, len(old), _steps_behind(context))
+    source = made_at(graph, joints[0])
+    diagnosis = _told(history, source, tensors.names or ("the graph",))
+    return diagnosis._replace(
+        names=tensors.names,
+        fix=detached(context, tensors),
+        nodes=tuple(joints),
+        edges=tuple((edge.consumer, edge.position) for edge in edges),
     )
-    diagnosis = _told(context, _GROWS, history, last, old.names, source)
-    diagnosis = diagnosis._replace(
-        nodes=tuple(node.id for node in producers), edges=history.joints
-    )
-
-    # sums with something that has no graph lead into the old part, as a recorded update
-    # does
-    sums = (
-        node.op.startswith(("Sub", "Add")) and node.none_inputs for node in producers
-    )
-    if producers and all(sums):
-        who = listed(old.names[:1]) or "parameters"
-        fix = f"Update {who} without recording: inside torch.no_grad() and in place, or with torch.optim."
-        return diagnosis._replace(fix=fix, follows=("nonleaf-parameter",))
-    return diagnosis._replace(fix=detached(context, old))
 
 
 # -- gradients and updates -------------------------------------------------------------
