@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
-from gradviz.checks.poles import culprit, reason, remedy
+from gradviz.checks.poles import culprit, pole_of, reason, remedy
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
@@ -155,6 +155,11 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
         summary += f" in {forward_name(graph.nodes[first])}"
         why = f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not; the outputs are finite"
         why = _because(why, reason(graph, first))
+    elif context.ran and (first := _only_pole(graph)) is not None:
+        # what it saved is freed, so nobody can look whether it was at its pole
+        where = place(graph, first)
+        summary += f" in {forward_name(graph.nodes[first])}, most likely"
+        why = _because(f"{title_and_code(graph, first)} may do so", reason(graph, first))
 
     nodes = [first] if first is not None else []
     return Diagnosis(
@@ -169,6 +174,14 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
 
 
 _BROKEN = "the gradient of {} becomes NaN or Inf"
+
+
+def _only_pole(graph: Graph) -> int | None:
+    """The one operation of a graph that can give a gradient that is not finite; None
+    where there are several, or none.
+    """
+    places = [node.id for node in graph.nodes if pole_of(node.op) is not None]
+    return places[0] if len(places) == 1 else None
 
 
 def _because(what: str, why: str) -> str:
