@@ -31,7 +31,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     ),
     "diff": (
         lambda: gradviz.diff(graph, gradviz.walk(loss.exp(), model=net)),
-        "<GraphDiff: +1 op, +1 edge, 9 the same>",
+        "<GraphDiff: +1 op, +1 edge, 11 the same>",
         "+1 op",
     ),
     "saved": (lambda: gradviz.saved(graph), "<Saved: 80 B held for backward, 4 rows by module>", "in all"),
