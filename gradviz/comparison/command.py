@@ -17,10 +17,9 @@ from gradviz.cli.source import Source
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.cli.target import ARGUMENTS, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, table
-from gradviz.errors import FormatError, TargetError
+from gradviz.errors import FormatError
 from gradviz.features import is_there, load
 from gradviz.graph import Graph
-from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
 from gradviz.run.ending import RunResult
 from gradviz.run.target import parse_target
@@ -28,14 +27,7 @@ from gradviz.run.target import parse_target
 DIFFERENT = 1
 
 
-class _TwoScripts(TargetCommand):
-    """A command whose line may end in `-- ARGUMENTS -- ARGUMENTS OF THE SECOND`."""
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SECOND]"]
-
-
-@click.command("diff", cls=_TwoScripts)
+@click.command("diff", cls=TargetCommand)
 @click.option(
     "--at",
     type=click.IntRange(min=1),
@@ -82,7 +74,13 @@ def command(
         raise click.UsageError(
             "one TARGET needs --at twice, or two sets of arguments: -- A -- B."
         )
-    output = _drawable(output) if output is not None else None
+    if output is not None:
+        if not output.lower().endswith(".html"):
+            raise FormatError(
+                f"a difference is drawn as a page, so {output!r} must end in .html."
+            )
+        output = destination(output)
+
     with result_stream() as stream:
         if one_run:
             captured = _of_one_run(before, at, words)
@@ -102,15 +100,6 @@ def command(
         ctx.exit(DIFFERENT)
 
 
-def _drawable(path: str) -> str:
-    """Where to draw. Raises FormatError for what is no page."""
-    if not path.lower().endswith(".html"):
-        raise FormatError(
-            f"a difference is drawn as a page, so {path!r} must end in .html."
-        )
-    return destination(path)
-
-
 def _both(
     targets: tuple[str, str],
     numbers: Sequence[int],
@@ -119,14 +108,6 @@ def _both(
     """Both graphs. With one set of arguments, or one `--at`, it is for every target
     that is a script.
     """
-    if rank() is not None and all(
-        parse_target(text).kind != "graph" for text in targets
-    ):
-        raise TargetError(
-            "under torchrun a process runs only one script, because it sets up torch.distributed once. Save each graph "
-            "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.rank0.json other.rank0.json."
-        )
-
     sets = [words, words]
     if "--" in words:
         split = words.index("--")
@@ -134,19 +115,11 @@ def _both(
 
     calls = [numbers[0], numbers[-1]] if numbers else [None, None]
     both = []
-    for target, arguments, call in zip(
-        map(parse_target, targets),
-        sets,
-        calls,
-    ):
-        saved = target.kind == "graph"
-        arguments = () if saved and "--" not in words else arguments
-        both.append(
-            Source(
-                target, arguments, None if saved and len(numbers) < 2 else call, False
-            ).graph()
-        )
-
+    for target, arguments, call in zip(map(parse_target, targets), sets, calls):
+        if target.kind == "graph":
+            arguments = arguments if "--" in words else ()
+            call = call if len(numbers) == 2 else None
+        both.append(Source(target, arguments, call, False).graph())
     return both
 
 
@@ -156,19 +129,9 @@ def _of_one_run(
     """Both graphs of one run: a script may not bear a second one, such as one that
     opens a process group or reads its input.
     """
-    captured = Source(
-        parse_target(text),
-        words,
-        tuple(numbers),
-        False,
-    ).graph()
-    graph_of = dict(
-        zip(
-            sorted(set(numbers)),
-            (captured.result, *captured.later),
-        )
-    )
-
+    captured = Source(parse_target(text), words, tuple(numbers), False).graph()
+    graphs = captured.result, *captured.later
+    graph_of = dict(zip(sorted(set(numbers)), graphs))
     return [replace(captured, result=graph_of[call]) for call in numbers]
 
 

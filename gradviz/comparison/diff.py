@@ -77,14 +77,7 @@ class GraphDiff(NamedTuple):
         return not any(self[3:-1])  # nothing behind what is compared and matched
 
     def __repr__(self) -> str:
-        if self.empty:
-            return f"<GraphDiff: no difference, {plural(len(self.matched), 'node')}>"
-        counts = (
-            (len(self.added), "added"),
-            (len(self.removed), "removed"),
-            (len(self.changed), "changed"),
-        )
-        return f"<GraphDiff: nodes: {', '.join(f'{count:,} {change}' for count, change in counts)}>"
+        return f"<GraphDiff: {_sums(self)}>"
 
 
 def diff(before: Graph, after: Graph) -> GraphDiff:
@@ -107,11 +100,8 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     >>> diff(before, before).empty
     True
     """
-    both = before, after
-    # modules and lines count where both graphs know some
-    merging = Merging(
-        scopes=all(graph.scopes for graph in both), lines=all(map(_has_lines, both))
-    )
+    # modules count where both graphs know some
+    merging = Merging(scopes=bool(before.scopes and after.scopes))
     merging.merge(after)
     number = merging.merge(before)
     matched = {
@@ -142,10 +132,6 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
         tuple(_outputs(before, after, matched)),
         Joined(merging.graph((*after.edges, *gone), title=title), number, gone),
     )
-
-
-def _has_lines(graph: Graph) -> bool:
-    return any(node.source is not None for node in graph.nodes)
 
 
 # -- changes ---------------------------------------------------------------------------
@@ -239,11 +225,7 @@ def _head(difference: GraphDiff) -> Iterator[str]:
     yield f"before: {one_line(before.title or 'graph')}"
     yield f"after:  {one_line(after.title or 'graph')}"
     yield ""
-    if difference.empty:
-        nodes = plural(len(difference.matched), "node")
-        yield f"no difference: {nodes} and {plural(len(after.edges), 'edge')}"
-    else:
-        yield _sums(difference)
+    yield _sums(difference)
 
 
 def _sections(
@@ -278,6 +260,10 @@ def _sections(
 def _sums(difference: GraphDiff) -> str:
     """`-64 +11 ops, -40 edges, 2 changed, 9 the same, 12 modules gone`."""
     before, after = difference.before, difference.after
+    if difference.empty:
+        nodes = plural(len(difference.matched), "node")
+        return f"no difference: {nodes} and {plural(len(after.edges), 'edge')}"
+
     removed = [node in before.leaf_of for node in difference.removed]
     added = [node in after.leaf_of for node in difference.added]
     changed = len(difference.changed)

@@ -26,12 +26,11 @@ class Merging:
     """The merged graph while others are added to it. Nodes of the first graph keep
     their ids.
 
-    Modules and lines tell ops apart unless `scopes` or `lines` is False, where a graph
-    knows none.
+    Modules tell ops apart unless `scopes` is False, where a graph knows none.
     """
 
-    def __init__(self, scopes: bool = True, lines: bool = True) -> None:
-        self._has_scopes, self._has_lines = scopes, lines
+    def __init__(self, scopes: bool = True) -> None:
+        self._has_scopes = scopes
         self._first: Graph | None = None
         # what the first graph has not, in scopes of `_scopes`
         self._new_nodes: list[Node] = []
@@ -66,12 +65,10 @@ class Merging:
 
     def _place(self, graph: Graph, number: int) -> Place:
         node = graph.nodes[number]
-        call, text = None, ""
+        call = None
         if self._has_scopes and node.scope is not None:
             call = graph.scopes[node.scope][:3]  # path, type and number
-        if self._has_lines and node.source is not None:
-            text = node.source.text
-        return node.op, call, (node.names, text)
+        return node.op, call, (node.names, node.source and node.source.text)
 
     def _merge_ops(self, graph: Graph, after: Sequence[int]) -> dict[int, int]:
         """The merged node of every op of a graph. What is new takes its place among the

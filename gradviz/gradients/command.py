@@ -20,7 +20,6 @@ from gradviz.cli.options import (
 from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import TargetCommand, target_argument
-from gradviz.cli.watching import cuts_watched
 from gradviz.cli.why import named_tensor
 from gradviz.errors import NoPathError
 from gradviz.features import load
@@ -29,36 +28,11 @@ from gradviz.report.results import FLOW_ROWS, PATHS_ROWS
 if TYPE_CHECKING:
     import torch
 
-    from gradviz.cuts.words import CutLines
     from gradviz.gradients.flow import GradientFlow
-    from gradviz.gradients.live import LiveGraph
     from gradviz.gradients.paths import GradientPath, Paths
     from gradviz.graph import Graph
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
-
-
-def measured(
-    live: LiveOutputs, run_custom: bool = False, values: bool = False
-) -> GradientFlow:
-    """The gradients behind the outputs; with `values` the numbers of small ones, too."""
-    from gradviz.gradients.flow import measure
-
-    return measure(opened(live), run_custom=run_custom, values=values).with_names(
-        live.names
-    )
-
-
-def opened(live: LiveOutputs) -> LiveGraph:
-    """The live graph behind the outputs."""
-    from gradviz.gradients.live import open_graph
-
-    return open_graph(
-        live.outputs,
-        variables=live.variables,
-        title=live.title,
-        attribution=live.attribution,
-    )
 
 
 def graph_with_backward(
@@ -68,8 +42,11 @@ def graph_with_backward(
     them; a saved graph is as it is.
     """
 
+    from gradviz.gradients.flow import measure
+    from gradviz.gradients.live import opened
+
     def read(live: LiveOutputs) -> Graph:
-        flow = measured(live, run_custom, values)
+        flow = measure(opened(live), run_custom=run_custom, values=values)
         notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
         return replace(flow.graph, notes=notes)
 
@@ -117,8 +94,13 @@ def flow_command(
     Prints norm, largest value, share of zeros and non-finite entries. Writes no .grad,
     frees nothing and runs no hook on a gradient.
     """
+    from gradviz.gradients.flow import measure
+    from gradviz.gradients.live import opened
+
     with result_stream() as stream:
-        captured = source.read(lambda live: measured(live, run_custom))
+        captured = source.read(
+            lambda live: measure(opened(live), run_custom=run_custom)
+        )
         flow = captured.result
         rows, table = (
             row_limit(top, FLOW_ROWS),
@@ -207,16 +189,9 @@ def paths_command(
     Every path from the output back to NAME contributes a product of derivatives; their
     sum is the gradient. All paths are counted. Writes no .grad and frees nothing.
     """
-    with result_stream() as stream, cuts_watched() as cuts:
+    with result_stream() as stream:
         captured = source.read(
-            lambda live: _find(
-                live,
-                name,
-                limit,
-                source.target.short,
-                run_custom,
-                cuts,
-            )
+            lambda live: _find(live, name, limit, source.target.short, run_custom)
         )
         paths = captured.result
         rows, table = (
@@ -240,25 +215,19 @@ def _find(
     limit: int,
     place: str,
     run_custom: bool,
-    cuts: list[CutLines],
 ) -> Paths:
+    from gradviz.gradients.live import opened
     from gradviz.gradients.paths import find_paths
 
     # before the name is looked for: an old torch cannot answer whatever it is
     graph = opened(live)
     target = named_tensor(name, live, place)
     try:
-        return find_paths(graph, target, limit=limit, run_custom=run_custom).with_names(
-            name, live.names
-        )
+        paths = find_paths(graph, target, limit=limit, run_custom=run_custom)
     except NoPathError as error:
-        hint = next(
-            (lines.sentence(target, name) for lines in cuts),
-            "",
-        )
-        if not hint and target.requires_grad:
-            hint = f"`gradviz check {place}` looks for the line that cuts the graph"
-        raise NoPathError(f"{error}. {hint}".rstrip(". ") + ".") from None
+        hint = f"`gradviz why {place} {name}` says which line cuts it off"
+        raise NoPathError(f"{error}. {hint}.") from None
+    return paths.with_target(name)
 
 
 def paths_data(

@@ -13,7 +13,6 @@ from collections.abc import (
     Iterator,
     Mapping,
     MutableMapping,
-    Sequence,
 )
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,12 +21,12 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gradviz.errors import GradientError, reason_of
+from gradviz.gradients.expressions import title
 from gradviz.gradients.live import (
     LiveGraph,
     called_note,
     compiled_functions,
     custom_functions,
-    leaf_name,
     once,
     recomputes,
     stopped_note,
@@ -157,10 +156,6 @@ class GradientFlow(NamedTuple):
     stopped: tuple[int, ...] = ()
     unmeasured: frozenset[int] = frozenset()
 
-    def with_names(self, names: Sequence[str]) -> GradientFlow:
-        """The same with these names for the outputs, where there are any."""
-        return self._replace(graph=self.graph.with_root_names(names))
-
     def __repr__(self) -> str:
         return f"<GradientFlow: {plural(len(self.edges), 'edge')}, {plural(len(self.leaves), 'leaf', 'leaves')}>"
 
@@ -280,7 +275,7 @@ def _notes(
         )
 
     missed = [
-        leaf_name(leaf)
+        title(graph, leaf.node)
         for leaf in graph.leaves
         if leaf.node not in silent and leaf.node not in reached
     ]

@@ -19,7 +19,8 @@ OPS = 15
 
 def graph_with_lesson(live: LiveOutputs) -> Graph:
     """The graph behind the outputs; of a lesson with its values and gradients."""
-    from gradviz.gradients.command import measured
+    from gradviz.gradients.flow import measure
+    from gradviz.gradients.live import opened
     from gradviz.run.reading import read_graph
 
     graph = read_graph(live)
@@ -27,7 +28,7 @@ def graph_with_lesson(live: LiveOutputs) -> Graph:
         return graph
 
     try:
-        flow = measured(live, values=True)
+        flow = measure(opened(live), values=True)
     except GradvizError:
         return graph  # nobody asked for numbers, so their lack ends nothing
     return replace(graph, backward=flow.graph.backward)

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from gradviz.errors import GradientError
+from gradviz.gradients.expressions import title
 from gradviz.gradients.values import outgrown, tensor_in, why_unreadable
-from gradviz.graph import Graph, Leaf, Node as Record, column
+from gradviz.graph import Graph, Node as Record, column
+from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
 from gradviz.walker.isolation import isolated
@@ -78,42 +80,48 @@ def open_graph(
         attribution=attribution,
         inspect=walks.append,
     )
-    flat = (output for _, output in flatten(outputs))
-    computed = [
-        (root.node, root, as_tensor(output))
-        for root, output in zip(graph.roots, flat)
-        # a leaf among the outputs has no function to begin at
-        if root.node is not None and root.node not in graph.leaf_of
-    ]
-
-    if not computed:
-        raise GradientError(
-            f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through"
-        )
-
-    for _, root, tensor in computed:
-        reason = why_unreadable(tensor)
-        if reason:
-            raise GradientError(
-                f"there are no gradients to measure: {root.name} {reason}"
-            )
-
     if not private.HAS_RAW_DATA:  # a call could run hooks and recompute
         raise GradientError(
             f"torch {torch.__version__} does not tell which saved tensors a hook would have to unpack, so no backward "
             "function is called: gradients can be looked at from torch 2.10 on"
         )
 
-    with isolated():
-        # or the ones would be a part of the user's graph
-        starts = tuple(
-            Start(node, root.output, _ones(tensor.detach()))
-            for node, root, tensor in computed
+    starts, large = list[Start](), list[str]()
+    for root, (_, output) in zip(graph.roots, flatten(outputs)):
+        # a leaf among the outputs has no function to begin at
+        if root.node is None or root.node in graph.leaf_of:
+            continue
+        tensor = as_tensor(output)
+        reason = why_unreadable(tensor)
+        if reason:
+            raise GradientError(
+                f"there are no gradients to measure: {root.name} {reason}"
+            )
+        with isolated():
+            # or the ones would be a part of the user's graph
+            ones = _ones(tensor.detach())
+        starts.append(Start(root.node, root.output, ones))
+        if tensor.numel() != 1:
+            large.append(root.name)
+
+    if not starts:
+        raise GradientError(
+            f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through"
         )
 
-    large = [root.name for _, root, tensor in computed if tensor.numel() != 1]
     (walked,) = walks
-    return LiveGraph(graph, walked.nodes, starts, (*_notes(graph, large),))
+    return LiveGraph(graph, walked.nodes, tuple(starts), (*_notes(graph, large),))
+
+
+def opened(live: LiveOutputs, attribution: Attribution | None = None) -> LiveGraph:
+    """The same of outputs that were read, with their names."""
+    graph = open_graph(
+        live.outputs,
+        variables=live.variables,
+        title=live.title,
+        attribution=attribution or live.attribution,
+    )
+    return graph._replace(graph=graph.graph.with_root_names(live.names))
 
 
 def _ones(tensor: torch.Tensor) -> torch.Tensor:
@@ -139,14 +147,11 @@ def _notes(
         yield f"{names}: not a single number, so these are the gradients of the sum of all elements"
 
     # hooks of the user's may count or log, so they are not run a second time
-    hooked = [leaf_name(leaf) for leaf in graph.leaves if leaf.hooks]
-    hooked += [
-        " = ".join(node.names) or f"the result of {node.op}"
-        for node in graph.nodes
-        if "hooks" in node.flags and node.id not in graph.leaf_of
-    ]
+    hooked = [leaf.node for leaf in graph.leaves if leaf.hooks]
+    hooked += [node.id for node in graph.nodes if "hooks" in node.flags]
     if hooked:
-        yield f"hooks did not run, so what they change is not in these numbers: on {few(hooked)}"
+        names = few([title(graph, node) for node in dict.fromkeys(hooked)])
+        yield f"hooks did not run, so what they change is not in these numbers: on {names}"
 
     if "BackwardHookFunctionBackward" in column(graph.nodes, "op"):
         yield "full backward hooks of modules did not run, so what they change is not in these numbers"
@@ -199,11 +204,6 @@ def functions(graph: Graph, nodes: Sequence[int]) -> str:
         for node in records
     ]
     return few(list(dict.fromkeys(names)))
-
-
-def leaf_name(leaf: Leaf) -> str:
-    """What the user calls a leaf."""
-    return " = ".join(leaf.names) or f"an unnamed {leaf.kind}"
 
 
 # -- what may be called ----------------------------------------------------------------

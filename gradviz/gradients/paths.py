@@ -8,7 +8,7 @@ paths: they are counted exactly, and only the largest are followed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -73,6 +73,10 @@ class PathStep(NamedTuple):
     factor: float | None
 
 
+Way = tuple[PathStep, "Way"] | None
+"""The steps of a path, the last one first."""
+
+
 class GradientPath(NamedTuple):
     """One way from the output to the target: node ids, steps, and its share of the
     gradient (a detached tensor).
@@ -102,23 +106,11 @@ class Paths(NamedTuple):
     target: Place
     notes: tuple[str, ...]
 
-    def with_names(self, target: str, names: Sequence[str]) -> Paths:
-        """The same with these names for the outputs, where there are any, and for the
-        target when it has none.
-        """
-        graph, (node, _) = self.graph.with_root_names(names), self.target
-        if not graph.nodes[node].names:
-            named = graph.nodes[node]._replace(names=(target,))
-            graph = replace(
-                graph,
-                nodes=(
-                    *graph.nodes[:node],
-                    named,
-                    *graph.nodes[node + 1 :],
-                ),
-            )
-
-        return self._replace(graph=graph)
+    def with_target(self, name: str) -> Paths:
+        """The same with this name for the target when it has none."""
+        nodes, node = [*self.graph.nodes], self.target[0]
+        nodes[node] = nodes[node]._replace(names=nodes[node].names or (name,))
+        return self._replace(graph=replace(self.graph, nodes=tuple(nodes)))
 
     def __repr__(self) -> str:
         return f"<Paths: {plural(self.count, 'path')}, {count_text(len(self.paths))} followed>"
@@ -235,36 +227,25 @@ def _beam(graph: Graph, ways: Mapping[int, int], limit: int) -> int:
     return max(1, min(limit, calls, _BYTES // max(1, largest)))
 
 
-class _Link(NamedTuple):
-    """A path as far as it was followed, without its gradients."""
-
-    node: int
-    step: PathStep | None
-    before: _Link | None
-
-
 class _Open(NamedTuple):
     """A path followed as far as one output of one node, and the gradient there."""
 
-    end: _Link
+    node: int
     output: int
     gradient: torch.Tensor
+    way: Way = None
 
     def closed(self) -> GradientPath:
         """The whole path, output first."""
-        links: list[_Link] = []
-        current: _Link | None = self.end
-        while current is not None:
-            links.append(current)
-            current = current.before
+        steps, way = list[PathStep](), self.way
+        while way is not None:
+            step, way = way
+            steps.append(step)
 
-        links.reverse()
-        steps = tuple(link.step for link in links if link.step is not None)
-        return GradientPath(
-            tuple(link.node for link in links),
-            steps,
-            self.gradient.detach(),
-        )
+        steps.reverse()
+        begin = steps[0].edge.consumer if steps else self.node
+        nodes = (begin, *(step.edge.producer for step in steps))
+        return GradientPath(nodes, tuple(steps), self.gradient.detach())
 
 
 def _follow(
@@ -278,7 +259,7 @@ def _follow(
     the largest gradients go on; whether that is all is returned.
     """
     (start,) = live.starts
-    begin = _Open(_Link(start.node, None, None), start.output, start.gradient)
+    begin = _Open(*start)
     arrived = {start.node: [begin]}
     is_complete = True
 
@@ -294,7 +275,7 @@ def _follow(
                 found.append(path)
             if node in ways:
                 for further in _onward(live, path, place, ways):
-                    arrived.setdefault(further.end.node, []).append(further)
+                    arrived.setdefault(further.node, []).append(further)
 
     return is_complete
 
@@ -308,7 +289,7 @@ def _onward(
     """The path, one edge longer, along every edge that leads to the target and that a
     gradient takes.
     """
-    node = path.end.node
+    node = path.node
     incoming: list[torch.Tensor | None] = [None] * max(
         live.outputs(node), path.output + 1
     )
@@ -325,11 +306,7 @@ def _onward(
                 size(leaving).norm,
                 _factor(path.gradient, leaving),
             )
-            yield _Open(
-                _Link(edge.producer, step, path.end),
-                edge.output,
-                leaving,
-            )
+            yield _Open(edge.producer, edge.output, leaving, (step, path.way))
 
 
 def _factor(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -47,48 +48,37 @@ def call(
     Raises GradientError for a function that torch refuses to run (a freed graph, a
     saved tensor that was modified in place) and for a custom one that raises.
     """
-    with torch.no_grad():
-        outgoing = list(
-            _call(
-                live.graph.nodes[node].op,
-                live.nodes[node],
-                incoming,
-            )
-        )
-        for edge in live.graph.inputs(node):
-            gradient = outgoing[edge.position]
-            if gradient is not None:
-                try:
-                    outgoing[edge.position] = _fitted(
-                        live.nodes[edge.producer], edge.output, gradient
-                    )
-                except Exception as error:
-                    raise _failed(live, node, error) from error
-
-    return tuple(outgoing)
-
-
-def _call(
-    op: str,
-    function: Any,
-    incoming: Sequence[Gradient],
-) -> Sequence[Gradient]:
+    op = live.graph.nodes[node].op
     try:
-        custom = isinstance(function, BackwardCFunction)
-        if custom:
-            # torch's own way to run the backward of a Python Function
-            gradients = function.apply(*_with_zeros(function, incoming))
-        else:
-            gradients = function(*incoming)
-
-        gradients = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
-        return _by_entry(function, gradients) if custom else gradients
+        with torch.no_grad():
+            outgoing = _call(live.nodes[node], incoming)
     except GradientError:
         raise
     except Exception as error:
         raise GradientError(
             f"{op} cannot compute its gradient: {_reason(error)}"
         ) from error
+
+    for edge in live.graph.inputs(node):
+        gradient = outgoing[edge.position]
+        if gradient is not None:
+            function = live.nodes[edge.producer]
+            with _engine_work(op), torch.no_grad():
+                outgoing[edge.position] = _fitted(function, edge.output, gradient)
+
+    return tuple(outgoing)
+
+
+def _call(function: Any, incoming: Sequence[Gradient]) -> list[Gradient]:
+    custom = isinstance(function, BackwardCFunction)
+    if custom:
+        # torch's own way to run the backward of a Python Function
+        gradients = function.apply(*_with_zeros(function, incoming))
+    else:
+        gradients = function(*incoming)
+
+    gradients = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
+    return _by_entry(function, gradients) if custom else list(gradients)
 
 
 def _reason(error: Exception) -> str:
@@ -104,7 +94,7 @@ def _reason(error: Exception) -> str:
 def _by_entry(
     function: Any,
     gradients: Sequence[Gradient],
-) -> tuple[Gradient, ...]:
+) -> list[Gradient]:
     """What the backward of a custom Function made. It returns a gradient per argument;
     only tensors have an entry in `next_functions`, and those that require grad are the
     ones with an edge in it.
@@ -120,7 +110,7 @@ def _by_entry(
             f"{function.name()} cannot compute its gradient: its backward returned too few gradients for its inputs."
         )
     rest = iter(needed_gradients)
-    return tuple(next(rest) if entry else None for entry in entries)
+    return [next(rest) if entry else None for entry in entries]
 
 
 def _with_zeros(
@@ -164,11 +154,17 @@ def _fitted(
     return gradient if gradient.dtype == metadata.dtype else gradient.to(metadata.dtype)
 
 
-def _failed(live: LiveGraph, node: int, error: Exception) -> GradientError:
-    """What is raised where a class of tensors lacks what the engine does around a call."""
-    return GradientError(
-        f"the gradients at {live.graph.nodes[node].op} cannot be computed: {reason_of(error)}"
-    )
+@contextmanager
+def _engine_work(op: str) -> Iterator[None]:
+    """Raises GradientError where a class of tensors lacks what the engine does around a
+    call.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise GradientError(
+            f"the gradients at {op} cannot be computed: {reason_of(error)}"
+        ) from error
 
 
 # -- all calls -------------------------------------------------------------------------
@@ -292,12 +288,10 @@ def _add(
     earlier = slots[output]
     if earlier is None:
         slots[output] = gradient
-    else:  # torch adds a sparse tensor to a dense one, and not the other way round
-        try:
-            with torch.no_grad():
-                if earlier.layout != torch.strided:
-                    slots[output] = gradient + earlier
-                else:
-                    slots[output] = earlier + gradient
-        except Exception as error:
-            raise _failed(live, node, error) from error
+        return
+
+    with _engine_work(live.graph.nodes[node].op), torch.no_grad():
+        # torch adds a sparse tensor to a dense one, and not the other way round
+        if earlier.layout != torch.strided:
+            earlier, gradient = gradient, earlier
+        slots[output] = earlier + gradient

@@ -21,7 +21,7 @@ from gradviz.gradients.live import (
     compiled_functions,
     custom_functions,
     once,
-    open_graph,
+    opened,
 )
 from gradviz.gradients.replay import replay
 from gradviz.graph import Graph, Scope
@@ -50,16 +50,11 @@ def timed(live: LiveOutputs) -> Graph:
 
     live.recording.use_clock(clock)
     attribution = live.recording.attribution(None, live.variables, timed=True)
-    opened = open_graph(
-        live.outputs,
-        variables=live.variables,
-        title=live.title,
-        attribution=attribution,
-    )
-    graph, tree = opened.graph, ScopeTree(opened.graph)
+    walked = opened(live, attribution)
+    graph, tree = walked.graph, ScopeTree(walked.graph)
     stops = (*compiled_functions(graph), *custom_functions(graph))
     seconds = Counter[int]()
-    for node, took in _seconds(opened, stops).items():
+    for node, took in _seconds(walked, stops).items():
         for scope in tree.around(graph.nodes[node].scope):
             seconds[scope] += took  # type: ignore[assignment]
 
@@ -67,21 +62,12 @@ def timed(live: LiveOutputs) -> Graph:
         scope._replace(backward=seconds.get(i)) for i, scope in enumerate(graph.scopes)
     )
     note = f"backward of {plural(len(stops), 'custom or compiled function')}, and of what is behind, is not timed"
-    graph = replace(
-        graph,
-        scopes=scopes,
-        notes=(
-            *live.notes,
-            *graph.notes,
-            *([note] if stops else []),
-        ),
-    )
-
-    return graph.with_root_names(live.names)
+    notes = (*live.notes, *graph.notes, *([note] if stops else []))
+    return replace(graph, scopes=scopes, notes=notes)
 
 
 def _seconds(
-    opened: LiveGraph,
+    walked: LiveGraph,
     stops: Sequence[int],
 ) -> dict[int, float]:
     """Of each backward function."""
@@ -89,12 +75,12 @@ def _seconds(
     def run() -> dict[int, float]:
         seconds: dict[int, float] = {}
         before = clock()
-        for step in replay(opened, stops=stops):
+        for step in replay(walked, stops=stops):
             now = clock()
             seconds[step.node], before = now - before, now
         return seconds
 
-    return once(opened.graph, run)
+    return once(walked.graph, run)
 
 
 def together(steps: Sequence[Graph]) -> Graph:

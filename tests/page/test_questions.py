@@ -97,7 +97,7 @@ def test_what_does_this_compute_and_on_which_line(open_page: Open, attention: Pa
         assert words in panel
     assert "weights = torch.softmax(scores, -1)" in panel
     assert page.locator("#panel math").count() == 2
-    assert page.locator("#panel math mi").first.inner_text() == "x"  # letters are variables
+    assert page.locator("#panel math mi").first.text_content() == "x"  # letters are variables
     assert page.locator("#panel math").last.get_attribute("alttext") == "out · (g − Σ_dim g · out)"
 
 

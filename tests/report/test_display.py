@@ -31,7 +31,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], str, str]] = {
     ),
     "diff": (
         lambda: gradviz.diff(graph, gradviz.walk(loss.exp(), model=net)),
-        "<GraphDiff: nodes: 1 added, 0 removed, 0 changed>",
+        "<GraphDiff: +1 op, +1 edge, 11 the same>",
         "+1 op",
     ),
     "saved": (lambda: gradviz.saved(graph), "<Saved: 80 B held for backward, 4 rows by module>", "in all"),

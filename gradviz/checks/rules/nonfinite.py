@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
-from gradviz.checks.poles import culprit, pole_of, reason, remedy
+from gradviz.checks.ops import kind_of
+from gradviz.checks.poles import POLES, culprit, reason, remedy
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
@@ -155,7 +156,7 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
         summary += f" in {forward_name(graph.nodes[first])}"
         why = f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not; the outputs are finite"
         why = _because(why, reason(graph, first))
-    elif context.ran and (first := _only_pole(graph)) is not None:
+    elif context.ran and (first := _steepest(graph)) is not None:
         # what it saved is freed, so nobody can look whether it was at its pole
         where = place(graph, first)
         summary += f" in {forward_name(graph.nodes[first])}, most likely"
@@ -176,12 +177,12 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
 _BROKEN = "the gradient of {} becomes NaN or Inf"
 
 
-def _only_pole(graph: Graph) -> int | None:
-    """The one operation of a graph that can give a gradient that is not finite; None
-    where there are several, or none.
+def _steepest(graph: Graph) -> int | None:
+    """The operation that is likeliest to have given a gradient that is not finite: the
+    first kind in the table that the graph has; None without one.
     """
-    places = [node.id for node in graph.nodes if pole_of(node.op) is not None]
-    return places[0] if len(places) == 1 else None
+    place_of = {kind_of(node.op): node.id for node in graph.nodes}
+    return next((place_of[kind] for kind in POLES if kind in place_of), None)
 
 
 def _because(what: str, why: str) -> str:
