@@ -77,7 +77,7 @@ class _Placer:
         self.size, self.middle = np.zeros((2, nodes, 2))
         self.size[: self.boxes] = np.column_stack((drawing.widths, drawing.heights))
         self.words = np.zeros(nodes)
-        self.words[: self.boxes] = drawing.room_below
+        self.words[: self.boxes] = drawing.words if len(drawing.words) else 0.0
         self.title = np.array(
             [(frame.title_width, frame.title_height) for frame in drawing.frames]
         )
