@@ -57,9 +57,8 @@ def _of_several(groups: Groups, group_id: int) -> str:
         child >= 0 or groups[~child].scope is None for child in parts_in(groups, first)
     )
     beside = f" + {plural(loose, 'op')}" if loose else ""
-    functions = _once(scope.path for scope in scopes if not scope.type)
-    paths = _once(scope.path for scope in scopes if scope.type)
-    types = _once(scope.type for scope in scopes if scope.type)
+    functions, paths = _paths(scopes, modules=False), _paths(scopes, modules=True)
+    types = _once(filter(None, (scope.type for scope in scopes)))
     is_run = groups[group_id].kind in ("run", "turn")
     if functions and (is_run or len(scopes) == 1):
         return _some(functions) + beside
@@ -95,11 +94,15 @@ def _carrying_work(groups: Groups, child: int) -> list[str]:
     if len(set(words)) > MOST:
         words.sort(key=lambda word: word not in modules)
     words = _once(words)
-    if len({scope.path.rpartition(".")[0] for scope in calls if scope.type}) > 1:
+    if len({path.rpartition(".")[0] for path in _paths(calls, modules=True)}) > 1:
         return words
 
     own = {path: path.rpartition(".")[2] for path in modules if not list_of(path)}
     return [*words[:1], *(own.get(word, word) for word in words[1:])]
+
+
+def _paths(scopes: Iterable[Scope], *, modules: bool) -> list[str]:
+    return _once(scope.path for scope in scopes if bool(scope.type) == modules)
 
 
 def _once(words: Iterable[str]) -> list[str]:
