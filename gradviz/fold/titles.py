@@ -58,7 +58,7 @@ def _of_several(groups: Groups, group_id: int) -> str:
     )
     beside = f" + {plural(loose, 'op')}" if loose else ""
     functions, paths = _paths(scopes, modules=False), _paths(scopes, modules=True)
-    types = _once(filter(None, (scope.type for scope in scopes)))
+    types = _types(scopes)
     is_run = groups[group_id].kind in ("run", "turn")
     if functions and (is_run or len(scopes) == 1):
         return _some(functions) + beside
@@ -103,6 +103,10 @@ def _carrying_work(groups: Groups, child: int) -> list[str]:
 
 def _paths(scopes: Iterable[Scope], *, modules: bool) -> list[str]:
     return _once(scope.path for scope in scopes if bool(scope.type) == modules)
+
+
+def _types(scopes: Iterable[Scope]) -> list[str]:
+    return _once(scope.type for scope in scopes if scope.type)
 
 
 def _once(words: Iterable[str]) -> list[str]:
