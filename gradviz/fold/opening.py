@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from gradviz.fold.groups import Groups, Stretch
@@ -179,9 +179,8 @@ class Opening:
             for outer in around(self.groups, group_id):
                 if self._window(outer, most):
                     return True
-                self._enclose_all(
-                    outer, self._between(outer, 0) or self._between(outer, 2)
-                )
+                every = self._between(outer, 0, _any) or self._between(outer, 2, _any)
+                self._enclose_all(outer, every)
 
         # nothing helped: as before
         self._undo_to(windows_before)
@@ -195,49 +194,25 @@ class Opening:
         What is closed between them are loose ops, and elements of one list; only where
         this is too much, all of it together.
         """
-        return self._window_of(group_id, most, self._alike_between) or self._window_of(
-            group_id, most, self._between
+        return self._window_of(group_id, most, self._sort) or self._window_of(
+            group_id, most, _any
         )
 
     def _window_of(
-        self,
-        group_id: int,
-        most: float,
-        pieces: Callable[[int, int], list[tuple[int, int]]],
+        self, group_id: int, most: float, sort: Callable[[int], object]
     ) -> bool:
         children = self.groups[group_id].children
 
         def boxes(shown: int) -> int:
             """Boxes in all, when so many children are shown."""
-            closed = pieces(group_id, shown)
+            closed = self._between(group_id, shown, sort)
             inside = (sum(map(self.sizes.of, children[a:b])) - 1 for a, b in closed)
             return self.sizes.boxes - sum(inside)
 
         shown = bisect_right(range(len(children)), most, key=boxes) - 1
         if shown >= 0:
-            self._enclose_all(group_id, pieces(group_id, shown))
+            self._enclose_all(group_id, self._between(group_id, shown, sort))
         return shown >= 0
-
-    def _alike_between(
-        self,
-        group_id: int,
-        shown: int,
-    ) -> list[tuple[int, int]]:
-        """Of these stretches those of loose ops, and those of elements of one list."""
-        pieces = []
-        children = self.groups[group_id].children
-
-        for first, after in self._between(group_id, shown):
-            start = first
-            for end in range(first + 1, after + 1):
-                if end == after or self._sort(children[end]) != self._sort(
-                    children[start]
-                ):
-                    if end - start >= LEAST:
-                        pieces.append((start, end))
-                    start = end
-
-        return pieces
 
     def _sort(self, child: int) -> object:
         """Equal for children that one box may hold: "" for ops, the list for its
@@ -251,40 +226,32 @@ class Opening:
         return list_of(paths[0]) if is_list(paths) and list_of(paths[0]) else child
 
     def _between(
-        self,
-        group_id: int,
-        shown: int,
+        self, group_id: int, shown: int, sort: Callable[[int], object]
     ) -> list[tuple[int, int]]:
-        """The stretches of children that a window leaves closed: all but some at both
-        ends, what is open, and a large part.
+        """The stretches of children of one sort that a window leaves closed: all but
+        some at both ends, what is open, and a large part.
         """
         children = self.groups[group_id].children
         if self.groups[group_id].kind == "run":
             return []
 
-        first, after = -(-shown // 2), len(children) - shown // 2
         most = SHARE * self.sizes.ops(group_id)
-        kept = [
-            i
-            for i, child in enumerate(children)
-            if child < 0 and self._is_kept(~child, most)
-        ]
-        ends = pairwise(
-            [
-                first - 1,
-                *(i for i in kept if first <= i < after),
-                after,
-            ]
-        )
+        kept = self.open.union(self.windows)
 
-        return [(a + 1, b) for a, b in ends if LEAST <= b - a - 1 < len(children)]
+        def sort_at(place: int) -> object:
+            """None for what is not closed."""
+            inner = ~children[place]
+            if inner >= 0 and (inner in kept or self.sizes.ops(inner) > most):
+                return None
+            return sort(children[place])
 
-    def _is_kept(self, group_id: int, most: float) -> bool:
-        return (
-            group_id in self.open
-            or group_id in self.windows
-            or self.sizes.ops(group_id) > most
-        )
+        pieces = []
+        places = range(-(-shown // 2), len(children) - shown // 2)
+        for what, stretch in groupby(places, key=sort_at):
+            inside = list(stretch)
+            if what is not None and LEAST <= len(inside) < len(children):
+                pieces.append((inside[0], inside[-1] + 1))
+        return pieces
 
     def _fits(self, most: float) -> bool:
         return self.sizes.boxes <= most
@@ -485,6 +452,11 @@ class Opening:
 
     def _resized(self, group_id: int) -> None:
         self.sizes.update(group_id, self.open)
+
+
+def _any(child: int) -> object:
+    """One sort for all children."""
+    return ""
 
 
 def _later(groups: Groups) -> set[int]:

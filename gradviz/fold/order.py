@@ -141,46 +141,31 @@ def hosts_of_views(
     A view has one input, so what it joins never waits for it. A view of a leaf that
     several ops use has no host.
     """
-    ops, scopes, leaves = (
-        column(graph.nodes, "op"),
-        column(graph.nodes, "scope"),
-        graph.leaf_of,
-    )
-    views = [
-        node for node in order if is_view(ops[node]) and node not in graph.roots_of
+    ops, scopes = column(graph.nodes, "op"), column(graph.nodes, "scope")
+    alone = [
+        node
+        for node in order
+        if is_view(ops[node])
+        and node not in graph.roots_of
+        and len(graph.input_places(node)) == 1
     ]
-    producers, consumers = (
-        column(graph.edges, "producer"),
-        column(graph.edges, "consumer"),
-    )
-    alone = {node for node in views if len(graph.input_places(node)) == 1}
-    host: dict[int, int] = {}
+    views, host = set(alone), dict[int, int]()
 
     def settle(node: int, others: Iterable[int]) -> None:
         beside = {host.get(other, other) for other in others}
         # all of these are one op, perhaps by way of other views
-        if len(beside) == 1:
-            other = beside.pop()
-            if (
-                other not in alone
-                and other not in leaves
-                and scopes[other] == scopes[node]
-            ):
-                host[node] = other
+        if node in host or len(beside) != 1:
+            return
+        other = beside.pop()
+        is_op = other not in views and other not in graph.leaf_of
+        if is_op and scopes[other] == scopes[node]:
+            host[node] = other
 
-    for node in views:
-        if node in alone:
-            settle(
-                node,
-                (producers[place] for place in graph.input_places(node)),
-            )
+    for node in alone:
+        settle(node, (edge.producer for edge in graph.inputs(node)))
     # from the last one on, since a view of a view belongs where that does
-    for node in reversed(views):
-        if node in alone and node not in host:
-            settle(
-                node,
-                (consumers[place] for place in graph.consumer_places(node)),
-            )
+    for node in reversed(alone):
+        settle(node, (edge.consumer for edge in graph.consumers(node)))
     return host
 
 

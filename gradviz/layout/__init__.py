@@ -53,11 +53,6 @@ class Drawing:
         """Number of boxes."""
         return len(self.widths)
 
-    @property
-    def room_below(self) -> Floats:
-        """(n,) `words`, or zeros."""
-        return self.words if len(self.words) else np.zeros(self.size)
-
 
 class Rect(NamedTuple):
     """A rectangle by its upper left corner and its size."""

@@ -77,7 +77,7 @@ class _Placer:
         self.size, self.middle = np.zeros((2, nodes, 2))
         self.size[: self.boxes] = np.column_stack((drawing.widths, drawing.heights))
         self.words = np.zeros(nodes)
-        self.words[: self.boxes] = drawing.room_below
+        self.words[: self.boxes] = drawing.words if len(drawing.words) else 0.0
         self.title = np.array(
             [(frame.title_width, frame.title_height) for frame in drawing.frames]
         )
@@ -121,11 +121,10 @@ class _Placer:
         """Place the contents of all frames of one depth."""
         frames = np.flatnonzero(self.tree.depth == depth)
         home, segment = self.hierarchy.home, self.hierarchy.segments
-        chosen = self._chosen(frames)
-        members = np.flatnonzero(chosen[home])
+        members = np.flatnonzero(np.isin(home, frames))
         # an edge through frames is cut at each border, and each piece placed in its
         # frame
-        segments = np.flatnonzero(chosen[segment.frame])
+        segments = np.flatnonzero(np.isin(segment.frame, frames))
         local, part = np.zeros_like(home), np.zeros(self.page + 1, np.int64)
         local[members] = np.arange(len(members))
         part[frames] = np.arange(len(frames))
@@ -153,12 +152,6 @@ class _Placer:
             self._size_frames(frames, placed.sizes)
         else:
             self.page_size = placed.sizes  # the page itself has no frame
-
-    def _chosen(self, frames: Ints) -> Mask:
-        """True for these frames."""
-        chosen = np.zeros(self.page + 1, np.bool_)
-        chosen[frames] = True
-        return chosen
 
     def _levels(self, members: Ints, local: Ints) -> Levels:
         """What a sheet of these nodes has of a U; `local` are their numbers in it."""
@@ -192,7 +185,7 @@ class _Placer:
     def _size_frames(self, frames: Ints, contents: Floats) -> None:
         """Sizes of frames from their contents, and where their ports are."""
         home, pin, gap = self.hierarchy.home, self.hierarchy.pin, self.drawing.gap
-        members = np.flatnonzero(self._chosen(frames)[home] & (pin != FREE))
+        members = np.flatnonzero(np.isin(home, frames) & (pin != FREE))
         title, title_height = self.title[frames].T
         mirrored = self.mirrored[home[members]]
         ports = members[pin[members] == np.where(mirrored, BOTTOM, TOP)]
