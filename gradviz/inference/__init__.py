@@ -26,7 +26,6 @@ from itertools import chain
 from typing import NamedTuple
 
 from gradviz.graph import Graph, Scope
-from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import Ownership, Registered, around, common
 from gradviz.inference.extents import Extents
 from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS, stem_of
@@ -68,64 +67,33 @@ def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
     parameters alone, as views of them are.
 
     With parameters of several modules, an operation belongs to the innermost module
-    around all of them. A parameter that several modules hold is taken for the one that
-    fits the operation and its neighbours.
+    around all of them.
     """
     uses, is_weight = _uses(graph, ownership, inputs)
-    module: list[int | None] = [None] * len(graph.nodes)
-    shared: list[int] = []
-
-    for i, leaves in enumerate(uses):
-        if leaves and all(len(ownership.owners[leaf]) == 1 for leaf in leaves):
-            module[i] = common(
-                ownership.modules, [ownership.owners[leaf][0] for leaf in leaves]
-            )
-        elif leaves:
-            shared.append(i)
-
-    _place_shared(graph, ownership, uses, module, shared)
     turned = _turned_weights(graph, uses, inputs)
-    for i, owner in enumerate(module):
+    modules = ownership.modules
+    module: list[int | None] = []
+    for i, leaves in enumerate(uses):
+        op = graph.nodes[i].op
+        owners = [_owner(ownership, leaf, op) for leaf in leaves]
+        owner = common(modules, owners) if owners else None
         if owner is not None:
-            module[i] = _caller(
-                ownership.modules,
-                owner,
-                graph.nodes[i].op,
-                is_weight[i] and i not in turned,
-            )
+            owner = _caller(modules, owner, op, is_weight[i] and i not in turned)
+        module.append(owner)
 
-    _let_go(graph, ownership.modules, inputs, module, is_weight)
     return Anchors(module, uses)
 
 
-def _let_go(
-    graph: Graph,
-    modules: Sequence[Registered],
-    inputs: Inputs,
-    module: list[int | None],
-    is_weight: Sequence[bool],
-) -> None:
-    """Leave out what works with a parameter that its module returned, as a constant
-    mean does: others ran in between.
+def _owner(ownership: Ownership, leaf: int, op: str) -> int:
+    """The module that holds a parameter; of several the innermost that makes such
+    operations: an embedding looks up, the others multiply.
     """
-    before: int | None = None
-    for node in forward_order(graph):
-        owner = module[node]
-        if owner is None or node in graph.leaf_of:
-            continue
-
-        returned = not is_weight[node] and any(
-            module[producer] == owner and is_weight[producer]
-            for producer in inputs[node]
-        )
-        if (
-            returned
-            and before is not None
-            and common(modules, [owner, before]) not in (owner, before)
-        ):
-            module[node] = None
-        else:
-            before = owner
+    modules, owners = ownership.modules, ownership.owners[leaf]
+    looks_up = op.startswith("Embedding")
+    fitting = [
+        owner for owner in owners if (modules[owner].base == "Embedding") == looks_up
+    ]
+    return max(fitting or owners, key=lambda owner: len([*around(modules, owner)]))
 
 
 def _caller(
@@ -250,52 +218,6 @@ def _is_number(graph: Graph, node: int) -> bool:
     return bool(outputs) and outputs[0] is not None and outputs[0].shape == ()
 
 
-def _place_shared(
-    graph: Graph,
-    ownership: Ownership,
-    uses: list[tuple[int, ...]],
-    module: list[int | None],
-    shared: Sequence[int],
-) -> None:
-    """Decide for operations whose parameters several modules hold: an embedding looks
-    up, the others multiply.
-    """
-    if not shared:
-        return
-
-    modules, waiting = ownership.modules, set(shared)
-    order = sorted(
-        (i for i, leaves in enumerate(uses) if leaves),
-        key=lambda i: graph.nodes[i].sequence or 0,
-    )
-    for position, i in enumerate(order):
-        if i not in waiting:
-            continue
-        others = (
-            *order[position + 1 : position + 9],
-            *reversed(order[max(0, position - 8) : position]),
-        )
-        near = next(
-            (module[j] for j in others if module[j] is not None),
-            None,
-        )
-        looks_up = graph.nodes[i].op.startswith("Embedding")
-        choice = [owner for leaf in uses[i] for owner in ownership.owners[leaf]]
-        fitting = [
-            owner
-            for owner in choice
-            if (modules[owner].base == "Embedding") == looks_up
-        ] or choice
-        beside = set(around(modules, near))
-        module[i] = max(
-            fitting,
-            key=lambda owner: (
-                len(beside.intersection(around(modules, owner))),
-                -owner,
-            ),
-        )
-
-
 # -- scopes ----------------------------------------------------------------------------
 
 
@@ -327,7 +249,10 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     order = ForwardOrder(graph, ownership.owners, inputs)
     anchors = find_anchors(graph, ownership, inputs)
     modules = ownership.modules
-    backward = _made_by_backward(graph, inputs)
+    # no forward of a module ran the backward of an operation's own backward
+    backward = {
+        node for node in graph.order if _BACKWARD.fullmatch(graph.nodes[node].op)
+    }
     anchored = _by_position(order, anchors, backward)
     calls = find_calls(modules, order, anchored, anchors.uses)
     extents = Extents(modules, order, calls, anchored)
@@ -376,36 +301,6 @@ def _by_position(
 
 
 _BACKWARD = re.compile(r"\w+Backward(Data)?Backward\d+")
-_OF_FORMULAS = re.compile(
-    r"(Mm|Bmm|T|Transpose|Sum|Mul|Div|Neg|Sub|Add|View|UnsafeView|Expand|Permute)Backward\d+"
-)
-
-
-def _made_by_backward(graph: Graph, inputs: Inputs) -> set[int]:
-    """Operations of a gradient with a graph, and parameters that are computed with it:
-    no forward of a module ran them.
-
-    They begin with the backward of an operation's own backward, and go on with what
-    formulas of gradients consist of.
-    """
-    found: set[int] = set()
-    for node in reversed(graph.order):
-        op = graph.nodes[node].op
-        if _BACKWARD.fullmatch(op) or (
-            _OF_FORMULAS.fullmatch(op) and not found.isdisjoint(inputs[node])
-        ):
-            found.add(node)
-
-    for node in graph.order if found else ():
-        users = [edge.consumer for edge in graph.consumers(node)]
-        if (
-            users
-            and found.issuperset(users)
-            and _OF_FORMULAS.fullmatch(graph.nodes[node].op)
-        ):
-            found.add(node)  # the gradient that the first of them was given
-
-    return found
 
 
 def _silent_calls(

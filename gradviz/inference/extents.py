@@ -364,23 +364,14 @@ class Extents:
             self._take(call, before[:1])
 
     def _with_silent_ends(self, call: InferredCall, *, later: bool) -> None:
-        """A sequence of modules computes nothing else than they do."""
-        silent_modules = self._silent[call.module]
-        if not silent_modules:
+        """Take what modules without parameters inside a call made beside it: all that a
+        sequence computes.
+        """
+        silent = self._silent[call.module]
+        if not silent:
             return
         positions = self._gap(call, later=later)
-        border = self._border(call, later=later)
-        rest = [silent for silent in silent_modules if (silent > border) == later]
-        rest = rest if later else rest[::-1]
-        count = 0
-
-        for position in positions:
-            makers = self._makers(rest, position)
-            if not makers:
-                break
-            rest = rest[rest.index(makers[0]) :]
-            count += 1
-
+        count = _leading(bool(self._makers(silent, position)) for position in positions)
         self._take(call, positions[:count])
 
     def _with_common_ends(
@@ -495,7 +486,11 @@ class Extents:
         ) < min(total[: most + 1])
 
     def _widen_earlier(self, group: list[InferredCall]) -> None:
-        self._with_known_before(group)
+        for call in group:
+            silent = self._silent[call.module]
+            # as the frozen layer beside an adapter
+            if any(self._modules[module].parameters for module in silent):
+                self._with_silent_ends(call, later=False)
         gaps = self._gaps(group, later=False)
         self._by_cost(group, gaps, self._common(gaps), later=False)
 
@@ -545,12 +540,7 @@ class Extents:
             count = max(
                 count,
                 loss,
-                self._with_known(
-                    group[0],
-                    gap,
-                    total,
-                    len(group) > 1,
-                ),
+                self._with_known(group[0], gap, total),
             )
 
         if len(group) > 1 and (numbered or own_end):
@@ -589,35 +579,20 @@ class Extents:
             return call.parent.end
         return len(self._order)
 
-    def _with_known_before(self, group: list[InferredCall]) -> None:
-        """Take what modules made just before whose parameters are without gradient, as
-        beside an adapter.
-        """
-        for call in group:
-            silent, positions = self._silent[call.module], self._gap(call, later=False)
-            if any(self._modules[module].parameters for module in silent):
-                count = _leading(
-                    bool(self._makers(silent, position)) for position in positions
-                )
-                self._take(call, positions[:count])
-
     def _with_known(
         self,
         call: InferredCall,
         gap: range,
         total: list[int],
-        several: bool,
     ) -> int:
         """How long a call must be to hold the last operation that a module without
         parameters inside it made.
         """
         length = 0
         for i, position in enumerate(gap):
-            if self._makers(self._silent[call.module], position):
-                if total[i + 1] <= total[0]:
-                    length = i + 1
-            elif not several and self._stems[position] != "Add":
-                break
+            made = self._makers(self._silent[call.module], position)
+            if made and total[i + 1] <= total[0]:
+                length = i + 1
         return length
 
     def _with_loss(self, gap: range, most: int) -> int:

@@ -171,17 +171,6 @@ class ForwardOrder:
                 producer for producer in self.producers[i] if producer < start
             )
 
-    def leads_to(self, call: InferredCall, following: InferredCall) -> bool:
-        """Whether something in a later call was computed from what came out of one."""
-        reached = set(range(call.start, call.end + 1))
-        for i in range(call.start + 1, following.end + 1):
-            if any(producer in reached for producer in self.producers[i]):
-                if i >= following.start:
-                    return True
-                # computed from the earlier call, by whoever
-                reached.add(i)
-        return False
-
 
 def _kind(graph: Graph, stem: str, node: int) -> str:
     return MASKED if stem == "Mul" and _is_masked(graph, node) else stem
@@ -260,7 +249,7 @@ def find_calls(
             ),
             positions,
         ):
-            for part in _turns(modules[module], run, order):
+            for part in _turns(modules[module], run):
                 inner = [item.call for item in part if item.call is not None]
                 calls.append(
                     InferredCall(
@@ -297,11 +286,9 @@ def _runs(
     return runs
 
 
-def _turns(
-    module: Registered, run: list[_Item], order: ForwardOrder
-) -> list[list[_Item]]:
+def _turns(module: Registered, run: list[_Item]) -> list[list[_Item]]:
     """A run cut into calls: where it begins anew, and every turn consists of the same
-    things.
+    things. A module of one's own that calls only one other has a loop of it.
     """
     keys = [item.key for item in run]
     starts = [i for i, key in enumerate(keys) if key == keys[0]]
@@ -318,23 +305,10 @@ def _turns(
         len(turns) > 1
         and len({*keys}) == 1
         and not module.base
-        and _is_loop(
-            turns[0][0],
-            turns[1][0],
-            order,
-        )
+        and turns[0][0].call is not None
     )
 
     return [run] if loop or len(kinds) > 1 else turns
-
-
-def _is_loop(item: _Item, following: _Item, order: ForwardOrder) -> bool:
-    """Whether two turns are of a loop inside one call."""
-    return (
-        item.call is not None
-        and following.call is not None
-        and order.leads_to(item.call, following.call)
-    )
 
 
 # -- where the call of an adapter ends -------------------------------------------------

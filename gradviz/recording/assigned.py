@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple
@@ -42,17 +43,73 @@ class Assignment(NamedTuple):
     several: bool = False
 
 
-class Code(NamedTuple):
+@dataclass
+class Code:
     """What a file says of expressions, by their span: the variable that holds one, and
     which function returns it.
     """
 
-    assignments: Mapping[Span, Assignment]
-    returned: frozenset[Span]
-    loops: tuple[tuple[int, int], ...]  # first and last line of each
+    assignments: dict[Span, Assignment] = field(default_factory=dict)
+    returned: set[Span] = field(default_factory=set)
+    # first and last line of each
+    loops: list[tuple[int, int]] = field(default_factory=list)
     # the names on both sides of operators, "" for what is no name
-    operands: Mapping[Span, tuple[str, str]]
-    last_lines: Mapping[str, int]  # where a variable of the script is assigned last
+    operands: dict[Span, tuple[str, str]] = field(default_factory=dict)
+    # where a variable of the script is assigned last
+    last_lines: dict[str, int] = field(default_factory=dict)
+
+    def read(self, tree: ast.Module) -> None:
+        """Add what the code of a file says."""
+        waiting: list[ast.AST] = [tree]
+        while waiting:
+            waiting += self._function(waiting.pop())
+
+    def _function(self, function: ast.AST) -> list[ast.AST]:
+        """Read one function, or the file itself. Returns the functions inside it."""
+        inside: list[ast.AST] = []
+        pairs: list[tuple[Span, Assignment]] = []
+        names: set[str] = set()
+        if isinstance(function, ast.Lambda):
+            self.returned.update(spans_of(function.body))
+
+        waiting = [(child, False) for child in ast.iter_child_nodes(function)]
+        while waiting:
+            node, in_loop = waiting.pop()
+            if isinstance(node, _FUNCTIONS):
+                inside.append(node)
+                continue
+            if isinstance(node, _LOOPS):
+                in_loop = True
+                self.loops.append((node.lineno, node.end_lineno or node.lineno))
+            if isinstance(node, ast.Return) and node.value is not None:
+                self.returned.update(spans_of(node.value))
+                names.update(_name(node.value))
+            pairs += _pairs(node, in_loop)
+            self._add_operands(node)
+            if isinstance(function, ast.Module):
+                self._add_variable(node)
+            waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
+
+        self.assignments.update(pairs)
+        self.returned.update(_last_of_each(pairs, names))
+        return inside
+
+    def _add_variable(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            earlier = self.last_lines.get(node.id, 0)
+            self.last_lines[node.id] = max(node.lineno, earlier)
+
+    def _add_operands(self, node: ast.AST) -> None:
+        if isinstance(node, ast.BinOp):
+            sides = _name(node.left), _name(node.right)
+        elif isinstance(node, ast.AugAssign):
+            sides = _name(node.target), _name(node.value)
+        else:
+            return
+
+        left, right = ("".join(side) for side in sides)
+        if left or right:
+            self.operands.update((span, (left, right)) for span in spans_of(node))
 
 
 def assigned_names(
@@ -319,17 +376,11 @@ def code_of(file: str) -> Code:
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
-        return Code({}, frozenset(), (), {}, {})
+        return Code()
 
-    reader = _CodeReader()
-    reader.read(tree)
-    return Code(
-        reader.assignments,
-        frozenset(reader.returned),
-        tuple(reader.loops),
-        reader.operands,
-        reader.last_lines,
-    )
+    code = Code()
+    code.read(tree)
+    return code
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -342,69 +393,6 @@ _LOOPS = (
     ast.DictComp,
     ast.GeneratorExp,
 )
-
-
-class _CodeReader:
-    """Collects them, function by function."""
-
-    def __init__(self) -> None:
-        self.assignments: dict[Span, Assignment] = {}
-        self.returned: set[Span] = set()
-        self.loops: list[tuple[int, int]] = []
-        self.operands: dict[Span, tuple[str, str]] = {}
-        self.last_lines: dict[str, int] = {}
-
-    def read(self, tree: ast.Module) -> None:
-        waiting: list[ast.AST] = [tree]
-        while waiting:
-            waiting += self._function(waiting.pop())
-
-    def _function(self, function: ast.AST) -> list[ast.AST]:
-        """Read one function, or the file itself. Returns the functions inside it."""
-        inside: list[ast.AST] = []
-        pairs: list[tuple[Span, Assignment]] = []
-        names: set[str] = set()
-        if isinstance(function, ast.Lambda):
-            self.returned.update(spans_of(function.body))
-
-        waiting = [(child, False) for child in ast.iter_child_nodes(function)]
-        while waiting:
-            node, in_loop = waiting.pop()
-            if isinstance(node, _FUNCTIONS):
-                inside.append(node)
-                continue
-            if isinstance(node, _LOOPS):
-                in_loop = True
-                self.loops.append((node.lineno, node.end_lineno or node.lineno))
-            if isinstance(node, ast.Return) and node.value is not None:
-                self.returned.update(spans_of(node.value))
-                names.update(_name(node.value))
-            pairs += _pairs(node, in_loop)
-            self._add_operands(node)
-            if isinstance(function, ast.Module):
-                self._add_variable(node)
-            waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
-
-        self.assignments.update(pairs)
-        self.returned.update(_last_of_each(pairs, names))
-        return inside
-
-    def _add_variable(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            earlier = self.last_lines.get(node.id, 0)
-            self.last_lines[node.id] = max(node.lineno, earlier)
-
-    def _add_operands(self, node: ast.AST) -> None:
-        if isinstance(node, ast.BinOp):
-            sides = _name(node.left), _name(node.right)
-        elif isinstance(node, ast.AugAssign):
-            sides = _name(node.target), _name(node.value)
-        else:
-            return
-
-        left, right = ("".join(side) for side in sides)
-        if left or right:
-            self.operands.update((span, (left, right)) for span in spans_of(node))
 
 
 def _last_of_each(

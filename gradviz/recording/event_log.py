@@ -98,7 +98,7 @@ class IntervalMap(Generic[T]):
         del self.values[:count], self.numbers[:count]
 
 
-class NodeLog(Generic[T]):
+class NodeLog(IntervalMap[T]):
     """What made each node, by sequence number; `seen` is the number up to which it is
     complete.
 
@@ -109,22 +109,13 @@ class NodeLog(Generic[T]):
     [False, True, False, False, True, False]
     """
 
-    __slots__ = ("_last", "_steps", "seen")
+    __slots__ = ("_last", "seen")
 
     def __init__(self, start: int) -> None:
-        self._steps: IntervalMap[T] = IntervalMap(start)
+        super().__init__(start)
         # the last one noted, as the map may hold one that an interrupt left half done
         self._last: T | None = None
         self.seen = start
-
-    @property
-    def dropped(self) -> int:
-        """What made the nodes below this number was forgotten."""
-        return self._steps.dropped
-
-    def forget(self, number: int) -> None:
-        """Drop what made the nodes below `number`."""
-        self._steps.forget(number)
 
     def made(self, number: int, maker: T | None) -> None:
         """The node of this number was made by `maker`. One that is known already stays
@@ -136,7 +127,7 @@ class NodeLog(Generic[T]):
             return
         # a stretch of nodes of one line takes one entry
         if self._last is not maker:
-            self._steps.add(number, maker)
+            self.add(number, maker)
             self._last = maker
         self.seen = number + 1
 
@@ -152,14 +143,12 @@ class NodeLog(Generic[T]):
         nobody knows.
         """
         if number > self.seen:
-            if self._last is not maker:
-                self._steps.add(self.seen, maker)
-                self._last = maker
+            self.made(self.seen, maker)
             self.seen = number
 
     def at(self, number: int) -> T | None:
         """What made the node; None where that is not known."""
-        return self._steps.at(number) if number < self.seen else None
+        return super().at(number) if number < self.seen else None
 
 
 _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, some 70 MB

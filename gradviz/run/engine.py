@@ -185,8 +185,8 @@ class _Watcher:
         load = loader.exec_module
 
         def load_and_act(module: ModuleType) -> None:
-            # as it was before the module's own code runs: the class's own shows again
-            del loader.exec_module
+            # before the module's own code runs, so that the class's own shows again
+            vars(loader).pop("exec_module", None)
             load(module)
             self._action()
 

@@ -7,17 +7,16 @@ script was run.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gradviz.errors import NoGraphError, NotATensorError, TargetError, did_you_mean
 from gradviz.variables.objects import unwrapped
 from gradviz.variables.scanner import NamedValue, Namespace, scan, value_of
-from gradviz.wording import few_lines, plural
+from gradviz.wording import few_lines
 
 if TYPE_CHECKING:
     from gradviz.recording.record import Recording
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from gradviz.walker.places import Attribution
 
 _ABSENT = object()
-_ROUTINES = (FunctionType, BuiltinFunctionType, MethodType)
 _SHOWN = 20
 _INDEX = re.compile(r"""\[\s*(["']?)([^]"'.]+)\1\s*\]""")
 
@@ -80,7 +78,7 @@ def lookup(
             candidate
             for space in namespaces
             for candidate, item in space.items()
-            if _worth_naming(candidate, item, space)
+            if not candidate.startswith("_") and type(item) not in (ModuleType, type)
         ]
         raise TargetError(
             f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}"
@@ -103,8 +101,7 @@ def outputs_of(value: object, name: str, place: str) -> object:
     """The tensors of a value: itself, or what it returns when it is a function. Runs
     the user's function.
 
-    Raises TargetError when the function needs arguments and NotATensorError when there
-    is no tensor.
+    Raises NotATensorError when there is no tensor.
     """
     import torch
 
@@ -116,12 +113,6 @@ def outputs_of(value: object, name: str, place: str) -> object:
         or is_node(value)
     ):
         return value
-    needed = _needed_arguments(value)
-    if needed:
-        raise TargetError(
-            f"{name} in {place} needs {plural(len(needed), 'argument')} ({', '.join(needed)}), and gradviz calls it without any. "
-            f"Name a tensor, or a function without arguments that calls {name}."
-        )
     return value()
 
 
@@ -186,19 +177,6 @@ def _not_depended_on(
     }
 
 
-def _worth_naming(name: str, value: object, space: Namespace) -> bool:
-    """Whether a variable could be meant: not private, no module or class, no function
-    that was imported.
-    """
-    kind = type(value)
-    if name.startswith("_") or issubclass(kind, (ModuleType, type)):
-        return False
-    # a function that was imported is hardly the one that is meant
-    return not issubclass(kind, _ROUTINES) or getattr(
-        value, "__module__", None
-    ) == space.get("__name__")
-
-
 def _step(value: object, part: str) -> object:
     """An attribute, a key or an element; of a wrapper of data parallel also what the
     module in it has.
@@ -228,19 +206,6 @@ def _parts(value: object) -> list[str]:
     for hidden in ("_parameters", "_buffers", "_modules"):
         names += getattr(value, hidden, ())
     return [name for name in names if not name.startswith("_")]
-
-
-def _needed_arguments(function: Any) -> list[str]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions do not tell
-        return []
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        item.name
-        for item in parameters
-        if item.default is item.empty and item.kind not in optional
-    ]
 
 
 def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:

@@ -225,7 +225,6 @@ def test_a_name(gradviz: Gradviz, tmp_path: Path, name: str, expected: list[tupl
         ("los", "script.py has no variable 'los'. Did you mean loss?"),
         ("zzz", "The variables are: bound, holder, ids, loss, make, model, nothing, number, out, outs, pair, w."),
         ("out.logit", "out in script.py is a Output and has no 'logit'. Did you mean logits?"),
-        ("pair", "needs 3 arguments (a, b, c)"),
         ("nothing", "nothing() in script.py: there is no tensor in this NoneType"),
         ("number", "this is a Python int"),
         ("model", "this is a module (Linear)"),

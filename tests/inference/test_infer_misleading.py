@@ -146,32 +146,3 @@ class RoutedTwice(nn.Module):
 
 def test_a_result_that_is_kept_for_the_loss_does_not_cut_a_call_short() -> None:
     assert not {found for found in wrong(RoutedTwice(), torch.randn(3, 4)) if "router" in found[1] + found[2]}
-
-
-class ConstantMean(nn.Module):
-    """Returns its parameter as it is, once for each row, as means of Gaussian processes do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.constant = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.constant.expand(len(x))
-
-
-class Process(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean, self.features = ConstantMean(), nn.Linear(4, 1)
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        mean = self.mean(x)
-        return (torch.tanh(self.features(x)).squeeze(-1) - (y - mean)).pow(2).mean()
-
-
-def test_a_parameter_that_a_module_returns_is_used_by_others() -> None:
-    model, x, y = Process(), torch.randn(3, 4), torch.randn(3)
-    with gradviz.record() as recording:
-        loss = model(x, y)
-    recorded, inferred = recording.graph(loss, model=model), gradviz.walk(loss, model=model)
-    assert [op for _, op, *_ in agreement(recorded, inferred).wrong] == ["MeanBackward0"]  # the loss
