@@ -10,7 +10,6 @@ import click
 import pytest
 
 import gradviz
-from gradviz.checks.command import command as check_command
 from gradviz.cli.help import EXAMPLES, GROUPS, GroupedCommand
 from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.options import render_options
