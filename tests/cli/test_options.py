@@ -10,7 +10,6 @@ import click
 import pytest
 
 import gradviz
-from gradviz.checks.command import command as check_command
 from gradviz.cli.help import EXAMPLES, GROUPS, GroupedCommand
 from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.options import render_options
@@ -74,9 +73,6 @@ def test_what_the_command_line_takes_by_default_python_does_too() -> None:
     """Commands cannot ask what imports torch, as help must not."""
     of_paths = {option.name: option.default for option in paths_command.params}
     assert of_paths["limit"] == LIMIT == inspect.signature(gradviz.paths).parameters["limit"].default
-    of_check = {option.name: option.default for option in check_command.params}
-    known = inspect.signature(gradviz.check).parameters
-    assert all(of_check[name] == known[name].default for name in ("vanishing", "exploding"))
 
 
 def test_no_two_options_of_a_command_are_one_parameter() -> None:
