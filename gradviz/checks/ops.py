@@ -119,23 +119,6 @@ def from_outputs(
     return dict.fromkeys(behind(graph, (root.node for root in graph.roots), without))
 
 
-def maker(
-    graph: Graph,
-    node: int,
-    passed: Collection[str] = RESHAPES,
-) -> int | None:
-    """The operation that made the first input of a node, behind those of some kinds;
-    None for a leaf.
-    """
-    while edges := graph.inputs(node):
-        node = edges[0].producer
-        if node in graph.leaf_of:
-            return None
-        if kind(graph, node) not in passed:
-            return node
-    return None
-
-
 def user(graph: Graph, node: int) -> int | None:
     """The operation that takes what a node made, behind changes of shape, when there is
     one only.
@@ -144,19 +127,4 @@ def user(graph: Graph, node: int) -> int | None:
         node = edges[0].consumer
         if kind(graph, node) not in RESHAPES:
             return node
-    return None
-
-
-def weight(graph: Graph, product: int) -> int | None:
-    """The leaf with two dimensions or more that a product is taken with."""
-    for edge in graph.inputs(product):
-        leaf = edge.producer
-        while (
-            leaf not in graph.leaf_of
-            and kind(graph, leaf) in RESHAPES
-            and graph.inputs(leaf)
-        ):
-            leaf = graph.inputs(leaf)[0].producer
-        if leaf in graph.leaf_of and len(graph.leaf_of[leaf].tensor.shape or ()) > 1:
-            return leaf
     return None

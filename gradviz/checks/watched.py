@@ -18,6 +18,7 @@ from gradviz.checks.collect.failures import raised
 from gradviz.checks.collect.functions import FunctionReplay
 from gradviz.checks.collect.watch import RunWatch
 from gradviz.checks.finding import Findings
+from gradviz.checks.run import Kind
 from gradviz.checks.words import Names, all_names
 from gradviz.errors import reason_of
 from gradviz.graph import Graph
@@ -100,8 +101,9 @@ class WatchedRun:
         run.ended = failure is None and not stopped
         run.raised = raised(failure.error) if failure is not None else None
         run.trained_with = collector.cuts.lines_behind()
-        if watch.differentiates_again:
-            self._functions.differentiated_again()
+        # a backward() that is not differentiated need not be right in that
+        if not watch.differentiates_again:
+            run.log = [each for each in run.log if each.kind != Kind.SECOND_SLOPE]
         for key, leaf in run.leaves.items():
             holders = (row for row in run.optimizers if key in row.held)
             leaf.holders = tuple(row.name or row.type for row in holders)

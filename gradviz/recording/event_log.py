@@ -134,8 +134,8 @@ class NodeLog(IntervalMap[T]):
     def repeat(self, earlier: range, first: int) -> None:
         """The nodes from `first` on were made as those with `earlier` numbers were."""
         self.until(first, None)
-        self._steps.repeat(earlier, first)
-        self._last = self._steps.values[-1]
+        super().repeat(earlier, first)
+        self._last = self.values[-1]
         self.seen = first + len(earlier)
 
     def until(self, number: int, maker: T | None) -> None:

@@ -42,12 +42,8 @@ def raised(error: BaseException) -> Raised:
     """
     stack, text = list(walk_tb(error.__traceback__)), text_of(error)
     failure = Raised(
-        type(error).__name__,
-        text,
-        custom=_custom(text),
+        type(error).__name__, text, custom=_custom(text), within=_constructor(stack)
     )
-    failure = failure._replace(within=_constructor(stack))
-
     outside = [entry for entry in stack if not is_foundation(_file(entry))]
     users = [entry for entry in outside if not package_of(_file(entry))]
     if not outside:
@@ -60,7 +56,7 @@ def raised(error: BaseException) -> Raised:
     with isolated(), suppress(Exception):
         variables = namespaces(frame)
         failure = _called(failure, stack, variables)
-        if not failure.outputs and not failure.missing:
+        if not failure.backward:
             failure = _refused(failure, stack, variables)
 
     return failure
@@ -113,12 +109,7 @@ def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
         return failure
 
     # backward() calls them `tensors`, and grad() calls them `outputs`
-    outputs = tensors_in(
-        calls[0].get(
-            "tensors",
-            calls[0].get("outputs"),
-        )
-    )
+    outputs = tensors_in(calls[0].get("tensors", calls[0].get("outputs")))
     inputs = tensors_in(calls[0].get("inputs"))
     reached = set(live_nodes(outputs)) if inputs else set()
     leaves = {id(leaf_of(node)) for node in reached}

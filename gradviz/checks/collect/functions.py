@@ -55,8 +55,6 @@ class FunctionReplay:
         self._recorder = recorder
         self._seen, self._replaying = set[Any](), False  # classes
         self._spent = 0.0  # seconds
-        # classes whose derivative is wrong where it is differentiated again
-        self._twice: list[Any] = []
         # why a class could not be compared, after its name
         self.unknown: dict[str, str] = {}
 
@@ -96,20 +94,12 @@ class FunctionReplay:
         if isinstance(faults, str):
             self.unknown[kind.__name__] = faults
             return
-        line = returned_by(definition_of(kind.backward.__code__))
+        backward = kind.backward.__code__
         for letter, place in faults:
+            line = returned_by(definition_of(backward))
             if letter == Kind.SECOND_SLOPE.value:
-                self._twice.append(kind)
-            else:
-                self._recorder.note(Kind(letter), line, kind.__name__, str(place))
-
-    def differentiated_again(self) -> None:
-        """A backward() that is differentiated is to be right in that, too."""
-        for kind in self._twice:
-            backward = kind.backward.__code__
-            line = keeps_on_first_argument(backward)
-            line = line or returned_by(definition_of(backward))
-            self._recorder.note(Kind.SECOND_SLOPE, line, kind.__name__)
+                line = keeps_on_first_argument(backward) or line
+            self._recorder.note(Kind(letter), line, kind.__name__, str(place))
 
     def _obstacle(self, values: Sequence[Any]) -> str:
         """Why a Function is not replayed that is to be, "" where nothing speaks against

@@ -139,14 +139,15 @@ def _readable(
 
 
 def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
-    """One number for each. Small types are widened; gradients on one device are asked
+    """One number for each, of small types in float32; gradients on one device are asked
     for at once.
     """
-    wide = [
-        grad if grad.dtype in (torch.float32, torch.float64) else grad.float()
+    norms = [
+        torch.linalg.vector_norm(
+            grad, dtype=torch.promote_types(grad.dtype, torch.float32)
+        )
         for grad in grads
     ]
-    norms = [torch.linalg.vector_norm(grad) for grad in wide]
     # reading a number waits for the GPU: one wait for all is enough
     if len({(norm.device, norm.dtype) for norm in norms}) == 1:
         norms = torch.stack(norms).tolist()
@@ -158,15 +159,12 @@ def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
 
 def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
     """The keys of the matrices whose elements are all zero."""
-    zero = list[int]()
     with unrecorded():
-        for key, leaf in leaves.items():
-            if leaf.dim() > 1 and is_readable(leaf):
-                # of most tensors, the first few say that they are not
-                first = leaf.detach().flatten()[:64]
-                if not first.any() and not leaf.detach().any():
-                    zero.append(key)
-    return tuple(zero)
+        return tuple(
+            key
+            for key, leaf in leaves.items()
+            if leaf.dim() > 1 and is_readable(leaf) and not leaf.detach().any()
+        )
 
 
 def at_poles(nodes: Sequence[LiveNode]) -> frozenset[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import Sizes, kind, makers, shape, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
@@ -19,7 +17,7 @@ _KEPT |= {"Amax", "Amin"}
 _LIFTED = ("Unsqueeze", "View", "Reshape", "Index", "Slice", "Select")
 """What makes a column of a row."""
 _ROW = Row(
-    "{shapes} to a square: each element meets every other one",
+    "{both} broadcast to a square: each element meets every other one",
     "{code} computes {operation} of {both}, which makes a square of {size} x {size} that is then averaged: each sample is compared "
     "with all others",
     "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other.",
@@ -65,18 +63,11 @@ def broadcast(context: BackwardCall) -> Diagnoses:
             continue
 
         lines.add(source)
-        words = [str(sizes) for sizes in shapes]
-        both = " and ".join(words)
-        wording = (
-            f"shapes {both} broadcast" if words[1:] else f"shape {both} broadcasts"
-        )
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind(graph, node)).lower()
         yield _ROW.filled(
             (),
             source,
-            shapes=wording,
-            both=both,
-            operation=name,
+            both=" and ".join(map(str, shapes)),
+            operation=kind(graph, node),
             size=(shapes[0] or (0,))[0],
         )._replace(nodes=(node,))
 

@@ -51,9 +51,8 @@ def diverged(context: BackwardCall) -> bool:
 
 def from_the_update(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
     """Updates have made parameters NaN or infinite, or so large that the loss is."""
-    names, graph = tuple(dict.fromkeys(first_names(bad))), context.graph
+    names, values = tuple(dict.fromkeys(first_names(bad))), context.values
     summary, why = "the loss diverges", "the loss is not finite after an update"
-
     if names:
         summary = (
             f"an update has made {plural(len(names), 'parameter')} NaN or infinite"
@@ -66,27 +65,17 @@ def from_the_update(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
 
     # the line with the rate
-    lines = (
-        optimizer.source
-        for optimizer in context.optimizers
-        if optimizer.source is not None
-    )
-    fix, source = _RATE, next(lines, context.backward)
-    values = context.values
-
-    if (
-        values is not None
-        # even larger inputs are what divergence made, not its cause
-        and LARGE < values.largest_input < _DIVERGED
-        and values.largest_name
-    ):
-        name, source = one_line(values.largest_name), context.backward
+    lines = [optimizer.source for optimizer in context.optimizers if optimizer.source]
+    fix, source = _RATE, next(iter(lines), context.backward)
+    # even larger inputs are what divergence made, not its cause
+    if values is not None and LARGE < values.largest_input < _DIVERGED:
+        name, source = one_line(values.largest_name or "x"), context.backward
         why += f"; {name} has numbers up to {values.largest_input:.4g}"
         fix = f"Scale {name} to about 1: {name} = ({name} - {name}.mean(0)) / {name}.std(0). Else lower the learning rate."
 
     return Diagnosis(
         summary,
-        names or first_names(leaf for leaf in graph.leaves if leaf.kind == "parameter"),
+        names or first_names(context.parameters),
         why,
         fix,
         tuple(value.made_by for value in bad if value.made_by is not None),

@@ -9,33 +9,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import (
-    PRODUCTS,
-    RESHAPES,
-    kind,
-    maker,
-    makers,
-    spread,
-    weight,
-)
+from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import title_and_code, where as place
 from gradviz.graph import Graph
 
-_LAYERS = PRODUCTS.union(
-    [
-        "Relu",
-        "LeakyRelu",
-        "Tanh",
-        "Gelu",
-        "Silu",
-        "Elu",
-        "NativeLayerNorm",
-        "NativeBatchNorm",
-        "CudnnBatchNorm",
-        "MkldnnRnnLayer",
-        "CudnnRnn",
-    ]
+_LAYERS = frozenset(
+    "Addmm Convolution Relu LeakyRelu Tanh Gelu Silu Elu NativeLayerNorm NativeBatchNorm CudnnBatchNorm MkldnnRnnLayer "
+    "CudnnRnn".split()
 )
 _COMMON = (
     "Add Sub Mul Div Neg Mean Sum NativeDropout Cat Stack Select Index IndexSelect Clamp ClampMin ClampMax "
@@ -67,18 +48,10 @@ _SCORES = (
 _PAIRS = (
     _Pair(
         "LogSoftmax",
-        ("Softmax",),
-        "softmax is taken twice",
+        ("Softmax", "Sigmoid"),
+        "softmax is taken of a {by}",
         "cross entropy takes log_softmax of its input itself; of probabilities, which lie between 0 and 1, that is nearly flat: "
         "the loss cannot come near 0, and gradients are small",
-        _SCORES,
-    ),
-    _Pair(
-        "LogSoftmax",
-        ("Sigmoid",),
-        "softmax is taken of a sigmoid",
-        "cross entropy takes log_softmax of its input itself; of numbers between 0 and 1 that is nearly flat: the loss cannot come "
-        "near 0, and gradients are small",
         _SCORES,
     ),
     _Pair(
@@ -152,7 +125,7 @@ def loss_input(context: BackwardCall) -> Diagnoses:
     for node in range(len(graph.nodes)):
         op = kind(graph, node)
         for pair in _PAIRS:
-            producer = _made(graph, node, pair) if op == pair.user else None
+            producer = _origin(graph, node, pair) if op == pair.user else None
             if producer is not None:
                 yield _wrong(graph, node, producer, pair)
                 return
@@ -166,9 +139,9 @@ def _wrong(
 ) -> Diagnosis:
     by, member = kind(graph, producer).lower(), loss if pair.at_user else producer
     return Diagnosis(
-        pair.summary,
+        pair.summary.format(by=by),
         (),
-        f"{title_and_code(graph, loss)} gets what {title_and_code(graph, producer)} made; {pair.why.format(by=by)}",
+        f"{title_and_code(graph, loss)} gets what {title_and_code(graph, producer)} made; {pair.why}",
         pair.fix.format(by=by),
         # `member`, then the other one of the two
         (member, loss + producer - member),
@@ -176,50 +149,25 @@ def _wrong(
     )
 
 
-def _made(
-    graph: Graph,
-    node: int,
-    pair: _Pair,
-) -> int | None:
-    """What made the first input of a loss, when it is one of those of a pair."""
-    if pair.user == "NllLoss":
-        inputs = makers(graph, node)
-        return _origin(graph, inputs[0], pair.made_by) if inputs else None
-    producer = maker(graph, node)
-    if producer is None or kind(graph, producer) not in pair.made_by:
-        return None
-    return producer
-
-
 _MOST = 100  # operations between a loss and what made its input
 
 
-def _origin(
-    graph: Graph,
-    node: int,
-    kinds: Collection[str],
-) -> int | None:
-    """The first of the operations that all ways behind a node end at, when all are of
-    these kinds. Leaves are left out.
-
-    A product counts as a layer only with a weight that is a leaf: of logarithms, one
-    with given numbers makes other logarithms.
+def _origin(graph: Graph, loss: int, pair: _Pair) -> int | None:
+    """The first of the operations that all ways behind the first input of a loss end
+    at, when all are of those of a pair. Leaves are left out.
     """
 
     def is_end(member: int) -> bool:
-        op = kind(graph, member)
-        return op in kinds and (op not in PRODUCTS or weight(graph, member) is not None)
+        return kind(graph, member) in pair.made_by
 
     def onward(member: int) -> list[int]:
         if is_end(member):
             return []
         return [maker for maker in makers(graph, member) if maker not in graph.leaf_of]
 
-    ways = list(islice(spread([node], onward), _MOST))
+    ways = list(islice(spread(makers(graph, loss)[:1], onward), _MOST))
     ends = [member for member in ways if is_end(member)]
+    passed = _PASSED if pair.user == "NllLoss" else RESHAPES
     # any other op on the way may have taken the logarithm
-    if ends and all(
-        kind(graph, member) in _PASSED for member in ways if member not in ends
-    ):
-        return ends[0]
-    return None
+    others = {kind(graph, member) for member in ways if member not in ends}
+    return ends[0] if ends and others <= passed else None

@@ -93,16 +93,12 @@ def _follows(context: BackwardCall) -> bool:
     """Whether NaN and Inf here follow from those of an earlier call, which have come
     into the parameters.
     """
-    previous = context.previous
-    if previous is None:
-        return False
-    if previous.loss is not None and not math.isfinite(previous.loss):
-        return True
+    in_leaves = any(value.made_by in context.graph.leaf_of for value in _every(context))
     calls = context.run.read
-    broken_before = any(call.is_broken for call in calls[: calls.index(context)])
-    return broken_before and any(
-        value.made_by in context.graph.leaf_of for value in _every(context)
-    )
+    for call in calls[: calls.index(context)] if context in calls else ():
+        if not math.isfinite(call.loss or 0.0) or (call.is_broken and in_leaves):
+            return True
+    return False
 
 
 def _every(context: BackwardCall) -> Sequence[Value]:
