@@ -57,8 +57,6 @@ class OptimizerWatch:
         # that had a gradient at a step since a call reached them, by identity: whether
         # the learning rate was not 0
         self.stepped: dict[int, bool] = {}
-        # changes when an optimizer is made
-        self.stage = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -96,7 +94,6 @@ class OptimizerWatch:
                 type(optimizer).__name__,
                 self._recorder.line(frame),
             )
-            self.stage += 1
             self._rows[optimizer] = row
             self._run.optimizers.append(row)
         return row

@@ -121,7 +121,7 @@ class RunWatch:
         self._leaves, self._number = [], number
         frame = users_frame(call.frame) or call.frame
         # where an optimizer was made, what trains is new, and each line read anew
-        line = frame.f_code, frame.f_lineno, self._collector.optimizers.stage
+        line = frame.f_code, frame.f_lineno, len(self._run.optimizers)
         plain = call.accumulates and not call.create_graph
         few = plain and self._lines[line] < TIMES
         if not reading and self._more > 0 and (few or self._shows_a_death()):
