@@ -197,8 +197,6 @@ class BackwardCall:
     cycles: tuple[Cycle, ...] = ()
     # by node of the leaf
     intervals: Mapping[int, Interval] = field(default_factory=dict)
-    # names of parameters that other backward calls of the run use
-    used_later: frozenset[str] = frozenset()
 
     # what was cut off elsewhere, by node; and Python numbers that this step made of
     # tensors with a graph

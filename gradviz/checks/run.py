@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.words import Names
@@ -237,6 +236,7 @@ class TrainingRun:
     nonzero: dict[str, int] = field(default_factory=dict)
     # variables that hold the graphs of several steps, by the end of their name
     held: dict[str, RetainedHistory] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)  # names of what takes part in a call
     # lines that graphs of backward calls were computed from
     trained_with: set[tuple[str, int]] = field(default_factory=set)
 
@@ -271,14 +271,10 @@ class TrainingRun:
         if sum(row.steps > 0 for row in self.optimizers) < 2:
             return log
 
-        clear = (event.letter != "b" or event.tensors is not None for event in log)
-        return [
-            event
-            for event, _ in takewhile(
-                itemgetter(1),
-                zip(log, clear),
-            )
-        ]
+        def is_clear(event: Event) -> bool:
+            return event.kind is not Kind.BACKWARD or event.tensors is not None
+
+        return list(takewhile(is_clear, log))
 
     @property
     def holding(self) -> set[int]:

@@ -111,23 +111,21 @@ class WatchedRun:
         return run.read
 
     def _relate(self) -> None:
-        """Note of each call which parameters other calls use, and of the run when a
-        leaf got a gradient that is not zero.
+        """Note which parameters the calls use, and when a leaf got a gradient that is
+        not zero.
         """
         run, watch = self._run, self._watch
-        users = [set(_users(call)) for call in run.read]
-        elsewhere = {name for key in watch.reached for name in run.names.get(key, ())}
-        for i, call in enumerate(run.read):
-            others = (names for j, names in enumerate(users) if j != i)
-            call.used_later = frozenset(elsewhere.union(*others))
+        for key in watch.reached:
+            run.used.update(run.names.get(key, ()))
+        for call in run.read:
+            run.used.update(_users(call))
             for leaf in call.leaf_gradients:
                 if leaf.zeros < 1:
                     names = call.graph.leaf_of[leaf.node].names
                     run.nonzero |= dict.fromkeys(names, call.call or 0)
 
         for key, number in watch.nonzero.items():
-            names = self._collector.leaf_names.get(key, ())
-            run.nonzero |= dict.fromkeys(names, number)
+            run.nonzero |= dict.fromkeys(run.names.get(key, ()), number)
 
     def told(
         self, findings: Findings, captured: RunResult[BackwardCall], runs_on: bool

@@ -263,27 +263,6 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "a forward pass with recording switched off": Fault(
-        "no-graph",
-        "return self.head(x)",
-        "move the line out of torch.no_grad()",
-        "        with torch.set_grad_enabled(self.learn):",
-        "        if True:",
-        """
-        import torch
-        class Model(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.head, self.learn = torch.nn.Linear(3, 1), False
-            def forward(self, x):
-                with torch.set_grad_enabled(self.learn):
-                    return self.head(x)
-        model = Model()
-        for i in range(3):
-            loss = model(torch.randn(4, 3)).mean()
-            loss.backward()
-        """,
-    ),
     "a weight that a network makes, wrapped again": Fault(
         "unused-parameter",
         "weight = torch.nn.Parameter(self.maker(code).view(2, 3))",

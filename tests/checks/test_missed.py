@@ -231,14 +231,6 @@ FAULTS = {
         "dtype=torch.float64, requires_grad=True)",
         LEAVES,
     ),
-    "a layer that is thawed when the optimizer is there": Fault(
-        "never-updated",
-        "opt = torch.optim",
-        "where it is made, after all parameters are there: net[0].parameters()",
-        "for epoch",
-        "opt.add_param_group({'params': net[0].parameters()})\nfor epoch",
-        THAWED,
-    ),
 }
 RIGHT = {
     "two views that are kept apart": FOLLOWS.replace("return ", "return F.relu(1 - goal.std(0)).mean() + "),

@@ -7,10 +7,8 @@ from __future__ import annotations
 from gradviz.checks.call import BackwardCall, all_frozen
 from gradviz.checks.collect.lines import users_frame
 from gradviz.graph import column
-from gradviz.packages import with_text
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.cut import Cut
-from gradviz.source.provenance import provenance, unrecorded
+from gradviz.source.provenance import provenance
 from gradviz.source.search import CodeLocation, changes, freezes, grad_reads
 from gradviz.source.statements import body_around, body_of
 from gradviz.variables.scanner import value_of
@@ -55,25 +53,8 @@ def _read_provenances(call: BackwardCall, location: CodeLocation) -> None:
     """
     trained = [parameter for parameter in call.parameters if parameter.requires_grad]
     unused = any(parameter.node is None for parameter in trained)
-    off = _off(call)
     for root in call.graph.roots:
         if root.node is None or unused:
             read = provenance(location, root.name)
-            cuts = read.cuts or (off if root.node is None else ())
-            seen = call.provenances.get(root.name)
-            if seen is not None:
-                cuts = seen.cuts
-            call.provenances[root.name] = read._replace(cuts=cuts)
-
-
-def _off(call: BackwardCall) -> tuple[Cut, ...]:
-    """The line that called a module with gradients off, where all that were called in
-    this step were.
-    """
-    trained = [parameter for parameter in call.parameters if parameter.requires_grad]
-    runs = [parameter.run for parameter in trained]
-    ran = [run for run in runs if run is not None and run.calls]
-    ran = [run for run in ran if run.began >= call.since and run.source is not None]
-    if not ran or any(run.recording for run in ran) or ran[-1].source is None:
-        return ()
-    return (unrecorded(with_text(ran[-1].source)),)
+            seen = call.provenances.get(root.name, read)
+            call.provenances[root.name] = read._replace(cuts=seen.cuts)

@@ -35,7 +35,6 @@ from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.steps import Steps
 from gradviz.checks.run import Interval
-from gradviz.checks.words import Names
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
@@ -82,8 +81,6 @@ class Collector:
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
-        # of the calls that were read, by identity
-        self.leaf_names: dict[int, Names] = {}
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
         # parts of calls that could not be read, and why
         self.dropped: dict[str, str] = {}
@@ -231,10 +228,9 @@ class Collector:
         """A call is about to run: what was done with its leaves since the last one, by
         node.
         """
-        leaves, leaf_of = reading.walked.variables, reading.walked.graph.leaf_of
+        leaves = reading.walked.variables
         self._parameters = [tensor for _, tensor in reading.parameters]
         self._leaves = dict(leaves)
-        self.leaf_names |= {id(leaf): leaf_of[i].names for i, leaf in leaves.items()}
         intervals: Mapping[int, Interval] = {}
         if self._in_a_row:
             intervals = self._leaf_watch.intervals(leaves)

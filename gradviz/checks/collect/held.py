@@ -9,7 +9,6 @@ Reads attributes and closures; runs nothing, and asks the garbage collector noth
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,7 +23,6 @@ from gradviz.recording.session import running
 from gradviz.source.search import addition_to
 from gradviz.variables.objects import (
     class_attribute,
-    is_a,
     own_attributes,
     tensors_in,
 )
@@ -65,10 +63,9 @@ def _set_in(node: object, attribute: str) -> SourceLine | None:
 
 # -- what variables hold ---------------------------------------------------------------
 
-# from which it is said: a sum of losses of several networks is of as many steps
+# from which it is said: the sum of two networks' losses is of three steps already
 _STEPS = 4
 _TENSORS = 200  # of one variable that are looked at
-_WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
 _FIELD = re.compile(r"(?<=\[)(\d+\]).*\..*$")  # of an element of a list
 
@@ -85,17 +82,14 @@ def _holder(name: str) -> str:
 
 def held_by(variables: Variables) -> dict[str, list[torch.Tensor]]:
     """The tensors with a graph that each variable, or attribute of an object, holds. A
-    list counts as one; windows over the last steps are left out.
+    list counts as one.
     """
     groups: dict[str, list[torch.Tensor]] = {}
     for variable in scan(variables):
         tensor = variable.value
         if variable.kind == "tensor" and _has_graph(tensor):
             groups.setdefault(_holder(variable.name), []).append(tensor)
-
-    return {
-        name: held for name, held in groups.items() if not _is_window(name, variables)
-    }
+    return groups
 
 
 def _has_graph(tensor: torch.Tensor) -> bool:
@@ -104,16 +98,6 @@ def _has_graph(tensor: torch.Tensor) -> bool:
             return tensor.requires_grad and grad_fn_of(tensor) is not None
     except RuntimeError:  # a view that torch refuses to follow
         return False
-
-
-def _is_window(name: str, variables: Variables) -> bool:
-    """Whether a name is that of a deque of a few elements, which lets go of the oldest."""
-    first, *attributes = name.split(".")
-    spaces = (space for space in variables if first in space)
-    value: object = next((space[first] for space in spaces), None)
-    for attribute in attributes:
-        value = own_attributes(value).get(attribute)
-    return is_a(value, deque) and value.maxlen is not None and value.maxlen <= _WINDOW
 
 
 # -- parts of earlier steps ------------------------------------------------------------

@@ -56,8 +56,6 @@ class OptimizerWatch:
         self._rows = WeakKeyDictionary[torch.optim.Optimizer, OptimizerRow]()
         # that had a gradient at a step since a call reached them, by identity
         self.stepped = set[int]()
-        # changes when an optimizer is made
-        self.stage = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -95,7 +93,6 @@ class OptimizerWatch:
                 type(optimizer).__name__,
                 self._recorder.line(frame),
             )
-            self.stage += 1
             self._rows[optimizer] = row
             self._run.optimizers.append(row)
         return row

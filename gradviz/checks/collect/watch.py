@@ -47,42 +47,30 @@ SUSPECTS = 3
 """Calls that are read because of an operation at a pole; more of them tell nothing new.
 """
 TIMES, MORE = 3, 9
-"""How often each line that calls backward is read, again when an optimizer is made or a
-parameter takes part for the first time; and how many calls are read for that.
+"""How often each line that calls backward is read, and again when an optimizer is made;
+and how many calls are read for that.
 """
 DEAD = 5
 """Calls in a row that leave a leaf a gradient of zeros, after which one call is read.
 """
 FIRST, APART = 16, 4
 """It looks for what is held at call 16, and whenever there were four times as many."""
-_UNREACHED = 3
-"""Backward calls after which a pass that none of them has reached is taken for unused.
-"""
 _LOOKS = 30
-"""Calls whose nodes are compared with those of passes, and of retained graphs."""
+"""Calls whose nodes are compared with those of passes, and of retained graphs; what
+none of them met is taken for unused.
+"""
 _IN_VAIN = 3  # calls of one line that retain a graph which nobody needs
 
 
 @dataclass
-class _Retaining:
-    """A line whose backward calls retain their graphs."""
+class _Unmet:
+    """Graphs that a line has made or retained: the numbers of their nodes, and how many
+    in a row; and whether a later call met one.
+    """
 
-    numbers: set[int] = field(default_factory=set)
-    calls: int = 0
-    needed: bool = False
-
-
-@dataclass
-class _Passes:
-    """Passes in a row from one line, and calls that did not reach them."""
-
-    passes: list[Evaluation]
-    missed: int = 0
-
-    def reached_by(self, numbers: set[int]) -> bool:
-        """Whether one of them made one of the nodes with these numbers."""
-        ranges = (range(call.began, call.ended) for call in self.passes)
-        return not all(map(numbers.isdisjoint, ranges))
+    numbers: list[range] = field(default_factory=list)
+    times: int = 0
+    met: bool = False
 
 
 class RunWatch:
@@ -95,15 +83,14 @@ class RunWatch:
         self._run = collector.run
         self._began, self._spent = time.perf_counter(), 0.0
         self._suspects, self._more, self._looks = SUSPECTS, MORE, _LOOKS
-        self._stage = 0
         # that called backward, in calls that were read
-        self._lines: Counter[tuple[CodeType, int]] = Counter()
+        self._lines: Counter[tuple[CodeType, int, int]] = Counter()
         self._in_a_row, self._number = True, 0
         self._leaves: list[torch.Tensor] = []  # between a call and its end
         # calls in a row that left a leaf a gradient of zeros, by identity
         self._zero: Counter[int] = Counter()
-        self._waiting: list[_Passes] = []
-        self._retaining: dict[SourceLine, _Retaining] = {}
+        # by line, with what is said of it
+        self._unmet: dict[tuple[Kind, SourceLine, str], _Unmet] = {}
         self._next = FIRST
         self._rest = Rest(collector.recorder, collector.calls)
         self._broke = False  # a call that nobody watched left a gradient that is NaN
@@ -142,7 +129,7 @@ class RunWatch:
 
     def passes(self, number: int, call: EngineCall) -> bool:
         """Whether nothing of the call is looked at but its loss, which is a number."""
-        line = _line(call)
+        line = self._line(call)
         is_known = line in self._lines
         if not self._rest.passes(number, line, call.outputs, is_known):
             return False
@@ -179,18 +166,13 @@ class RunWatch:
         """Whether the call is to be read, for what its tensors show, or because it is
         read anyway.
         """
-        self._leaves, self._number, line = [], number, _line(call)
-        # what trains is new: each line is read anew
-        if self._collector.optimizers.stage != self._stage:
-            self._stage = self._collector.optimizers.stage
-            self._lines.clear()
-
+        self._leaves, self._number = [], number
+        line = self._line(call)
         plain = call.accumulates and not call.create_graph
         few = plain and self._lines[line] < TIMES
-        wanted = not reading and (few or self._shows_a_death())
-        more = wanted and self._more > 0
-        self._more -= more
-        reading = reading or more
+        if not reading and self._more > 0 and (few or self._shows_a_death()):
+            self._more -= 1
+            reading = True
         self._lines[line] += reading
         self._in_a_row = self._in_a_row and reading
 
@@ -203,15 +185,26 @@ class RunWatch:
             self._look(number, call)
             self.seen_enough |= self._breaks(number, call)
             if not (reading or self.seen_enough) and self._may_look():
-                reading = self._shows(call, plain)
+                reading = self._shows(call)
         return reading or self.seen_enough
 
-    def _shows(self, call: EngineCall, plain: bool) -> bool:
+    def _line(self, call: EngineCall) -> tuple[CodeType, int, int]:
+        """The line outside torch that makes a call."""
+        frame = users_frame(call.frame) or call.frame
+        # where an optimizer was made, what trains is new, and each line read anew
+        return frame.f_code, frame.f_lineno, len(self._run.optimizers)
+
+    def _shows(self, call: EngineCall) -> bool:
         """Whether the nodes that a call runs through show why to read it."""
         nodes = nodes_behind(call.outputs)
         self._leaves = _leaves(nodes)
         self.reached.update(map(id, self._leaves))
-        return (plain and self._thaws()) or self._is_suspicious(nodes)
+
+        suspicious = (
+            self._suspects > 0 and not self._run.scaled and bool(at_poles(nodes))
+        )
+        self._suspects -= suspicious
+        return suspicious
 
     def _breaks(self, number: int, call: EngineCall) -> bool:
         """Whether the loss, which is noted, is no number any more."""
@@ -220,29 +213,11 @@ class RunWatch:
             self._run.losses.append((number, loss))
         return is_broken(loss, scaled=self._run.scaled)
 
-    def _thaws(self) -> bool:
-        """Whether a parameter takes part that no call which was read has led to."""
-        rows = self._run.leaves
-        thaws = self._more > 0 and any(
-            type(leaf) is torch.nn.Parameter and id(leaf) not in rows
-            for leaf in self._leaves
-        )
-        if thaws:
-            self._more -= 1
-            self._lines.clear()
-        return thaws
-
     def _shows_a_death(self) -> bool:
         """Whether a gradient has become zero and stayed so, which one call is to show."""
         dead = [key for key in self.nonzero if self._zero[key] == DEAD]
         self._zero.update(dead)
         return bool(dead)
-
-    def _is_suspicious(self, nodes: list[Node]) -> bool:
-        unscaled = not self._run.scaled and self._suspects > 0
-        suspicious = unscaled and bool(at_poles(nodes))
-        self._suspects -= suspicious
-        return suspicious
 
     def engine_ended(self) -> bool:
         """The call has run: whether to look at what it left."""
@@ -276,11 +251,13 @@ class RunWatch:
         """A call is about to run."""
         self._take_passes()
         retains = call.retains and not call.create_graph
-        if self._looks and (self._waiting or self._retaining or retains):
+        if not self._looks:
+            self._unmet.clear()  # nobody looks whether a call meets them
+        elif self._unmet or retains:
             self._looks -= 1
             self._compare(call, retains)
-        if not self._looks:
-            self._waiting.clear()  # nobody has looked whether this graph reaches them
+            if not self._looks:
+                self._note_unmet()
 
         if number >= self._next:
             self._next = number * APART
@@ -288,40 +265,24 @@ class RunWatch:
                 self._collector.steps.look(namespaces(users_frame(call.frame)))
 
     def ended(self, variables: Variables) -> None:
-        """The script has come to its end: nothing will use what is retained, or reach
-        what is waiting.
-        """
+        """The script has come to its end: nothing more will meet a graph."""
         with self._timed():
             self._take_passes()
-            for waiting in self._waiting:
-                self._note_unused(waiting)
+            self._note_unmet()
             self._collector.steps.look(variables)
-        for source, line in self._retaining.items():
-            if not line.needed and line.calls >= _IN_VAIN:
-                self._recorder.note(Kind.RETAINED, source, times=line.calls)
 
     def _compare(self, call: EngineCall, retains: bool) -> None:
-        """Which passes, and which graphs that were retained, a call reaches."""
+        """Which passes, and which graphs that were retained, a call meets."""
         nodes = nodes_behind(call.outputs)
         numbers = {node._sequence_nr() for node in nodes if leaf_of(node) is None}
-        unreached = [
-            passes for passes in self._waiting if not passes.reached_by(numbers)
-        ]
-        self._waiting = []
-        for passes in unreached:
-            passes.missed += 1
-            if passes.missed < _UNREACHED:
-                self._waiting.append(passes)
-            else:
-                self._note_unused(passes)
+        for unmet in self._unmet.values():
+            unmet.met |= not all(map(numbers.isdisjoint, unmet.numbers))
 
-        for line in self._retaining.values():
-            line.needed |= not line.numbers.isdisjoint(numbers)
         source = self._recorder.script_line(call.frame) if retains else None
-        if source is not None:
-            line = self._retaining.setdefault(source, _Retaining())
-            line.numbers |= numbers
-            line.calls += 1
+        if source is not None and numbers:
+            unmet = self._unmet.setdefault((Kind.RETAINED, source, ""), _Unmet())
+            unmet.numbers.append(range(min(numbers), max(numbers) + 1))
+            unmet.times += 1
 
     def _take_passes(self) -> None:
         """Those in eval() mode since the last backward call: several from one line are
@@ -334,25 +295,23 @@ class RunWatch:
             evaluation = noted.popleft()
             # places are made once for each line
             passes.setdefault(id(evaluation.place), []).append(evaluation)
-        self._waiting += [_Passes(row) for row in passes.values() if len(row) > 1]
 
-    def _note_unused(self, waiting: _Passes) -> None:
-        first, times = waiting.passes[0], len(waiting.passes)
-        source = with_text(first.place.script_line or first.place.source)
-        self._recorder.note(
-            Kind.UNUSED,
-            source,
-            first.type,
-            times=times,
-        )
+        for first, *others in passes.values():
+            if others:
+                source = with_text(first.place.script_line or first.place.source)
+                key = Kind.UNUSED, source, first.type
+                unmet = self._unmet.setdefault(key, _Unmet())
+                ranges = (range(each.began, each.ended) for each in (first, *others))
+                unmet.numbers += ranges
+                unmet.times = max(unmet.times, 1 + len(others))
+
+    def _note_unmet(self) -> None:
+        for (kind, source, about), unmet in self._unmet.items():
+            if not unmet.met and (kind is Kind.UNUSED or unmet.times >= _IN_VAIN):
+                self._recorder.note(kind, source, about, times=unmet.times)
+        self._unmet.clear()
 
 
 def _leaves(nodes: Sequence[Node]) -> list[torch.Tensor]:
     leaves = map(leaf_of, nodes)
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-def _line(call: EngineCall) -> tuple[CodeType, int]:
-    """The line outside torch that makes a call."""
-    frame = users_frame(call.frame) or call.frame
-    return frame.f_code, frame.f_lineno

@@ -14,8 +14,8 @@ from gradviz.checks.rules.old_tensors import (
     in_one_loop,
     old_tensors,
 )
-from gradviz.checks.words import all_names, code, line, listed, made_at, title
-from gradviz.graph import Edge, Graph, SourceLine
+from gradviz.checks.words import code, line, listed, made_at, nodes_of, title
+from gradviz.graph import Edge, SourceLine
 from gradviz.source.code_line import as_leaf, assigned, read
 from gradviz.source.search import taken_over
 from gradviz.wording import one_line, plural
@@ -221,37 +221,30 @@ def _unneeded(context: BackwardCall) -> tuple[SourceLine, str] | None:
     optimizer trains what is behind it: as a critic is shown images with all that made
     them.
     """
-    graph, previous = context.graph, context.previous
-    if previous is None:
-        return None
-
-    before = previous.graph
-    names = {node.sequence: node.names for node in graph.nodes}
+    calls = [call for call in (context.previous, context) if call is not None]
     # a sequence number is given once in a thread; leaves have none
-    shared = ({node.sequence for node in before.nodes} & names.keys()) - {None}
-    for side in (before, graph):
-        for edge in side.edges:
-            number = side.nodes[edge.producer].sequence
-            source = made_at(side, edge.consumer)
-            if number not in shared or side.nodes[edge.consumer].sequence in shared:
-                continue
+    sequences = [{node.sequence for node in call.graph.nodes} for call in calls]
+    shared = set.intersection(*sequences) - {None} if len(calls) > 1 else set()
 
-            inside = _holders(context, side, [edge.producer])
-            every = _holders(context, side, [root.node for root in side.roots])
-            for name in names[number][:1] if inside and every - inside else ():
+    for call in calls:
+        graph = call.graph
+        every = _holders(call, [root.node for root in graph.roots])
+        for edge in graph.edges:
+            user, producer = graph.nodes[edge.consumer], graph.nodes[edge.producer]
+            if producer.sequence not in shared or user.sequence in shared:
+                continue
+            inside, source = _holders(call, [producer.id]), made_at(graph, user.id)
+            for name in producer.names[:1] if inside and every - inside else ():
                 if source is not None and name in read(source):
                     return source, name
     return None
 
 
-def _holders(
-    context: BackwardCall, graph: Graph, start: Sequence[int | None]
-) -> set[str]:
+def _holders(context: BackwardCall, start: Sequence[int | None]) -> set[str]:
     """The optimizers that hold one of the leaves behind some nodes."""
-    nodes = [node for node in behind(graph, start) if node in graph.leaf_of]
-    names = all_names(graph.leaf_of[node] for node in nodes)
+    nodes = set(behind(context.graph, start))
     return {
         optimizer.name
         for optimizer in context.optimizers
-        if not {*names}.isdisjoint(all_names(optimizer.tensors))
+        if not nodes.isdisjoint(nodes_of(optimizer.tensors))
     }

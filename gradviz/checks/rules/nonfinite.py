@@ -156,7 +156,9 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
         # what it saved is freed, so nobody can look whether it was at its pole
         where = place(graph, first)
         summary += f" in {forward_name(graph.nodes[first])}, most likely"
-        why = _because(f"{title_and_code(graph, first)} may do so", reason(graph, first))
+        why = _because(
+            f"{title_and_code(graph, first)} may do so", reason(graph, first)
+        )
 
     nodes = [first] if first is not None else []
     return Diagnosis(

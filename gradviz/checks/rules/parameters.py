@@ -85,7 +85,7 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     for parameter in context.parameters:
         # a custom Function may run a module again in its backward
         used = parameter.node is not None or parameter.filled
-        if used or not context.used_later.isdisjoint(parameter.names):
+        if used or not context.run.used.isdisjoint(parameter.names):
             continue
 
         case = case_of(facts, parameter)

@@ -166,22 +166,20 @@ def _stale(context: BackwardCall, slots: _Slots) -> _Stale:
     ]
     names = all_names([*leaves, *filter(shares, context.named_tensors)])
     parameter = any(leaf.kind == "parameter" and leaf.names for leaf in leaves)
-    changed = _changes(context, names, saver, parameter)
-    changed = changed or _recorded_changes(context.graph, saver)
+    changed = _recorded_changes(context.graph, saver)
+    changed = changed or _changes(context, names, saver, parameter)
     parameter = parameter or slot.leaf is not None
     return _Stale(slots, names, parameter, tuple(dict.fromkeys(changed)))
 
 
 def _savers(graph: Graph, members: Sequence[_Stale]) -> str:
-    """Who saved what; what one line saved several times is told once."""
-    savers = dict[str, None]()
-    for stale in members:
-        whose = stale.whose if members[1:] else "it"
-        for node, slot in stale.slots:
-            saver = title_and_code(graph, node)
-            savers[f"{saver} saved {whose} as {one_line(slot.slot)!r}"] = None
-    more = f"; {len(savers) - 3:,} more nodes saved it" if len(savers) > 3 else ""
-    return "; ".join(sorted(savers)[:3]) + more
+    """Who saved what."""
+    slots = [(node, slot) for stale in members for node, slot in stale.slots]
+    savers = [
+        f"{title_and_code(graph, node)} saved it as {one_line(slot.slot)!r}"
+        for node, slot in slots
+    ]
+    return listed(dict.fromkeys(savers), 2)
 
 
 def _remedy(graph: Graph, stale: _Stale) -> str:
@@ -209,21 +207,16 @@ def _remedy(graph: Graph, stale: _Stale) -> str:
 def _changes(
     context: BackwardCall, names: Names, saver: int, parameter: bool
 ) -> list[SourceLine]:
-    """Lines that change one of these tensors: the later node that made its present
-    value, then what the code shows.
+    """Lines of the code around the call that change one of these tensors, as their text
+    says.
     """
-    lines, saved = list[SourceLine | None](), context.graph.nodes[saver]
-    for tensor in context.named_tensors:
-        if not tensor.leaf and tensor.node is not None and {*tensor.names} & {*names}:
-            origin = context.graph.nodes[tensor.node]
-            if (origin.sequence or 0) > (saved.sequence or 0):
-                lines.append(origin.source)
-
-    for change in context.changes:
-        stepped = parameter and _updates(context, change, names)
-        if change.name in names or stepped:
-            lines.append(change.source)
-    return [source for source in lines if source is not None and source != saved.source]
+    source = context.graph.nodes[saver].source
+    return [
+        change.source
+        for change in context.changes
+        if change.source != source
+        and (change.name in names or (parameter and _updates(context, change, names)))
+    ]
 
 
 def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
@@ -250,10 +243,9 @@ def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
     """Whether a line steps an optimizer that holds one of these parameters, as far as
     it is known.
     """
-    holding, others = set[str](), set[str]()
-    for optimizer in context.optimizers:
-        holds = not {*names}.isdisjoint(all_names(optimizer.tensors))
-        (holding if holds else others).add(optimizer.name)
-    # an optimizer that no variable showed may hold it
-    unknown = not holding and change.name not in others
-    return change.steps and (change.name in holding or unknown)
+    holds = {
+        optimizer.name: not {*names}.isdisjoint(all_names(optimizer.tensors))
+        for optimizer in context.optimizers
+    }
+    # one that no variable showed may hold it
+    return change.steps and holds.get(change.name, not any(holds.values()))
