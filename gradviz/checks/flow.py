@@ -15,28 +15,10 @@ from gradviz.checks.ops import maker, makers, spread
 from gradviz.graph import Graph, Node
 
 
-def behind(
-    graph: Graph,
-    start: Iterable[int | None],
-    without: Collection[int] = (),
-) -> Iterator[int]:
-    """The nodes that these lead to, they themselves among them. Ways end at nodes that
-    are to be left `without`.
-    """
+def behind(graph: Graph, start: Iterable[int | None]) -> Iterator[int]:
+    """The nodes that these lead to, they themselves among them."""
     nodes = (node for node in start if node is not None)
-    return spread(
-        nodes, lambda node: makers(graph, node) if node not in without else ()
-    )
-
-
-def from_outputs(
-    graph: Graph,
-    without: Collection[int] = (),
-) -> Collection[int]:
-    """The nodes that backward comes to, where it ends at some: those that a gradient
-    other than zero may reach.
-    """
-    return dict.fromkeys(behind(graph, (root.node for root in graph.roots), without))
+    return spread(nodes, lambda node: makers(graph, node))
 
 
 # -- operations that make NaN or Inf ---------------------------------------------------

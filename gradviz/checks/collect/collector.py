@@ -24,7 +24,6 @@ from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, loss_of
 from gradviz.checks.collect.optimizers import OptimizerWatch
-from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.steps import Steps
 from gradviz.checks.poles import all_at_a_pole, all_zero, at_a_pole
@@ -68,7 +67,6 @@ class Collector:
         self.recorder = Recorder(code)
         self.run = self.recorder.run
         self._modes = ModeWatch(self.recorder)
-        self._replaced = Replaced(self.recorder)
         self._loop = LoopWatch(self.recorder)
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
@@ -76,7 +74,8 @@ class Collector:
         self.cuts = CutWatch(code)
         self.cuts.parts = {} if cuts else None
         self.calls = CutCalls(self.cuts)
-        self._reader = ModelReader(model, optimizer, self.optimizers, self._replaced)
+        replaced = self.recorder.replaced
+        self._reader = ModelReader(model, optimizer, self.optimizers, replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -91,7 +90,7 @@ class Collector:
         """Inside, the user's code may run, and is watched."""
         with ExitStack() as until:
             until.enter_context(self.optimizers.watching())
-            for watch in (self._loop, self._modes, self._replaced):
+            for watch in (self._loop, self._modes):
                 until.enter_context(all_tapped(watch.listeners()))
             until.enter_context(self.calls.watching())
             yield
@@ -176,10 +175,12 @@ class Collector:
         call.grad_enabled = torch.is_grad_enabled()
         call.in_step = bool(self.recorder.stepping)
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)
-        call.models = tuple(
-            Model(name, type(model).__name__, self._model is not None)
-            for name, model in reading.models
-        )
+        models = list[Model]()
+        for name, model in reading.models:
+            training = vars(model).get("training", True)
+            kind, certain = type(model).__name__, self._model is not None
+            models.append(Model(name, kind, certain, training))
+        call.models = tuple(models)
 
         self._parameters = ()
         if number is not None:

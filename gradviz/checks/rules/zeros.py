@@ -42,8 +42,8 @@ _BEHIND_START = Row(
 _STOP = Row(
     _ZERO,
     "backward computes a gradient for it, and every element is 0; on the way is {code}, which can stop it",
-    "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it is normal in the "
-    "first step.",
+    "Look for dead ReLUs (all inputs negative), masks and factors of zero; let the gradient pass around round() and the like: x + "
+    "(x.round() - x).detach(). For a layer that begins at zero it is normal in the first step.",
 )
 _NOTHING = Row(
     _ZERO,
@@ -57,7 +57,6 @@ _NOTHING = Row(
     "zero-gradient",
     "warning",
     "a parameter gets a gradient of zeros only",
-    follows=("zero-derivative",),
     **VALUES,
 )
 def zero_gradient(context: BackwardCall) -> Diagnoses:
