@@ -309,6 +309,7 @@ CHECKS: dict[str, str] = {
     "useless-labels": "",
     "wasted-gradient": "",
     "wrong-sign": "",
+    "zero-derivative": "zero-gradient",
     "zero-start": "zero-gradient",
 }
 """Ids of checks, which `--only`, `--ignore` and `--explain` take with a note, and the

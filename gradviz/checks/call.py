@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.run import Interval, OptimizerRow, TrainingRun
 from gradviz.checks.words import Names
-from gradviz.graph import Graph, SourceLine, TensorInfo
+from gradviz.graph import Graph, SourceLine
 
 if TYPE_CHECKING:
     from gradviz.gradients.values import Values
@@ -57,17 +57,14 @@ class Parameter(NamedTuple):
     module: str  # path of the module that owns it, with the model's name in front
     type: str  # class of that module
     model: int  # which model, an index into `BackwardCall.models`
-    tensor: TensorInfo
+    # of that module, or of that around a list of parameters; with -1 calls where nothing
+    # was recorded
+    run: ModuleRun
     requires_grad: bool = True
     has_grad: bool = False
     filled: bool = False  # backward() left a gradient where there was none before
     node: int | None = None
-    # a DTensor or the like: the graph holds another tensor in its place
-    sharded: bool = False
-    gathered: bool = False  # and that other one is known
-    # the leaf of one that a compiled function takes and gives no gradient
-    compiled: int | None = None
-    run: ModuleRun | None = None  # None when nothing was recorded
+    sharded: bool = False  # the graph holds another tensor in its place, unknown which
     # of an unused one: the line of the user's class that makes it, or the module around
     # it
     made: SourceLine | None = None
@@ -84,13 +81,7 @@ class Model(NamedTuple):
     name: str
     type: str
     certain: bool = False
-
-
-class OptimizerTensor(NamedTuple):
-    """A tensor that an optimizer updates."""
-
-    names: Names
-    node: int | None = None
+    training: bool = True
 
 
 class Optimizer(NamedTuple):
@@ -98,7 +89,7 @@ class Optimizer(NamedTuple):
 
     name: str
     type: str
-    tensors: tuple[OptimizerTensor, ...]
+    tensors: tuple[NamedTensor, ...]
     source: SourceLine | None = None  # where it was made
     # the same one over the run, which goes on behind the call
     row: OptimizerRow | None = None

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.words import Names
-from gradviz.graph import SourceLine, TensorInfo
+from gradviz.graph import SourceLine
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ class Kind(Enum):
     STEP = "s"
     SCHEDULE = "l"
     WARNING = "w"  # of torch's; about its text
-    DROPS_ON = "d"  # a dropout in eval() mode; about the model
-    EVALUATED = "v"  # in training mode where nothing is recorded; and what that does
+    EVALUATED = "v"  # in training mode where nothing is recorded; about the model
     ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
@@ -71,14 +70,6 @@ class Event:
     def letter(self) -> str:
         return self.kind.value
 
-    def concerns(self, other: Event) -> bool:
-        """Whether both may be about the same parameters."""
-        return (
-            self.tensors is None
-            or other.tensors is None
-            or not self.tensors.isdisjoint(other.tensors)
-        )
-
 
 Log = Sequence[Event]
 
@@ -86,11 +77,6 @@ Log = Sequence[Event]
 def letters(log: Log) -> str:
     """The order of events as one word."""
     return "".join(event.letter for event in log)
-
-
-def calls_in(log: Log, kinds: str) -> Log:
-    """The events of these letters."""
-    return [event for event in log if event.letter in kinds]
 
 
 class Interval(NamedTuple):
@@ -108,25 +94,19 @@ class Interval(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class LeafRow:
-    """A leaf that backward calls have reached, and what became of it over the run.
-
-    `model` and `module` are the names of the model and of the module that own it, ""
-    for what no module holds.
-    """
+    """A leaf that backward calls have reached, and what became of it over the run."""
 
     names: Names
-    tensor: TensorInfo
-    parameter: bool  # an nn.Parameter that a module lists
+    model: str | None = None  # whose parameters() lists it
+    module: str = ""  # that owns it then
     node: int = 0  # in the graph of the last call that reached it
     call: int = 0  # that call
     reached: int = 0  # in how many calls
-    model: str = ""
-    module: str = ""
-    type: str = ""  # class of that module
-    holders: Names = ()  # names of the optimizers that hold it
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    source: SourceLine | None = None  # where a module's own code makes it
+    # its version at the last call, and a few of its elements at the first
+    version: int | None = None
+    elements: object = None
 
 
 @dataclass(slots=True, eq=False)
@@ -138,12 +118,11 @@ class OptimizerRow:
     name: str = ""
     steps: int = 0  # begun
     last_call: int = 0  # the backward call in front of its last step
-    idle_rates: int = 0  # steps in which every learning rate was 0
     held: set[int] = field(default_factory=set)
-    fed: set[int] = field(default_factory=set)  # had a gradient when a step began
     # require no gradient, and were updated all the same
     frozen: set[int] = field(default_factory=set)
-    reached: set[int] = field(default_factory=set)  # were in the graph of a call
+    fed: bool = False  # one of them had a gradient when a step began
+    reached: bool = False  # one of them was in the graph of a call
 
     @property
     def title(self) -> str:
@@ -154,16 +133,6 @@ class OptimizerRow:
     def subject(self) -> Names:
         """What a finding about it is about."""
         return (self.name or self.type,)
-
-
-class ModelState(NamedTuple):
-    """A model at the last backward call."""
-
-    name: str
-    type: str
-    training: bool
-    held: int = 0  # parameters that an optimizer holds
-    sharded: bool = False
 
 
 class RetainedHistory(NamedTuple):
@@ -219,8 +188,6 @@ class TrainingRun:
     read: list[BackwardCall] = field(default_factory=list)
     # of all leaves and parameters, by identity
     names: dict[int, Names] = field(default_factory=dict)
-    # at the last call whose gradients a step has used
-    models: tuple[ModelState, ...] = ()
     calls: int = 0  # backward calls that fill gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
     scaled: bool = False  # a GradScaler has scaled a loss
@@ -239,11 +206,6 @@ class TrainingRun:
     used: set[str] = field(default_factory=set)  # names of what takes part in a call
     # lines that graphs of backward calls were computed from
     trained_with: set[tuple[str, int]] = field(default_factory=set)
-
-    @property
-    def rows(self) -> list[LeafRow]:
-        """The leaves, in the order in which calls reached them."""
-        return list(self.leaves.values())
 
     @property
     def cuts(self) -> list[Cut]:
@@ -286,11 +248,4 @@ class TrainingRun:
         wanted = set(keys)
         return tuple(
             names[0] for key, names in self.names.items() if names and key in wanted
-        )
-
-    def model(self, name: str) -> ModelState | None:
-        """The model of this name."""
-        return next(
-            (model for model in self.models if model.name == name),
-            None,
         )

@@ -104,9 +104,6 @@ class WatchedRun:
         # a backward() that is not differentiated need not be right in that
         if not watch.differentiates_again:
             run.log = [each for each in run.log if each.kind != Kind.SECOND_SLOPE]
-        for key, leaf in run.leaves.items():
-            holders = (row for row in run.optimizers if key in row.held)
-            leaf.holders = tuple(row.name or row.type for row in holders)
         self._relate()
         return run.read
 
@@ -168,10 +165,6 @@ def _failure(captured: RunResult[BackwardCall]) -> Failure | None:
 
 
 def _users(call: BackwardCall) -> Names:
-    """The names of what takes part in a call: a compiled function is given parameters
-    that do not, too.
-    """
-    idle = {parameter.compiled for parameter in call.parameters}
-    leaves = [leaf for leaf in call.graph.leaves if leaf.node not in idle]
-    reached = [p for p in call.parameters if p.node is not None or p.filled]
-    return all_names([*leaves, *reached])
+    """The names of what takes part in a call."""
+    filled = [parameter for parameter in call.parameters if parameter.filled]
+    return all_names([*call.graph.leaves, *filled])

@@ -96,14 +96,6 @@ NEAR: dict[str, str] = {
         print(loss.item() + mistakes)
         loss.backward()
     """,
-    "zero-derivative": """
-        import torch
-
-        model = torch.nn.Linear(3, 1)
-        y = model(torch.ones(4, 3))
-        loss = (y + (torch.round(y) - y).detach() - 1).abs().mean() + 0.1 * torch.sign(y).mean()
-        loss.backward()
-    """,
     "never-updated": """
         import torch
 

@@ -288,7 +288,7 @@ FAULTS = {
         """,
     ),
     "rounding on the way": Fault(
-        "zero-derivative",
+        "zero-gradient",
         "return torch.round(x * 16) / 16",
         "(x.round() - x).detach()",
         "return torch.round(x * 16) / 16",

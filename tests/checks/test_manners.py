@@ -265,7 +265,7 @@ COPIES = [
             return x + 0.1 * x.grad.sign()
         attack(torch.randn(8, 4), torch.randint(0, 3, (8,)), torch.randn(4, 3))
         """,
-        "x.requires_grad_()",
+        "call requires_grad_() on it",
     ),
     Manner(
         "gradient-not-reset",
@@ -523,8 +523,6 @@ for step in range(3):
     [
         (HALF, "torch.log", "torch.log(x + 1e-4)", "1e-8"),
         (SHARED, "@torch.no_grad()", "make the call inside `with torch.no_grad():`", ""),
-        (DROPS.format("nn.Dropout(0.5)"), "self.out", "created in __init__()", ""),
-        (DROPS.format("self.drops[0]"), "self.out", "nn.ModuleList", ""),
     ],
 )
 def test_advice_is_of_the_script(script: str, at: str, advice: str, never: str, tmp_path: Path) -> None:

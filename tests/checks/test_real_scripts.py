@@ -137,9 +137,7 @@ def test_a_module_that_raised_gave_no_result(tmp_path: Path) -> None:
     net(torch.ones(2, 3)).sum().backward()
     """
     found, code = check(written(tmp_path, text))
-    unused = [one for one in found if one["id"] == "unused-parameter"]
-    assert code == 1 and [one["severity"] for one in unused] == ["note"]
-    assert "the script failed first" in unused[0]["summary"] and "its result" not in unused[0]["why"]
+    assert code == 1 and not [one for one in found if one["id"] == "unused-parameter"]
 
 
 @pytest.mark.parametrize(

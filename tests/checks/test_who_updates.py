@@ -196,29 +196,6 @@ FAULTS = {
             optim.step()
         """,
     ),
-    "a tensor as an attribute of a layer": Fault(
-        "never-updated",
-        "self.alpha = torch.ones(1, requires_grad=True)",
-        "Make it a parameter in __init__(): self.alpha = torch.nn.Parameter(",
-        "self.alpha = torch.ones(1, requires_grad=True)",
-        "self.alpha = torch.nn.Parameter(torch.ones(1))",
-        """
-        import torch
-        class Swish(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.alpha = torch.ones(1, requires_grad=True)
-            def forward(self, x):
-                return x * torch.sigmoid(self.alpha * x)
-        model = torch.nn.Sequential(torch.nn.Linear(3, 3), Swish(), torch.nn.Linear(3, 1))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for i in range(3):
-            loss = model(torch.randn(4, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
     "a closure that resets nothing": Fault(
         "gradient-not-reset",
         "cost.backward()",
@@ -301,25 +278,6 @@ FAULTS = {
             opt_g.step()
         """,
     ),
-    "a scheduler that multiplies by zero": Fault(
-        "idle-optimizer",
-        "opt = torch.optim.SGD(",
-        "a scheduler must not multiply it by 0",
-        "lambda epoch: epoch // 10",
-        "lambda epoch: epoch / 10",
-        """
-        import torch
-        model = torch.nn.Linear(3, 1)
-        opt = torch.optim.SGD(model.parameters(), lr=1e-1)
-        schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: epoch // 10)
-        for epoch in range(5):
-            loss = model(torch.randn(4, 3)).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-            schedule.step()
-        """,
-    ),
     "the switch of a parameter, mistyped": Fault(
         "not-frozen",
         "p.requires_gard = False",
@@ -387,7 +345,7 @@ FAULTS = {
     "parameters that were gone through before": Fault(
         "idle-optimizer",
         "opt = torch.optim.SGD([{'params': list(params)}], lr=0.1)",
-        "Call model.parameters() anew for the optimizer",
+        "Give it the parameters of the model",
         "list(params)",
         "list(model.parameters())",
         """

@@ -31,7 +31,6 @@ from gradviz.checks.collect.numbers import (
     loss_of,
 )
 from gradviz.checks.collect.optimizers import OptimizerWatch
-from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.steps import Steps
 from gradviz.checks.run import Interval
@@ -70,14 +69,14 @@ class Collector:
         self.recorder = Recorder(code)
         self.run = self.recorder.run
         self._modes = ModeWatch(self.recorder)
-        self._replaced = Replaced(self.recorder)
         self._loop = LoopWatch(self.recorder)
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
         self.steps, self._in_a_row = Steps(self.run), True
         self.calls = CutLines(parts=cuts)
         self.cuts = self.calls.watch
-        self._reader = ModelReader(model, optimizer, self.optimizers, self._replaced)
+        replaced = self.recorder.replaced
+        self._reader = ModelReader(model, optimizer, self.optimizers, replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -90,7 +89,7 @@ class Collector:
         """Inside, the user's code may run, and is watched."""
         with ExitStack() as until:
             until.enter_context(self.optimizers.watching())
-            for watch in (self._loop, self._modes, self._replaced):
+            for watch in (self._loop, self._modes):
                 until.enter_context(all_tapped(watch.listeners()))
             until.enter_context(self.calls.watching())
             yield
@@ -176,10 +175,12 @@ class Collector:
         call.grad_enabled = torch.is_grad_enabled()
         call.in_step = bool(self.recorder.stepping)
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)
-        call.models = tuple(
-            Model(name, type(model).__name__, self._model is not None)
-            for name, model in reading.models
-        )
+        models = list[Model]()
+        for name, model in reading.models:
+            training = vars(model).get("training", True)
+            kind, certain = type(model).__name__, self._model is not None
+            models.append(Model(name, kind, certain, training))
+        call.models = tuple(models)
 
         self._parameters = ()
         if number is not None:

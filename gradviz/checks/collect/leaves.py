@@ -8,15 +8,13 @@ that no optimizer has updated, and whether a gradient is zero; writes nothing.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gradviz.checks.call import Parameter
-from gradviz.checks.collect.lines import Models, made_at
-from gradviz.checks.collect.models import Reading
+from gradviz.checks.collect.models import Reading, note_mistyped
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
     ByTensor,
@@ -26,17 +24,13 @@ from gradviz.checks.collect.numbers import (
     optimized,
 )
 from gradviz.checks.collect.optimizers import OptimizerWatch
-from gradviz.checks.collect.parameters import note_mistyped
 from gradviz.checks.collect.recorder import Recorder
-from gradviz.checks.run import Interval, LeafRow, ModelState
+from gradviz.checks.run import Interval, LeafRow
 from gradviz.gradients.values import is_zero
-from gradviz.variables.objects import joined, submodules
 from gradviz.walker.isolation import unrecorded
-from gradviz.walker.tensors import tensor_info, version_of
-from gradviz.walker.walk import Walked
+from gradviz.walker.tensors import version_of
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
-_Modules = dict[str, tuple[str, torch.nn.Module]]
 
 
 class _Left(NamedTuple):
@@ -60,8 +54,7 @@ class LeafWatch:
     ) -> None:
         self._recorder, self._run = recorder, recorder.run
         self._optimizers, self._modes = optimizers, modes
-        # each with its mark as of the first call
-        self._marks: ByTensor[tuple[LeafRow, object]] = WeakIdKeyDictionary()
+        self._rows: ByTensor[LeafRow] = WeakIdKeyDictionary()
         self._left: ByTensor[_Left] = WeakIdKeyDictionary()
         # what the call that is about to run leads to, by node
         self._coming: dict[int, torch.Tensor] = {}
@@ -107,8 +100,9 @@ class LeafWatch:
         if not filled:
             return
 
+        reached = set(map(id, coming.values()))
         for row in self._run.optimizers:
-            row.reached.update(row.held & set(map(id, coming.values())))
+            row.reached |= not row.held.isdisjoint(reached)
         for key, leaf in coming.items():
             grad = leaf.grad
             if grad is not None:
@@ -131,14 +125,7 @@ class LeafWatch:
         self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
         run.scaler = run.scaler or has_scaler(live.variables)
-        note_mistyped(
-            self._recorder, reading.models, reading.parameters, live.variables
-        )
-        states = []
-        for i, (name, model) in enumerate(reading.models):
-            parameters = [pair for pair in reading.parameters if pair[0].model == i]
-            states.append(_state(name, model, parameters, run.holding))
-        run.models = tuple(states)
+        note_mistyped(self._recorder, reading)
         models = reading.models
         self._modes.models = {name: weakref.ref(model) for name, model in models}
 
@@ -146,84 +133,38 @@ class LeafWatch:
         """Bring what is known of optimizers up to date, and the names of what they
         hold.
         """
-        names = self._run.names
+        names, walked = self._run.names, reading.walked
         for parameter, tensor in reading.parameters:
             names[id(tensor)] = parameter.names
         for name, optimizer in reading.optimizers:
             self._optimizers.row(optimizer).name = name
             for tensor in optimized(optimizer):
-                if id(tensor) not in names:
-                    names[id(tensor)] = reading.walked.names.leaf(tensor)
+                names.setdefault(id(tensor), walked.names.leaf(tensor))
         self._optimizers.look()
 
     def _read(self, reading: Reading) -> None:
-        walked, call = reading.walked, reading.live.call or 0
-        by_tensor = {id(tensor): parameter for parameter, tensor in reading.parameters}
-        modules = _by_path(reading.models)
-        held = set[int]()
-        for optimizer in self._run.optimizers:
-            held |= optimizer.held if optimizer.steps else set()
+        call, names = reading.live.call or 0, reading.walked.names
+        parameters = {id(tensor): parameter for parameter, tensor in reading.parameters}
+        stepping = [row.held for row in self._run.optimizers if row.steps]
+        held = set[int]().union(*stepping)
 
-        for node, tensor in walked.variables.items():
-            mark = _mark(tensor) if id(tensor) not in held else None
-            row, first = self._marks.get(tensor, (None, None))
+        for node, tensor in reading.walked.variables.items():
+            key, row = id(tensor), self._rows.get(tensor)
+            elements = _mark(tensor) if key not in held else None
             if row is None:
-                row = _new(
-                    walked,
-                    tensor,
-                    by_tensor.get(id(tensor)),
-                    modules,
-                )
-                self._marks[tensor] = row, mark
-                self._run.leaves[id(tensor)] = row
-                self._run.names.setdefault(id(tensor), row.names)
-            elif mark is not None:
-                row.moved = bool(row.moved) or mark != first
+                row, parameter = LeafRow(names.leaf(tensor)), parameters.get(key)
+                row.elements = elements
+                if parameter is not None:
+                    row.names, row.module = parameter.names, parameter.module
+                    row.model = reading.models[parameter.model][0]
+                self._rows[tensor] = row
+                self._run.leaves[key] = row
+                self._run.names.setdefault(key, row.names)
+            elif elements is not None:
+                row.moved = bool(row.moved) or elements != row.elements
 
             row.node, row.call = node, call
             row.reached += 1
-
-
-def _new(
-    walked: Walked,
-    tensor: torch.Tensor,
-    parameter: Parameter | None,
-    modules: _Modules,
-) -> LeafRow:
-    if parameter is None:
-        row = LeafRow(
-            walked.names.leaf(tensor),
-            tensor_info(tensor),
-            False,
-        )
-        _find_owner(row, modules)
-        return row
-
-    model, _ = modules.get(parameter.module, ("", None))
-    return LeafRow(
-        parameter.names,
-        tensor_info(tensor),
-        True,
-        model=model,
-        module=parameter.module,
-    )
-
-
-def _state(
-    name: str,
-    model: torch.nn.Module,
-    parameters: Sequence[tuple[Parameter, torch.Tensor]],
-    holding: set[int],
-) -> ModelState:
-    held = sum(id(tensor) in holding for _, tensor in parameters)
-    sharded = any(parameter.sharded for parameter, _ in parameters)
-    return ModelState(
-        name,
-        type(model).__name__,
-        model.training,
-        held,
-        sharded,
-    )
 
 
 def _mark(tensor: torch.Tensor) -> object:
@@ -235,28 +176,3 @@ def _mark(tensor: torch.Tensor) -> object:
     with unrecorded():
         elements = tensor.flatten()[:_ELEMENTS].tolist()
         return version_of(tensor), tuple(map(str, elements))
-
-
-def _find_owner(row: LeafRow, modules: _Modules) -> None:
-    """Note the module that holds the tensor as a plain attribute, if one does, and the
-    line that puts it there.
-    """
-    for name in row.names:
-        path, _, attribute = name.rpartition(".")
-        model, owner = modules.get(path, ("", None))
-        if owner is not None:
-            row.names, row.model, row.module = (name,), model, path
-            row.type = type(owner).__name__
-            row.source = made_at(type(owner), attribute)
-            return
-
-
-def _by_path(models: Models) -> _Modules:
-    """All modules by their paths, which begin with the name of the model: that name,
-    and the module.
-    """
-    modules: _Modules = {}
-    for name, model in models:
-        for path, module in submodules(model):
-            modules.setdefault(joined(name, path), (name, module))
-    return modules

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.nn.utils import stateless
 from torch.optim import lr_scheduler
 
 from gradviz.checks.collect.lines import users_frame
@@ -41,17 +42,12 @@ class LoopWatch:
         yield scaler.update, self._logging(Kind.UPDATE)
         yield clips.clip_grad_norm_, self._clipped
         yield clips.clip_grad_value_, self._clipped
+        yield stateless._functional_call, self._replaces
         yield warnings._showwarnmsg, self._warned  # type: ignore[attr-defined]
 
-        if hasattr(lr_scheduler.LRScheduler, "_update_lr"):
-            yield lr_scheduler.LRScheduler._update_lr, self._scheduled
-        else:  # an older torch, as 2.6: the guard that only step() makes
-            guard: Any = lr_scheduler._enable_get_lr_call
-
-            def entered(frame: FrameType, _: Any, scheduler: Any) -> None:
-                self._scheduled(frame, scheduler)
-
-            yield guard.__init__, entered
+        # a guard that only their step() makes
+        guard: Any = lr_scheduler._enable_get_lr_call
+        yield guard.__init__, self._scheduled
 
     def _logging(self, kind: Kind, position: int = 0) -> Began:
         """What logs the calls of a function, which are about the argument there."""
@@ -75,43 +71,45 @@ class LoopWatch:
         self._recorder.run.scaled |= scaler.is_enabled()
         self._recorder.log(Kind.SCALE, scaler, frame)
 
+    def _replaces(
+        self, frame: FrameType, module: torch.nn.Module, *_: Any, **__: Any
+    ) -> None:
+        """A module runs with other tensors in place of its parameters."""
+        replaced = self._recorder.replaced
+        # a training loop calls it in each step: once tells all
+        if replaced.get(module) is None:
+            replaced[module] = self._recorder.script_line(frame)
+
     def _clipped(
         self,
         frame: FrameType,
-        about: object = None,
+        parameters: object = None,
         max_norm: Any = None,
         clip_value: Any = None,
-        **options: Any,
+        **_: Any,
     ) -> None:
         """An infinite limit only asks for the norm, and clips nothing."""
         limit = max_norm if max_norm is not None else clip_value
         if not isinstance(limit, float) or not math.isinf(limit):
-            about = options.get("parameters", about)
-            self._recorder.log(Kind.CLIP, about, frame)
+            self._recorder.log(Kind.CLIP, None, frame)
 
-    def _scheduled(
-        self,
-        frame: FrameType,
-        scheduler: Any,
-        *_: Any,
-    ) -> None:
+    def _scheduled(self, frame: FrameType, _: Any, scheduler: Any) -> None:
         """A learning rate scheduler takes its step; that which torch makes when it is
         made is left out.
-
-        What `step()` calls is what is seen: torch's warning about their order names the
-        line that calls `step()` itself.
         """
-        step = frame.f_back
-        caller = step.f_back if step is not None else None
-        if step is None or caller is None or caller.f_code.co_name == "_initial_step":
+        names, caller = set[str](), frame.f_back
+        # it is used in a way of its own
+        by_hand = caller is None or caller.f_locals.get("epoch") is not None
+        while caller is not None and caller.f_code.co_filename == lr_scheduler.__file__:
+            names.add(caller.f_code.co_name)
+            caller = caller.f_back
+        if by_hand or caller is None or "_initial_step" in names:
             return
 
         with suppress(Exception):  # a scheduler of the user's own may hold anything
             optimizer = scheduler.optimizer
-            # it is used in a way of its own
-            by_hand = step.f_locals.get("epoch") is not None
             # a rate of 0 is left out on purpose
-            if not by_hand and any(group["lr"] for group in optimizer.param_groups):
+            if any(group["lr"] for group in optimizer.param_groups):
                 self._recorder.log(Kind.SCHEDULE, optimizer, caller)
 
     def _warned(

@@ -4,13 +4,13 @@ graph, and how their modules ran.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.call import Optimizer, OptimizerTensor, Parameter
+from gradviz.checks.call import NamedTensor, Optimizer, Parameter
 from gradviz.checks.collect.lines import (
     Models,
     Variables,
@@ -20,15 +20,21 @@ from gradviz.checks.collect.lines import (
 )
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.optimizers import OptimizerWatch
-from gradviz.checks.collect.parameters import Replaced
-from gradviz.graph import Graph, column
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Kind
+from gradviz.graph import SourceLine
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
-from gradviz.variables.objects import every_path, joined, parameters as own_parameters
+from gradviz.source.search import sets_attribute
+from gradviz.variables.objects import (
+    every_path,
+    joined,
+    own_attributes,
+    parameters as own_parameters,
+    submodules,
+)
 from gradviz.variables.scanner import as_written, scan
-from gradviz.walker.names import outermost_modules, registered
-from gradviz.walker.private import fsdp_parameters
-from gradviz.walker.tensors import tensor_info
+from gradviz.walker.names import gathered, outermost_modules, registered
 from gradviz.walker.walk import Walked
 
 Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
@@ -57,22 +63,17 @@ class ModelReader:
         model: torch.nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
         watch: OptimizerWatch,
-        replaced: Replaced,
+        replaced: Mapping[torch.nn.Module, SourceLine | None],
     ) -> None:
         self._model, self._optimizer = model, optimizer
         self._watch, self._replaced = watch, replaced
 
     def reading(self, walked: Walked, live: LiveOutputs) -> Reading:
         """What there is at a call."""
-        ignored, variables = _ignored(walked.graph), live.variables
-        nodes = {id(tensor): node for node, tensor in walked.variables.items()}
-        leaf_of = {key: node for key, node in nodes.items() if node not in ignored}
-        inside = {key: node for key, node in nodes.items() if node in ignored}
-        models, optimizers = self._models(variables), self._optimizers(variables)
-        parameters = [
-            (parameter._replace(compiled=inside.get(id(tensor))), tensor)
-            for parameter, tensor in self._parameters(models, leaf_of, live.recording)
-        ]
+        leaf_of = {id(tensor): node for node, tensor in walked.variables.items()}
+        models = self._models(live.variables)
+        optimizers = self._optimizers(live.variables)
+        parameters = self._parameters(models, leaf_of, live.recording)
         return Reading(walked, live, leaf_of, models, optimizers, parameters)
 
     def _models(self, variables: Variables) -> Models:
@@ -93,10 +94,7 @@ class ModelReader:
         found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
         for variable in scan(variables):
             if variable.kind == "optimizer":
-                found.setdefault(
-                    id(variable.value),
-                    (variable.name, variable.value),
-                )
+                found.setdefault(id(variable.value), (variable.name, variable.value))
         return list(found.values())
 
     def _parameters(
@@ -109,12 +107,15 @@ class ModelReader:
         found: dict[int, tuple[Parameter, torch.Tensor]] = {}
 
         for i, (prefix, model) in enumerate(models):
-            modules, gathered = dict(every_path(model)), _gathered(model)
+            modules = dict(every_path(model))
+            shards: dict[str, tuple[torch.Tensor, torch.Tensor | None]] = {}
+            for path, shard, whole in gathered("", model):
+                shards[path] = shard, whole
             for path, tensor, kind in registered("", model):
                 if kind != "parameter":
                     continue
                 # the shard has the gradient, the graph the whole
-                tensor, leaf = gathered.get(id(tensor), (tensor, tensor))
+                tensor, leaf = shards.get(path, (tensor, tensor))
                 key, name = id(tensor), joined(prefix, path)
                 if key in found:
                     names = (*found[key][0].names, name)
@@ -127,97 +128,87 @@ class ModelReader:
                     module=joined(prefix, owner),
                     type=type(modules[owner]).__name__,
                     model=i,
-                    tensor=tensor_info(tensor),
                     requires_grad=tensor.requires_grad,
                     has_grad=tensor.grad is not None,
                     node=leaf_of.get(id(leaf)),
-                    sharded=type(tensor).__name__ == "DTensor",
-                    gathered=leaf is not tensor,
+                    sharded=leaf is None,
                     run=_run(recording, modules, owner),
                 )
                 # reads source files, so only for what has to be explained
                 if parameter.node is None and tensor.requires_grad:
-                    parameter = self._unused(parameter, tensor, modules, path)
+                    parameter = self._unused(parameter, modules, path)
                 found[key] = parameter, tensor
 
         return list(found.values())
 
     def _unused(
-        self,
-        parameter: Parameter,
-        tensor: torch.Tensor,
-        modules: Mapping[str, torch.nn.Module],
-        path: str,
+        self, parameter: Parameter, modules: Mapping[str, torch.nn.Module], path: str
     ) -> Parameter:
         """The same with the lines that tell why it takes no part."""
-        parameter = parameter._replace(replaced=self._replaced.line_of(tensor))
-        owner = class_around(modules, path)
+        owner, outer = class_around(modules, path), path
+        while outer:
+            outer = outer.rpartition(".")[0]
+            line = self._replaced.get(modules[outer])
+            parameter = parameter._replace(replaced=parameter.replaced or line)
+
         if owner is None:
             return parameter
-        line, forward = made_at(*owner), forward_of(owner[0])
-        return parameter._replace(made=line, forward=forward)
+        return parameter._replace(made=made_at(*owner), forward=forward_of(owner[0]))
 
     def held(self, reading: Reading) -> Iterator[Optimizer]:
         """The optimizers with what they hold."""
-        parameters = {
-            id(tensor): OptimizerTensor(parameter.names, parameter.node)
-            for parameter, tensor in reading.parameters
-        }
-        names, leaf_of = reading.walked.names, reading.leaf_of
-
+        walked, variables = reading.walked, reading.live.variables
         for name, optimizer in reading.optimizers:
-            tensors = tuple(
-                parameters.get(id(tensor))
-                or OptimizerTensor(
-                    names.leaf(tensor),
-                    leaf_of.get(id(tensor)),
-                )
-                for tensor in optimized(optimizer)
-            )
-            row = self._watch.row(optimizer)
-            written = as_written(name, reading.live.variables)
-            yield Optimizer(written, row.type, tensors, row.source, row)
+            row, tensors = self._watch.row(optimizer), list[NamedTensor]()
+            for tensor in optimized(optimizer):
+                names, node = walked.names.leaf(tensor), reading.leaf_of.get(id(tensor))
+                tensors.append(NamedTensor(names, node))
+            written = as_written(name, variables)
+            yield Optimizer(written, row.type, tuple(tensors), row.source, row)
 
 
 def _run(
     recording: Recording | None,
     modules: Mapping[str, torch.nn.Module],
     path: str,
-) -> ModuleRun | None:
+) -> ModuleRun:
     """How the module ran that owns a parameter. A list of parameters has no forward:
     the module around it counts.
     """
     if recording is None:
-        return None
+        return ModuleRun(-1)
     lists = torch.nn.ParameterList, torch.nn.ParameterDict
     while path and isinstance(modules[path], lists):
         path = path.rpartition(".")[0]
     return recording.run_of(modules[path])
 
 
-def _ignored(graph: Graph) -> set[int]:
-    """Leaves that a compiled function takes, and for which its backward gives nothing:
-    no edge leads there.
-    """
-    if not any("compiled" in flags for flags in column(graph.nodes, "flags")):
-        return set()
-    reached = {edge.producer for edge in graph.edges}
-    # no edge leads to an output that is a leaf itself
-    reached |= {root.node for root in graph.roots if root.node is not None}
-    return {leaf.node for leaf in graph.leaves} - reached
+_SWITCH, _ALIKE = "requires_grad", 0.8
+"""How like that an attribute is named that counts as it, mistyped."""
 
 
-def _gathered(
-    model: torch.nn.Module,
-) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
-    """For each parameter that FSDP2 shards: its shard and the whole that the graph
-    holds, by the identity of either.
+def note_mistyped(recorder: Recorder, reading: Reading) -> None:
+    """Attributes of parameters and modules that are False, and that torch does not
+    read.
     """
-    # importing it takes long, and without it nothing is sharded
-    if "torch.distributed.fsdp" not in sys.modules:
-        return {}
-    found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-    for pair in fsdp_parameters(model):
-        if pair.whole is not None:
-            found[id(pair.shard)] = found[id(pair.whole)] = pair.shard, pair.whole
-    return found
+    things: list[tuple[str, Any, list[torch.Tensor]]] = []
+    for parameter, tensor in reading.parameters:
+        things.append((parameter.names[0], tensor, [tensor]))
+    for name, model in reading.models:
+        for path, module in submodules(model):
+            things.append((joined(name, path), module, own_parameters(module)))
+
+    named: dict[str, list[str]] = {}
+    for name, thing, weights in things:
+        off = [key for key, value in own_attributes(thing).items() if value is False]
+        trained = any(weight.requires_grad for weight in weights)
+        for attribute in get_close_matches(_SWITCH, off, cutoff=_ALIKE):
+            if trained and not attribute.startswith("_"):
+                named.setdefault(attribute, []).append(name)
+
+    files = dict.fromkeys(space.get("__file__") for space in reading.live.variables)
+    for attribute, names in named.items():
+        # the line that sets it, in the files that variables belong to
+        lines = (sets_attribute(file, attribute) for file in files if type(file) is str)
+        source = next(filter(None, lines), None)
+        recorder.note(Kind.MISTYPED, source, attribute, *names)

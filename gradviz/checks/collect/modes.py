@@ -7,9 +7,7 @@ Looks at modes and identities, reads no number, and keeps modules weakly.
 from __future__ import annotations
 
 import ast
-import re
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -28,14 +26,11 @@ from gradviz.graph import SourceLine
 from gradviz.packages import script_lines
 from gradviz.recording.session import running
 from gradviz.source.code_line import parsed
-from gradviz.source.statements import expressions_at
 from gradviz.variables.objects import joined, parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import Began
 
-_TOLD = re.compile(r"dropout\(.*(training=|, (True|self\.training)\))")
-_LOOKS = 50  # how often the module around a line is asked for its mode
 _DROPOUTS = (
     functional.dropout,
     functional.dropout1d,
@@ -54,7 +49,6 @@ class ModeWatch:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._looked = Counter[object]()  # how often a line was looked at
         # at the last backward call that was read, by name
         self.models: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._judged = set[str]()
@@ -62,83 +56,34 @@ class ModeWatch:
         self._switches = WeakKeyDictionary[torch.nn.Module, SourceLine | None]()
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
-        for function in _DROPOUTS:
-            yield function, self._dropped
-        yield functional.batch_norm, self._normalized
+        for function in (*_DROPOUTS, functional.batch_norm):
+            yield function, self._runs
         yield torch.nn.Module.train, self._switched
 
-    def _name(self, model: torch.nn.Module) -> str:
-        """What a sentence calls a model."""
-        names = [name for name, ref in self.models.items() if ref() is model]
-        return next(filter(None, names), type(model).__name__)
-
-    # -- what runs as in training ------------------------------------------------------
-
-    def _dropped(
-        self,
-        frame: FrameType,
-        _: Any,
-        p: float,
-        training: bool,
-        *__: Any,
-    ) -> None:
-        if training is True and p:
-            self._runs(frame, "dropout leaves out elements at random")
-
-    def _normalized(self, frame: FrameType, *arguments: Any) -> None:
-        if arguments[5] is True:  # training
-            self._runs(frame, "batch normalization takes its statistics from this data")
-
-    def _runs(self, frame: FrameType, what: str) -> None:
-        """Something runs as in training: inside of a model in eval mode, or where
-        nothing is recorded.
+    def _runs(self, frame: FrameType, *_: Any, **__: Any) -> None:
+        """A dropout or a batch normalization runs as in training, and a model around it
+        that is trained, where nothing is recorded.
         """
-        users = users_frame(frame)
-        if users is None:
+        if _in_training():
             return
-        line = frame.f_code, users.f_code, users.f_lineno, torch.is_grad_enabled()
-        self._looked[line] += 1
-        # walking up the stack at every dropout would slow down the training
-        if self._looked[line] > _LOOKS:
+        given, (model, calling) = local_variables(frame), model_around(frame)
+        acts = given.get("training") is True and given.get("p", 1)
+        if not acts or model is None or calling is None or not model.training:
             return
 
-        model, calling = model_around(frame)
-        if model is None or calling is None:
-            return
-        if not model.training:
-            self._drops_on(model, users)
-        elif not _in_training():
-            self._evaluated(model, calling, what)
-
-    def _drops_on(self, model: torch.nn.Module, users: FrameType) -> None:
-        """Something runs in eval() mode that is not told of it, or that eval() does not
-        reach; nothing that was switched alone, as for Monte Carlo dropout.
-        """
-        source = self._recorder.script_line(users)
-        switched = any(module.training for _, module in submodules(model))
-        if source is not None and not switched and not _is_told(source):
-            self._recorder.note(Kind.DROPS_ON, source, self._name(model))
-
-    def _evaluated(self, model: torch.nn.Module, calling: FrameType, what: str) -> None:
-        """A model that is trained runs in training mode where nothing is recorded."""
         source = self._recorder.script_line(calling)
         with isolated():
             weights = [weight for weight in parameters(model) if weight.requires_grad]
-
-        if source is None or not weights:
-            return
-
-        if not _collects_statistics(model, calling, source):
+        # a line that drops what the model gives collects statistics
+        kept = not any(isinstance(part, ast.Expr) for part in parsed(source))
+        if source is not None and weights and kept:
             self._recorder.note(
                 Kind.EVALUATED,
                 source,
-                self._name(model),
-                what,
+                type(model).__name__,
                 tensors=frozenset(map(id, weights)),
                 lines=[(line.file, line.line) for line in script_lines(calling)],
             )
-
-    # -- steps in eval() mode ----------------------------------------------------------
 
     def _switched(
         self,
@@ -165,26 +110,8 @@ class ModeWatch:
                 joined(name, path) for path, part in submodules(model) if _sleeps(part)
             ]
             if parts:
-                about = self._name(model), listed(parts)
+                about = name or type(model).__name__, listed(parts)
                 self._recorder.note(Kind.ASLEEP, self._switches.get(model), *about)
-
-
-def _is_told(source: SourceLine) -> bool:
-    """Whether a line passes `training` to a dropout: it is meant, then."""
-    calls = map(ast.unparse, expressions_at(source.file, source.line))
-    return any(_TOLD.search(call) for call in calls)
-
-
-def _collects_statistics(
-    model: torch.nn.Module, calling: FrameType, source: SourceLine
-) -> bool:
-    """Whether a line calls a model and drops what that gives."""
-    variables = {**calling.f_globals, **local_variables(calling)}
-    for statement in parsed(source):
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        if isinstance(call, ast.Call):
-            return variables.get(ast.unparse(call.func)) is model
-    return False
 
 
 def _in_training() -> bool:
@@ -213,9 +140,7 @@ def _sleeps(module: torch.nn.Module) -> bool:
     """Whether a module does nothing in eval() mode that it would do: dropout, or batch
     normalization that is trained.
     """
-    if module.training:
-        return False
-    if isinstance(module, _DropoutNd):
-        return bool(module.p)
-    weights = module._parameters.values() if isinstance(module, _BatchNorm) else ()
-    return any(weight is not None and weight.requires_grad for weight in weights)
+    drops = isinstance(module, _DropoutNd) and module.p
+    weights = parameters(module) if isinstance(module, _BatchNorm) else []
+    learns = any(weight.requires_grad for weight in weights)
+    return not module.training and bool(drops or learns)

@@ -7,9 +7,8 @@ which shows all other changes. They and their tensors are held weakly.
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -31,21 +30,6 @@ from gradviz.walker.taps import Ended, all_tapped
 
 CLOSELY, APART = 100, 16
 """Steps of an optimizer at each of which its tensors are looked at; later at some."""
-
-
-def _untraced(
-    hook: Callable[..., None],
-) -> Callable[..., None]:
-    """A hook of steps that torch's compiler does not trace, as it would break the
-    graph: `look` sees a compiled step.
-    """
-
-    @functools.wraps(hook)
-    def called(*arguments: Any) -> None:
-        if not torch.compiler.is_compiling():
-            hook(*arguments)
-
-    return called
 
 
 class OptimizerWatch:
@@ -105,12 +89,10 @@ class OptimizerWatch:
                 row.held.update(map(id, optimized(optimizer)))
 
     @uninterrupted
-    @_untraced
-    def _step_begins(
-        self,
-        optimizer: torch.optim.Optimizer,
-        *_: Any,
-    ) -> None:
+    def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        # torch's compiler would trace this and break the graph: `look` sees such a step
+        if torch.compiler.is_compiling():
+            return
         recorder = self._recorder
         self._run.updates += not recorder.stepping
         if recorder.rests:
@@ -122,8 +104,6 @@ class OptimizerWatch:
         with isolated(), suppress(Exception):
             row = self.row(optimizer)
             row.steps += 1
-            rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
-            row.idle_rates += not any(rates)
             if row.steps < CLOSELY or row.steps % APART == 0:
                 self._look_at(optimizer, row)
 
@@ -131,26 +111,18 @@ class OptimizerWatch:
         """A step begins: what has a gradient is updated."""
         tensors = optimized(optimizer)
         updated = [t for t in tensors if t.is_leaf and t.grad is not None]
-        frozen = [t for t in updated if not t.requires_grad]
         fed = set(map(id, updated))
-
         row.held.update(map(id, tensors))
-        row.fed |= fed
-        row.frozen.update(map(id, frozen))
+        row.fed |= bool(fed)
+        row.frozen.update(id(t) for t in updated if not t.requires_grad)
         self.stepped |= fed
         self._modes.stepped(fed)
 
     @uninterrupted
-    @_untraced
-    def _step_ends(
-        self,
-        optimizer: torch.optim.Optimizer,
-        *_: Any,
-    ) -> None:
+    def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         stepping = self._recorder.stepping
-        if self._recorder.rests and not stepping:
+        if torch.compiler.is_compiling() or id(optimizer) not in stepping:
             return
+        stepping.remove(id(optimizer))
         with isolated(), suppress(Exception):
             self.row(optimizer).last_call = self._recorder.number
-        if id(optimizer) in stepping:
-            stepping.remove(id(optimizer))

@@ -6,15 +6,15 @@ Concludes nothing, and keeps nothing of the user's alive.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import CodeType, FrameType, GeneratorType
+from types import FrameType
+from weakref import WeakKeyDictionary
 
 import torch
 
-from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.run import Event, Kind, TrainingRun
 from gradviz.graph import SourceLine
-from gradviz.packages import UserCode, code_line, with_text
+from gradviz.packages import UserCode, with_text
 from gradviz.variables.objects import is_a, parameters
 
 KEPT = 1000
@@ -30,9 +30,10 @@ class Recorder:
         self.run, self.number = TrainingRun(), 0
         # nobody watches the steps that run now, or some did before: see `Rest`
         self.rests = self.rested = False
-        self._lines: dict[tuple[int, int], tuple[CodeType, SourceLine]] = {}
         # optimizers whose step() runs now: a closure may call backward inside
         self.stepping: list[int] = []
+        # modules that `functional_call` ran with other tensors, and where
+        self.replaced = WeakKeyDictionary[torch.nn.Module, SourceLine | None]()
         self._code = code
         self._notes: dict[tuple[Kind, object], Event] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
@@ -44,27 +45,25 @@ class Recorder:
 
     def line(self, frame: FrameType | None) -> SourceLine | None:
         """The nearest line outside torch."""
-        frame = users_frame(frame)
-        if frame is None:
-            return None
-
-        code, number = frame.f_code, frame.f_lineno
-        # by identity, and the code is held: equal code may be that of another file
-        if (id(code), number) not in self._lines:
-            source = with_text(code_line(code, number))
-            self._lines[id(code), number] = code, source
-        return self._lines[id(code), number][1]
+        place = self._code.place(frame)
+        return with_text(place.source) if place else None
 
     def log(
         self,
         kind: Kind,
         about: object,
         frame: FrameType,
+        tensors: frozenset[int] | None = None,
     ) -> None:
-        """A call of a training loop, which is about a module, optimizer or tensors."""
+        """A call of a training loop, which is about a module, an optimizer or these
+        tensors.
+        """
         # what an optimizer calls in its step is its own affair
         if len(self.run.log) < KEPT and not (self.stepping or self.rested):
-            tensors = tensors_of(about)
+            if is_a(about, torch.optim.Optimizer):
+                tensors = frozenset(map(id, optimized(about)))
+            elif is_a(about, torch.nn.Module):
+                tensors = frozenset(map(id, parameters(about)))
             if tensors is not None:  # one set for all calls about the same
                 tensors = self._sets.setdefault(tensors, tensors)
             event = Event(kind, self.number, tensors, self.line(frame))
@@ -111,7 +110,7 @@ class Recorder:
         `.grad`.
         """
         self.number = number
-        self.log(Kind.BACKWARD, None if fills else (), frame)
+        self.log(Kind.BACKWARD, None, frame, None if fills else frozenset())
         self.run.calls += fills
 
     def reaches(self, leaves: Iterable[int]) -> None:
@@ -120,23 +119,3 @@ class Recorder:
         for event in self.run.log[-1:]:
             if (event.kind, event.number) == (Kind.BACKWARD, self.number):
                 event.tensors = frozenset(leaves)
-
-
-def tensors_of(about: object) -> frozenset[int] | None:
-    """Identities of the parameters that a call is about; None where it cannot be told
-    without using something up.
-    """
-    if is_a(about, torch.optim.Optimizer):
-        return frozenset(map(id, optimized(about)))
-    if is_a(about, torch.nn.Module):
-        return frozenset(map(id, parameters(about)))
-    if is_a(about, torch.Tensor):
-        return frozenset({id(about)})
-    if is_a(about, list) or is_a(about, tuple):
-        return frozenset(map(id, about))
-
-    # `model.parameters()` that nobody has gone through
-    theirs = torch.nn.Module.parameters.__code__
-    if type(about) is GeneratorType and about.gi_code is theirs and about.gi_frame:
-        return frozenset(map(id, parameters(about.gi_frame.f_locals["self"])))
-    return None

@@ -1,44 +1,40 @@
-"""Checks on what takes part in a loss without a gradient: terms that were cut off, and
-operations whose derivative is zero.
-"""
+"""The check on what takes part in a loss without a gradient: terms that were cut off."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import RESHAPES, from_outputs, kind, made, spread
+from gradviz.checks.ops import RESHAPES, kind, made, spread
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.rules.mending import all_cut_words, of_cuts
+from gradviz.checks.rules.mending import (
+    all_cut_words,
+    mend_all,
+    to_change,
+)
 from gradviz.checks.words import (
-    COMPARISONS,
     all_names,
     code,
-    first_names,
     line,
     listed,
     made_at,
-    title,
 )
 from gradviz.graph import Graph, SourceLine
 from gradviz.source.code_line import parsed
 from gradviz.source.cut import Cut
 from gradviz.source.feeding import feeding
-from gradviz.source.search import lines_behind
-from gradviz.wording import one_line, plural
+from gradviz.wording import one_line
 
 SUMS = ("Add", "Sub", "Rsub")
 _SCALED = ("Mul", "Div", "Neg")
 _REDUCED, _JOINED = ("Sum", "Mean"), ("Stack", "Cat")
 _SAME = (*SUMS, *_JOINED, *_REDUCED, *RESHAPES, "Select")
-_FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside", "FloorDivide")
 _ONE = (), (1,)  # shapes of a single number
 _TERM = Row(
     "{term} has no graph: this term of the loss trains nothing",
     "it is added in {sum}; {cuts}",
-    "",
+    "{mend}",
 )
 
 
@@ -84,13 +80,12 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     for node in sums:
         record, source = graph.nodes[node], made_at(graph, node)
         # which terms of a library's sum have a graph is its own choice
-        if not record.none_inputs or (record.source and record.source.package):
+        library = record.source is not None and record.source.package
+        if not record.none_inputs or source is None or library:
             continue
 
         term = _term(graph, node, source)
-        cuts = _of_term(context.entered.get(node, ()), source, term)
-        if not cuts:
-            cuts = _numbers(context, source, "" if subtracts else term)
+        cuts = _of_term(context, node, source, term, subtracts)
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue
 
@@ -101,10 +96,12 @@ def constant_term(context: BackwardCall) -> Diagnoses:
                 term=name or "a term of the loss",
                 sum=code(source),
                 cuts=all_cut_words(wrong),
+                mend=mend_all(wrong),
             )._replace(
                 nodes=(node,),
                 where=listed(dict.fromkeys(line(cut.source) for cut in wrong)),
-                **of_cuts(wrong),
+                source=to_change(wrong[0]),
+                part=wrong[0].part,
             )
 
 
@@ -151,53 +148,29 @@ def _sums(graph: Graph) -> list[int]:
 
 
 def _of_term(
-    cuts: Sequence[Cut], source: SourceLine | None, term: str
-) -> tuple[Cut, ...]:
-    """Those of the term that is added in a line: in lines that it was computed in, or
-    spelled in it.
+    context: BackwardCall, node: int, source: SourceLine, term: str, subtracts: bool
+) -> list[Cut]:
+    """Those of the term that is added in a line: there, or in lines that it was computed
+    in; else the Python numbers made there.
     """
-    if source is None or not term:
-        return ()
-    before = feeding((source.file, source.line), (), term)
+    place = source.file, source.line
+    before = {place, *feeding(place, (), term)} if term else {place}
     found = list[Cut]()
-    for cut in cuts:
-        lines = [(line.file, line.line) for line in cut.via]
-        if _spells(term, cut) or not before.isdisjoint(lines):
+    for cut in context.entered.get(node, ()) if term else ():
+        if not before.isdisjoint((line.file, line.line) for line in cut.via):
             found.append(cut)
-    return tuple(found)
 
-
-def _spells(term: str, cut: Cut) -> bool:
-    """Whether code does what cuts, or calls the function that does."""
-    if cut.operation in COMPARISONS and re.search("[<>=]", term):
-        return True
-    functions = [line.function for line in cut.via[:-1]]
-    inner = {cut.operation.strip("_"), *functions}
-    return not inner.isdisjoint(re.findall(r"\w+", term))
-
-
-def _numbers(
-    context: BackwardCall, source: SourceLine | None, term: str
-) -> tuple[Cut, ...]:
-    """The Python numbers made in the line of a sum, or in lines that the term which is
-    added was computed in.
-    """
-    if source is None or not context.numbers:
-        return ()
-    inline = tuple(cut for cut in context.numbers if cut.source == source)
-    if inline or not term:
-        return inline
-
-    lines = {(before.file, before.line) for before in lines_behind(source, term)}
-    return tuple(
-        cut for cut in context.numbers if (cut.source.file, cut.source.line) in lines
-    )
+    inline = [cut for cut in context.numbers if cut.source == source]
+    for cut in () if found or inline or subtracts else context.numbers:
+        if (cut.source.file, cut.source.line) in before:
+            inline.append(cut)
+    return found or inline
 
 
 _ADDS = ast.Add, ast.Sub
 
 
-def _term(graph: Graph, node: int, source: SourceLine | None) -> str:
+def _term(graph: Graph, node: int, source: SourceLine) -> str:
     """What the code adds, where the line shows it: the side of the sum without a graph."""
     live = {edge.position for edge in graph.inputs(node)}
     operator = ast.Sub if "ub" in graph.ops[node] else ast.Add
@@ -214,62 +187,3 @@ def _term(graph: Graph, node: int, source: SourceLine | None) -> str:
         if len(sums) == len(live) == 1:
             return ast.unparse(sums[0].right if 0 in live else sums[0].left)
     return ""
-
-
-_ROUNDED = Row(
-    "the gradient of {count} is always zero: {which} reach the loss only through {ops}",
-    "{node} is flat: its derivative is zero wherever it exists, and every way from them to the loss leads through it ({code})",
-    "Let the gradient pass around it: x + (x.round() - x).detach() has the rounded value and the gradient of x. Or use a smooth "
-    "function there.",
-)
-
-
-@check(
-    "zero-derivative",
-    "warning",
-    "parameters reach the loss only through operations whose derivative is zero",
-)
-def zero_derivative(context: BackwardCall) -> Diagnoses:
-    """Every way from a parameter to the loss leads through rounding or the like: its
-    gradient is zero, always.
-
-    `round`, `floor`, `ceil`, `trunc` and `sign` are flat: they have a graph, nothing
-    fails, and what comes back is zero.
-
-    How it is found: in the graph alone, without reading a number.
-
-    What to do: pass the gradient around the operation, `x + (x.round() - x).detach()`,
-    or use a smooth function.
-
-    When to ignore it: when these parameters are not to be trained.
-
-    ```python
-    import torch
-
-    model = torch.nn.Linear(3, 1)
-    loss = (torch.round(model(torch.ones(4, 3))) - 1).abs().mean()
-    loss.backward()
-    ```
-    """
-    graph = context.graph
-    nodes = range(len(graph.nodes))
-    flat = {node for node in nodes if kind(graph, node) in _FLAT}
-    alive = from_outputs(graph, flat) if flat and not context.guessed else ()
-    stops = [node for node in alive if node in flat]
-    lost = [
-        leaf
-        for leaf in graph.leaves
-        if leaf.node not in alive and leaf.kind == "parameter"
-    ]
-
-    # where something else leads to the loss, a gradient comes back
-    if stops and lost:
-        names, ops = first_names(lost), [graph.ops[node] for node in stops]
-        yield _ROUNDED.filled(
-            names,
-            made_at(graph, stops[0]),
-            count=plural(len(lost), "parameter"),
-            which=listed(names) or "the leaves",
-            ops=listed(dict.fromkeys(ops), 2),
-            node=title(graph, stops[0]),
-        )._replace(nodes=tuple(stops))

@@ -4,7 +4,7 @@ optimizer holds.
 
 from __future__ import annotations
 
-from gradviz.checks.call import BackwardCall, Optimizer
+from gradviz.checks.call import BackwardCall, Home, Optimizer
 from gradviz.checks.ops import kind, makers, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.cuts import SUMS
@@ -142,23 +142,23 @@ def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
     `torch.randn(3, requires_grad=True).double()`. That of an input counts where an
     earlier step made it.
     """
-    graph, results = context.graph, dict[int | None, str]()
+    graph, named = context.graph, dict[int | None, str]()
     for tensor in context.named_tensors:
         if not tensor.retains_grad:
-            results[tensor.node] = tensor.names[0]
+            named[tensor.node] = tensor.names[0]
 
     lines = dict[SourceLine, str]()
     for leaf in graph.leaves:
         for user in () if leaf.names else users(graph, leaf.node):
-            source = made_at(graph, user)
-            number = graph.nodes[user].sequence or 0
-            old = user in results and number < context.since
-            if source and as_leaf(source) and (leaf.kind == "parameter" or old):
-                lines[source] = results.get(user, "a tensor")
+            source, number = made_at(graph, user), graph.nodes[user].sequence or 0
+            lost = leaf.kind == "parameter" or (
+                user in named and number < context.since
+            )
+            if source and lost and as_leaf(source):
+                lines[source] = named.get(user, "a tensor")
     if lines:
-        names = tuple(name for name in lines.values() if name != "a tensor")
         yield _COMPUTED.filled(
-            names,
+            tuple(name for name in lines.values() if name in named.values()),
             next(iter(lines)),
             what=listed(dict.fromkeys(lines.values())),
             leaves="; ".join(map(as_leaf, lines)),
@@ -197,26 +197,23 @@ def _unlisted(context: BackwardCall) -> Diagnoses:
     if not context.optimized or not lost:
         return
 
-    row, attribute, container = _UNLISTED, "", ""
-    source = made_at(graph, next(iter(users(graph, lost[0].node)), None))
-    for home in [homes[leaf.node] for leaf in lost if leaf.node in homes][:1]:
-        attribute, container, source = (
-            home.attribute,
-            home.container,
-            home.line or source,
-        )
-        row = _HIDDEN if container and home.line else row
-
+    kept = [homes[leaf.node] for leaf in lost if leaf.node in homes]
+    home = next(iter(kept), Home("", "", None))
+    user = made_at(graph, next(iter(users(graph, lost[0].node)), None))
     wraps = any(cut.kind == "parameter" for cut in context.cuts)
-    yield row.filled(
-        first_names(lost),
-        source,
-        count=plural(len(lost), "parameter"),
-        attribute=attribute,
-        container=container,
-    )._replace(
-        nodes=nodes_of(lost),
-        follows=("unused-parameter",) if wraps else (),
+    yield (
+        (_HIDDEN if home.container and home.line else _UNLISTED)
+        .filled(
+            first_names(lost),
+            home.line or user,
+            count=plural(len(lost), "parameter"),
+            attribute=home.attribute,
+            container=home.container,
+        )
+        ._replace(
+            nodes=nodes_of(lost),
+            follows=("unused-parameter",) if wraps else (),
+        )
     )
 
 
@@ -226,10 +223,7 @@ def _is_unlisted(context: BackwardCall, leaf: Leaf) -> bool:
     """
     if leaf.kind != "parameter" or leaf.node in context.optimized:
         return False
-    if any(
-        leaf.node in (parameter.node, parameter.compiled)
-        for parameter in context.parameters
-    ):
+    if leaf.node in nodes_of(context.parameters):
         return False
     graph = context.graph
     lines = (made_at(graph, user) for user in users(graph, leaf.node))

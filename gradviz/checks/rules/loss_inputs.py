@@ -15,7 +15,21 @@ from gradviz.checks.words import title_and_code, where as place
 from gradviz.graph import Graph
 
 _LAYERS = frozenset(
-    ["Addmm", "Convolution", "Relu", "LeakyRelu", "Tanh", "Gelu", "Silu", "Elu", "NativeLayerNorm", "NativeBatchNorm", "CudnnBatchNorm", "MkldnnRnnLayer", "CudnnRnn"]
+    [
+        "Addmm",
+        "Convolution",
+        "Relu",
+        "LeakyRelu",
+        "Tanh",
+        "Gelu",
+        "Silu",
+        "Elu",
+        "NativeLayerNorm",
+        "NativeBatchNorm",
+        "CudnnBatchNorm",
+        "MkldnnRnnLayer",
+        "CudnnRnn",
+    ]
 )
 _COMMON = (
     "Add Sub Mul Div Neg Mean Sum NativeDropout Cat Stack Select Index IndexSelect Clamp ClampMin ClampMax "

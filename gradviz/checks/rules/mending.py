@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from gradviz.checks.registry import Row
 from gradviz.checks.words import COMPARISONS, code, line, listed
@@ -17,7 +16,8 @@ from gradviz.wording import one_line
 MEND: dict[str, str] = {
     "detach": "remove .detach()",
     "data": "use the tensor itself instead of .data",
-    "number": "compute the loss from the tensors themselves, and call .item() only on what is printed",
+    "number": "compute the loss from the tensors themselves, and call .item() only on what is printed; to join several, "
+    "torch.stack keeps their graphs",
     "numpy": "do this step with torch functions instead of NumPy",
     "new": "use the tensor itself; to join several, torch.stack keeps their graphs",
     "integer": "use a quantity that changes smoothly, such as logits with cross_entropy, instead of argmax or a comparison",
@@ -34,8 +34,6 @@ MEND: dict[str, str] = {
     "grad": "pass create_graph=True to torch.autograd.grad",
     "second grad": "leave create_graph=True as it is; in backward() of the custom Function on the way, compute from "
     "ctx.saved_tensors, of inputs that forward() gives to ctx.save_for_backward()",
-    "copies": "compute the loss from the tensors themselves, and call .item() only on what is printed; to join several, "
-    "torch.stack keeps their graphs",
     "set_grad_enabled": "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`",
     **dict.fromkeys(
         (
@@ -66,7 +64,6 @@ MEND: dict[str, str] = {
 """What to do, by the kind of cut; for some kinds by the operation, too."""
 
 
-_COPIES = re.compile(r"\b(?:tensor|as_tensor|array|FloatTensor)\(.*\.(?:item|tolist)\(")
 _UPDATE = re.compile(r"(\S+) = \1 - ")
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
 
@@ -80,8 +77,6 @@ def _manner(cut: Cut) -> str:
         return "numpy" if handed[1] == "numpy" else "number"
     if asks_for_a_graph(cut):
         return "second grad"
-    if cut.kind == "number" and _COPIES.search(text):
-        return "copies"
 
     by_operation = cut.kind == "integer" or cut.operation == "set_grad_enabled"
     return cut.operation if by_operation and cut.operation in MEND else cut.kind
@@ -130,18 +125,9 @@ def asks_for_a_graph(cut: Cut) -> bool:
     return cut.kind == "grad" and "create_graph=True" in text
 
 
-def of_cuts(cuts: Sequence[Cut]) -> dict[str, Any]:
-    """What to do about cuts and where, as fields of a diagnosis."""
-    return {
-        "fix": mend_all(cuts),
-        "source": to_change(cuts[0]),
-        "part": cuts[0].part,
-    }
-
-
 BARE = Row(
     "",
-    "{code} runs {module} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a checkpoint "
+    "{code} runs the module in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a checkpoint "
     "records nothing then, whatever the parameters inside require, and backward() never gets to compute it again",
     "Pass use_reentrant=False to the checkpoint in {line} (with transformers: "
     'model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{"use_reentrant": False}})). Else let its input require '

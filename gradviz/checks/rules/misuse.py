@@ -7,25 +7,19 @@ from __future__ import annotations
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import Kind
-from gradviz.wording import one_line, plural
+from gradviz.wording import one_line
 
 _MODES = {
-    Kind.DROPS_ON: Row(
-        "dropout runs although {0} is in eval mode",
-        "{code} drops out, {times} seen: a functional dropout has training=True unless it is told, and eval() does not reach a "
-        "module that forward() creates or a plain list holds",
-        "Use torch.nn.Dropout, created in __init__() as an attribute of self or in an nn.ModuleList; or pass the mode: "
-        "training=self.training.",
-    ),
     Kind.EVALUATED: Row(
         "{0} is evaluated in training mode",
-        "{code} runs {0} under no_grad() while it is in training mode: {1}",
+        "{code} runs {0} under no_grad() while it is in training mode: dropout leaves out elements at random, and batch "
+        "normalization takes its statistics from this data",
         "Call .eval() on the model before {text}, and .train() again before the next training step.",
     ),
     Kind.ASLEEP: Row(
         "{0} is trained in eval() mode",
-        "in eval mode are {1}, where dropout drops nothing and batch normalization uses its running statistics, and an optimizer "
-        "updates the parameters of {0}",
+        "dropout drops nothing and batch normalization uses its running statistics in {1}, and an optimizer updates the parameters "
+        "of {0}",
         "Call {0}.train() before the training steps, first thing in the loop, and again after every evaluation that calls "
         "{0}.eval().",
     ),
@@ -39,26 +33,21 @@ _MODES = {
     whole_run=True,
 )
 def wrong_mode(context: BackwardCall) -> Diagnoses:
-    """A model is trained in `eval()` mode, evaluated in training mode, or a functional
-    dropout goes on in `eval()` mode.
+    """A model is trained in `eval()` mode, or evaluated in training mode.
 
     A model that is trained in `eval()` mode has no dropout, and its batch normalization
     does not learn: mostly an evaluation did not switch back with `train()`; and
-    `from_pretrained()` returns models in eval mode.
-
-    `torch.nn.functional.dropout` drops out unless it is told otherwise: `training` is
-    True by default. A model that is evaluated without `eval()` gives other numbers each
-    time, and its batch normalization learns from the validation data.
+    `from_pretrained()` returns models in eval mode. A model that is evaluated without
+    `eval()` gives other numbers each time, and its batch normalization learns from the
+    validation data.
 
     How it is found: an optimizer takes a step for a model that as a whole is in eval
     mode, and that contains dropout, or batch normalization that is trained. Calls of
-    dropout and batch normalization that run as in training are seen with the mode of the model around them, and whether anything is
-    recorded. Only models that an optimizer trains count, and what they look up without
-    recording in a training step does not; parts that were switched to training mode
-    alone, as for Monte Carlo dropout, do not.
+    dropout and batch normalization that run as in training are seen with the mode of
+    the model around them, where nothing is recorded. Only models that an optimizer
+    trains count, and what they look up without recording in a training step does not.
 
-    What to do: pass `training=self.training`; call `eval()` before an evaluation and
-    `train()` after it.
+    What to do: call `eval()` before an evaluation and `train()` after it.
 
     When to ignore it: when the outputs are to be random, or statistics are estimated
     anew.
@@ -66,27 +55,14 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
     ```python
     import torch
 
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(3, 1)
-
-        def forward(self, x):
-            return self.layer(torch.nn.functional.dropout(x, 0.5))
-
-
-    model = Model()
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(3):
-        model.eval()
-        with torch.no_grad():
-            model(torch.ones(2, 3))
-        model.train()
         loss = model(torch.ones(2, 3)).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        model.eval()
     ```
     """
     run = context.run
@@ -98,8 +74,7 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
             continue
 
         source, words = event.source or context.backward, map(one_line, event.about)
-        times = plural(event.times, "time")
-        yield _MODES[event.kind].filled(event.about[:1], source, *words, times=times)
+        yield _MODES[event.kind].filled(event.about[:1], source, *words)
 
 
 _ROWS = {

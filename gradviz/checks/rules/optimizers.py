@@ -4,97 +4,41 @@ frozen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
-from gradviz.checks.words import Names
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
 """Calls, or steps, from which something is a habit of the code."""
 
 
-class Idle(NamedTuple):
-    """What an optimizer may be idle by. {steps}, {calls} are counted, {name} is what
-    the code calls it, {cuts} and {mend} tell of cuts behind what it holds.
-    """
-
-    holds: Callable[[TrainingRun, OptimizerRow], object]
-    row: Row
-    follows: Names = ()
-
-
-def _never_steps(record: TrainingRun, optimizer: OptimizerRow) -> bool:
-    word = letters(record.about(optimizer))
-    reset = word.count("z") > ENOUGH and "s" not in word
-    signs = reset, not record.stepped, record.ended and record.calls >= ENOUGH
-    # `w -= lr * w.grad` updates, too, and no hook tells of it
-    leaves = (record.leaves.get(key) for key in optimizer.held)
-    by_hand = any(leaf is not None and leaf.moved for leaf in leaves)
-    idle = not (optimizer.steps or record.scaler or by_hand)
-    # each sign alone has innocent reasons, such as gradients that are only printed
-    return idle and bool(optimizer.reached) and sum(signs) >= 2
-
-
-_IDLE = (
-    Idle(
-        _never_steps,
-        Row(
-            "{title} took no step in {calls}",
-            "backward() ran in {calls}, and step() was not called",
-            "Call {name}.step() after backward().",
-        ),
-    ),
-    Idle(
-        lambda record, optimizer: optimizer.steps >= ENOUGH and not optimizer.held,
-        Row(
-            "{title} holds no tensor: its steps change nothing",
-            "it took {steps} with nothing to update: an iterator such as model.parameters() can be gone through once only",
-            "Call model.parameters() anew for the optimizer, or keep list(model.parameters()).",
-        ),
-    ),
-    Idle(
-        lambda record, optimizer: ENOUGH <= optimizer.steps == optimizer.idle_rates,
-        Row(
-            "{title} has a learning rate of 0: its steps change nothing",
-            "in all of its {steps} the learning rate of every group was 0",
-            "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0.",
-        ),
-    ),
-    Idle(
-        lambda record, optimizer: (
-            optimizer.steps >= ENOUGH
-            and not (optimizer.fed or optimizer.reached or record.scaler)
-        ),
-        Row(
-            "{title} updates nothing: what it holds never gets a gradient",
-            "it took {steps}, and none of what it holds had a gradient in any of them, nor was in a graph that backward() ran "
-            "through{cuts}",
-            "{mend}",
-        ),
-        ("nonleaf-parameter", "no-graph"),
-    ),
+_NO_STEP = Row(
+    "{title} took no step in {calls}",
+    "backward() ran in {calls}, and step() was not called",
+    "Call {name}.step() after backward().",
+)
+_NOTHING = Row(
+    "{title} updates nothing: what it holds never gets a gradient",
+    "it took {steps}, and none of what it holds had a gradient in any of them, nor was in a graph that backward() ran "
+    "through{cuts}",
+    "{mend}",
 )
 _GIVE = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
 
 
 @check("idle-optimizer", "warning", "an optimizer changes nothing", whole_run=True)
 def idle_optimizer(context: BackwardCall) -> Diagnoses:
-    """An optimizer that never takes a step, whose learning rate is 0, or whose tensors
-    never get a gradient.
+    """An optimizer that never takes a step, or whose tensors never get a gradient.
 
     How it is found: no optimizer took a step while gradients were reset twice, or until
-    the script ended, as where `step()` waits for more batches than there are; the
-    learning rate of all groups, or of one of several, was 0 in all steps, two at least,
-    since a warm-up may begin at 0; or none of the tensors that it holds had a gradient
-    in any of its steps, as when it was given another model's parameters.
+    the script ended, as where `step()` waits for more batches than there are; or none
+    of the tensors that it holds had a gradient in any of its steps, as when it was
+    given another model's parameters.
 
-    What to do: call `step()` after `backward()`, give it a learning rate, or the
-    parameters that the loss depends on.
+    What to do: call `step()` after `backward()`, or give it the parameters that the
+    loss depends on.
 
     When to ignore it: when the gradients are all that you want, and nothing is to be
     trained.
@@ -103,34 +47,49 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     import torch
 
     model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    for step in range(3):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(5):
         loss = model(torch.ones(2, 3)).square().mean()
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
     ```
     """
-    record = context.run
-    for optimizer in record.optimizers:
-        idle = next((idle for idle in _IDLE if idle.holds(record, optimizer)), None)
-        if idle is None:
+    run = context.run
+    for optimizer in run.optimizers:
+        idle = optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached)
+        idle = idle and not run.scaler
+        if not idle and not _never_steps(run, optimizer):
             continue
 
-        source, cuts = optimizer.source, record.cuts if idle.follows else []
+        source, cuts = optimizer.source, run.cuts if idle else []
         # no step() at all: it belongs after backward()
-        if idle is _IDLE[0] and not record.stepped:
+        if not run.stepped:
             source = context.backward
-        yield idle.row.filled(
-            optimizer.subject,
-            cuts[0].source if cuts else source,
-            title=optimizer.title,
-            steps=plural(optimizer.steps, "step"),
-            calls=plural(record.calls, "backward call"),
-            name=optimizer.name or "optimizer",
-            mend=mend_all(cuts) or _GIVE,
-            cuts=f"; {all_cut_words(cuts)}" if cuts else "",
-        )._replace(follows=idle.follows)
+        yield (
+            (_NOTHING if idle else _NO_STEP)
+            .filled(
+                optimizer.subject,
+                cuts[0].source if cuts else source,
+                title=optimizer.title,
+                steps=plural(optimizer.steps, "step"),
+                calls=plural(run.calls, "backward call"),
+                name=optimizer.name or "optimizer",
+                mend=mend_all(cuts) or _GIVE,
+                cuts=f"; {all_cut_words(cuts)}" if cuts else "",
+            )
+            ._replace(follows=("nonleaf-parameter", "no-graph") if idle else ())
+        )
+
+
+def _never_steps(run: TrainingRun, optimizer: OptimizerRow) -> bool:
+    word = letters(run.about(optimizer))
+    reset = word.count("z") > ENOUGH and "s" not in word
+    signs = reset, not run.stepped, run.ended and run.calls >= ENOUGH
+    # `w -= lr * w.grad` updates, too, and no hook tells of it
+    by_hand = any(row.moved for key, row in run.leaves.items() if key in optimizer.held)
+    idle = not (optimizer.steps or run.scaler or by_hand)
+    # each sign alone has innocent reasons, such as gradients that are only printed
+    return idle and bool(optimizer.reached) and sum(signs) >= 2
 
 
 _FROZEN = Row(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.run import Log, OptimizerRow, calls_in, letters
+from gradviz.checks.run import Log, letters
 from gradviz.checks.words import Names, code
 from gradviz.wording import plural
 
@@ -23,29 +23,19 @@ TIMES = 2
 class CallOrder(NamedTuple):
     """A wrong order. The group `call` of the pattern is the call to move, `other` where
     to; in the texts {code} and {other} are their lines with the code, {text} and
-    {there} their code alone, {times} how often it was seen. `unless`: a letter that must
-    be nowhere.
+    {there} their code alone, {times} how often it was seen.
     """
 
     pattern: str
     row: Row
-    unless: str = "-"
 
 
 def found(
-    context: BackwardCall, order: CallOrder, optimizer: OptimizerRow | None = None
+    log: Log, order: CallOrder, names: Names = (), enough: int = TIMES
 ) -> Diagnoses:
-    """What is said of an order, of all calls or of those about an optimizer."""
-    log: Log = context.run.log
-    names, enough = Names(), TIMES
-    if optimizer is not None:
-        log, names = context.run.about(optimizer), optimizer.subject
-        # it may have taken a single step
-        enough = min(TIMES, letters(log).count("s"))
-
-    word = letters(log)
-    seen = list(re.finditer(order.pattern, word))
-    if order.unless in word or not seen or len(seen) < enough:
+    """What is said of an order that a log shows often enough."""
+    seen = list(re.finditer(order.pattern, letters(log)))
+    if not seen or len(seen) < enough:
         return
 
     call = log[seen[0].start("call")].source
@@ -91,7 +81,6 @@ _NEVER_UPDATED = CallOrder(
         "{code} has run {times} and scaler.update() never: the scale is not adapted, and another step() without it fails",
         "Call scaler.update() after {text}, once in every step.",
     ),
-    "U",
 )
 _TOO_EARLY = CallOrder(
     r"b[^bzs]*(?P<call>z)[^bs]*(?P<other>s)",
@@ -140,8 +129,8 @@ def clip_order(context: BackwardCall) -> Diagnoses:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     ```
     """
-    yield from found(context, _LATE)
-    yield from found(context, _WITH_SCALE)
+    for order in (_LATE, _WITH_SCALE):
+        yield from found(context.run.log, order)
 
 
 @check(
@@ -180,12 +169,13 @@ def scaler_order(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    if "S" not in letters(context.run.log):
-        return
-    # such code may unscale gradients itself
+    log = context.run.log
+    word = letters(log)
+    # code that reads gradients may unscale them itself
     if not context.reads_grad:
-        yield from found(context, _PAST_SCALER)
-    yield from found(context, _NEVER_UPDATED)
+        yield from found(log, _PAST_SCALER)
+    if "S" in word and "U" not in word:
+        yield from found(log, _NEVER_UPDATED)
 
 
 @check(
@@ -224,7 +214,10 @@ def no_update(context: BackwardCall) -> Diagnoses:
     """
     for optimizer in context.run.optimizers:
         if optimizer.reached and not optimizer.fed:
-            yield from found(context, _TOO_EARLY, optimizer)
+            log = context.run.about(optimizer)
+            # it may have taken a single step
+            enough = min(TIMES, letters(log).count("s"))
+            yield from found(log, _TOO_EARLY, optimizer.subject, enough)
 
 
 _SCHEDULE = Row(
@@ -274,19 +267,13 @@ def scheduler_order(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    calls = calls_in(context.run.log, "lsx")
-    schedules = {call.source: call for call in calls_in(calls, "l")}
-
-    for schedule in schedules.values():
-        about = [
-            call
-            for call in calls
-            if call.source == schedule.source
-            or (call.letter in "sx" and call.concerns(schedule))
-        ]
+    log = context.run.log
+    for source in dict.fromkeys(event.source for event in log if event.letter == "l"):
+        calls = [one for one in log if one.letter in "lsx"]
+        calls = [one for one in calls if one.letter != "l" or one.source == source]
         # it comes again after the step, so it is part of the loop
-        if re.match("l[sx].*l", letters(about)):
-            step = about[1].source
+        if re.match("l[sx].*l", letters(calls)):
+            step = calls[1].source
             words = {"other": code(step), "there": step.text if step else "the step"}
-            yield _SCHEDULE.filled((), schedule.source, **words)
+            yield _SCHEDULE.filled((), source, **words)
             return

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.verdicts import CUT, Case, Facts, case_of, told_of, verdict_of
+from gradviz.checks.rules.verdicts import Case, Facts, case_of, told_of, verdict_of
 from gradviz.checks.words import (
     all_names,
     code,
@@ -15,6 +15,7 @@ from gradviz.checks.words import (
     line,
     listed,
     made_at,
+    nodes_of,
     places,
 )
 from gradviz.source.code_line import as_leaf
@@ -73,18 +74,30 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    # no-graph says why nothing gets a gradient
-    if all(root.node is None for root in context.graph.roots):
+    # no-graph says why nothing gets a gradient, and an error why nothing comes later
+    if context.unfinished or all(root.node is None for root in context.graph.roots):
         return
 
-    facts = Facts(context)
-    groups: dict[tuple[object, ...], list[Case]] = {}
+    for (_, alarming, *_), cases in _alike(context).items():
+        members = [case.parameter for case in cases]
+        modules = _modules(context, members)
+        diagnosis = told_of(cases[0], first_names(members))
+        yield diagnosis._replace(
+            summary=f"{plural(len(members), 'parameter')} of {modules} {diagnosis.summary}",
+            where=places(modules, line(diagnosis.source)),
+            severity=None if alarming else "note",
+        )
+
+
+def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
+    """The parameters that take no part, those together of which the same is said."""
+    facts, groups = Facts(context), dict[tuple[object, ...], list[Case]]()
     held = {
         name for optimizer in context.at_work for name in all_names(optimizer.tensors)
     }
     for parameter in context.parameters:
         # a custom Function may run a module again in its backward
-        used = parameter.node is not None or parameter.filled
+        used = parameter.node is not None or parameter.filled or parameter.sharded
         if used or not context.run.used.isdisjoint(parameter.names):
             continue
 
@@ -92,47 +105,31 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
         verdict = verdict_of(case)
         # what no optimizer holds, though there is one, is not to be trained
         idle = held and held.isdisjoint(parameter.names)
-        model = parameter.model if verdict.alarming and not idle else None
-        place = verdict.source(case) if verdict.row == CUT.row else None
-        groups.setdefault((model, verdict.row, place), []).append(case)
-
-    for (alarming, *_), cases in groups.items():
-        yield _unused(context, cases, alarming is not None and not context.guessed)
-
-
-def _unused(context: BackwardCall, cases: Sequence[Case], alarming: bool) -> Diagnosis:
-    members = [case.parameter for case in cases]
-    modules = _modules(context, members)
-    diagnosis = told_of(cases[0], first_names(members))
-    return diagnosis._replace(
-        summary=f"{plural(len(members), 'parameter')} of {modules} {diagnosis.summary}",
-        where=places(modules, line(diagnosis.source)),
-        severity=None if alarming else "note",
-    )
+        alarming = verdict.alarming and not (idle or context.guessed)
+        place = verdict.source(case) if case.cut is not None else None
+        key = parameter.model if alarming else None, alarming, verdict.row, place
+        groups.setdefault(key, []).append(case)
+    return groups
 
 
 def _modules(context: BackwardCall, members: Sequence[Parameter]) -> str:
     """The outermost modules of which every parameter is among the members."""
     chosen = {*first_names(members)}
-    spoiled, outermost = {""}, dict[str, str]()
+    spoiled, outermost = {""}, dict[str, None]()
     for parameter in context.parameters:
         # a module of which another parameter is used must not be named as a whole
-        if parameter.names[0] not in chosen and parameter.model == members[0].model:
+        if parameter.names[0] not in chosen:
             spoiled.update(_prefixes(parameter.module))
     # what ran is not named as what never ran
-    if members[0].run is not None and not members[0].run.calls:
+    if not members[0].run.calls:
         spoiled.update(scope.path for scope in context.graph.scopes)
 
-    for parameter in members:
-        path, kind = parameter.module, f" ({parameter.type})" * bool(parameter.type)
-        outer = next(
-            (prefix for prefix in _prefixes(path) if prefix not in spoiled), path
-        )
-        outermost.setdefault(outer, kind if outer == path else "")
-    model = context.models[members[0].model].type if context.models else "the model"
-    return listed(
-        f"{name}{kind}" if name else model for name, kind in outermost.items()
-    )
+    for path, kind in dict.fromkeys((one.module, one.type) for one in members):
+        whole = (prefix for prefix in _prefixes(path) if prefix not in spoiled)
+        outer = next(whole, path)
+        titled = f"{path} ({kind})" if kind and outer == path else outer
+        outermost[titled if outer else context.models[members[0].model].type] = None
+    return listed(outermost)
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -145,8 +142,8 @@ def _prefixes(path: str) -> Iterator[str]:
 _NONE = Row(
     "{count} of {modules} {has} no .grad after backward()",
     "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since",
-    "Let the backward() of the custom Function on the way return a gradient in place of None for each input that needs one; and "
-    "look for zero_grad() after backward().",
+    "Let the backward() of the custom Function on the way return a gradient in place of None for each input that needs one; look "
+    "in a compiled function for .detach(), no_grad() and results that are not used; and look for zero_grad() after backward().",
 )
 _FROM_LEAF = Row(
     "{name}.grad is always None: {name} is not a leaf",
@@ -200,21 +197,16 @@ def none_grad(context: BackwardCall) -> Diagnoses:
 
     missing = _without_gradient(context) if context.after else []
     if missing:
-        functions = {node.function for node in context.graph.nodes} - {None}
-        modules, source = _modules(context, missing), None
+        modules, nodes = _modules(context, missing), context.graph.nodes
+        definitions = {node.function.definition for node in nodes if node.function}
+        custom = [made for made in definitions if made and not made.package]
         # of two custom Functions, either may have returned None
-        for function in functions if len(functions) == 1 else ():
-            if function and function.definition:
-                source = returned_by(function.definition)
+        source = returned_by(custom[0]) if len(custom) == 1 else None
+        count = plural(len(missing), "parameter")
         yield _NONE.filled(
-            first_names(missing),
-            source,
-            count=plural(len(missing), "parameter"),
-            modules=modules,
+            first_names(missing), source, count=count, modules=modules
         )._replace(
-            nodes=tuple(
-                parameter.node for parameter in missing if parameter.node is not None
-            ),
+            nodes=nodes_of(missing),
             where=places(modules, line(source)),
             follows=("wrong-backward",),
         )
@@ -225,10 +217,10 @@ def _without_gradient(context: BackwardCall) -> list[Parameter]:
     filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
     missing = []
     for parameter in context.parameters:
-        in_graph = parameter.node is not None and parameter.compiled is None
         # right behind backward() nothing was reset since
         others = filled if context.call is not None else filled & {parameter.model}
-        if in_graph and parameter.requires_grad and not parameter.has_grad and others:
+        lacks = parameter.requires_grad and not parameter.has_grad
+        if parameter.node is not None and lacks and others:
             missing.append(parameter)
     return missing
 

@@ -5,34 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.call import BackwardCall, Parameter, all_frozen
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.call import BackwardCall, all_frozen
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import (
     BARE,
     MEND,
     all_cut_words,
     asks_for_a_graph,
-    of_cuts,
+    mend_all,
+    to_change,
 )
 from gradviz.checks.words import code, line, listed
-from gradviz.graph import Root
+from gradviz.graph import Root, SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
 from gradviz.wording import one_line
 
 
 class _Case(NamedTuple):
-    """An output that has no graph, or that is a leaf, and what is known of it.
-
-    `read`: a leaf that it was computed from, and whose .grad the code reads.
-    """
+    """An output that has no graph, or that is a leaf, and what is known of it."""
 
     context: BackwardCall
     root: Root
     provenance: Provenance
     cuts: list[Cut]
-    bare: Parameter | None
-    read: str
+    bare: SourceLine | None  # a reentrant checkpoint of which no input requires grad
 
     @property
     def frozen(self) -> bool:
@@ -45,7 +42,7 @@ class _Case(NamedTuple):
 
 class _Reason(NamedTuple):
     """Why an output has no graph. {plain} are tensors without grad that it was computed
-    from, {made} and {made_line} where, {by} and {frozen_line} where all were frozen.
+    from, {made} and {made_line} where, {by} what froze all parameters.
     """
 
     holds: Callable[[_Case], object]
@@ -61,24 +58,19 @@ _COMPUTE = (
 _REASONS = (
     _Reason(
         lambda case: case.bare and all(cut.kind == "no_grad" for cut in case.cuts),
-        "{bare}",
-        "{bare_fix}",
+        BARE.why,
+        BARE.fix,
     ),
-    _Reason(lambda case: case.cuts, "{cuts}", ""),
+    _Reason(lambda case: case.cuts, "{cuts}", "{mend}"),
     _Reason(
         lambda case: not case.context.grad_enabled,
         "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active",
         "Compute the output, and call backward(), outside the block that switches recording off.",
     ),
     _Reason(
-        lambda case: case.frozen and case.context.frozen_at,
-        "all {count:,} parameters of the model are frozen (requires_grad=False) by {by}",
-        "In {frozen_line}, do not freeze what should be trained, such as the last layers.",
-    ),
-    _Reason(
         lambda case: case.frozen,
-        "all {count:,} parameters of the model are frozen (requires_grad=False)",
-        "Unfreeze what should be trained: parameter.requires_grad_(True).",
+        "all {count:,} parameters of the model are frozen (requires_grad=False){by}",
+        "In {frozen_line}, do not freeze what should be trained, such as the last layers. Or call requires_grad_(True) on it.",
     ),
     _Reason(
         lambda case: case.root.node is not None,
@@ -92,19 +84,10 @@ _REASONS = (
         f"{MEND['integer'].capitalize()}.",
     ),
     _Reason(
-        lambda case: case.read,
-        "it was computed in {made}; it was computed from {plain}, which do not require grad",
-        "The code reads {read}.grad: call {read}.requires_grad_() before {made_line}.",
-    ),
-    _Reason(
-        lambda case: case.provenance.plain and case.context.parameters,
-        "it was computed in {made}; it was computed from {plain}, which do not require grad",
-        "Compute it from what {models} returned, not from data and targets alone ({plain}).",
-    ),
-    _Reason(
         lambda case: case.provenance.plain,
         "it was computed in {made}; it was computed from {plain}, which do not require grad",
-        "Create what should be trained as a leaf: torch.nn.Parameter(...). Data and targets need no gradient ({plain}).",
+        "Compute it from what the model returned, not from data and targets alone; or create what should be trained as a leaf, "
+        "torch.nn.Parameter(...), or call requires_grad_() on it before {made_line}.",
     ),
     _Reason(
         lambda case: case.provenance.made,
@@ -182,58 +165,45 @@ def _case(context: BackwardCall, root: Root) -> _Case:
     cuts = [cut for cut in provenance.cuts if cut.operation or root.node is None]
     cuts.sort(key=lambda cut: not cut.alive)
 
-    read = set[str]()
-    for tensor in context.named_tensors:
-        if tensor.grad_read and tensor.leaf and provenance.made is not None:
-            read.update(tensor.names)
-
     bare = None
     for parameter in context.parameters:
-        run = parameter.run if parameter.requires_grad else None
-        if run is not None and run.checkpoint and run.began >= context.since:
-            bare = bare or parameter
-    asked = [name for name in provenance.plain if name in read]
-    first = "".join(asked[:1])
-    return _Case(context, root, provenance, cuts, bare, first)
+        run = parameter.run
+        if parameter.requires_grad and run.began >= context.since:
+            bare = bare or run.checkpoint
+    return _Case(context, root, provenance, cuts, bare)
 
 
 def _told(case: _Case) -> Diagnosis:
     context, root, origin = case.context, case.root, case.provenance.made
     reason = next(reason for reason in _REASONS if reason.holds(case))
-    run = case.bare.run if case.bare is not None else None
-    bare = BARE.filled(
-        (),
-        run.checkpoint if run is not None else None,
-        module=case.bare.module if case.bare is not None else "",
-    )
-    words = {
-        "bare": bare.why,
-        "bare_fix": bare.fix,
-        "cuts": all_cut_words(case.cuts),
-        "count": len(context.parameters),
-        "by": code(context.frozen_at),
-        "frozen_line": line(context.frozen_at),
-        "made": code(origin),
-        "made_line": line(origin),
-        "plain": listed(case.provenance.plain),
-        "models": listed(model.name for model in context.models),
-        "read": case.read,
-    }
-    name, why = one_line(root.name), reason.why.format(**words)
-    fix = reason.fix.format(**words)
-    summary = f"{name} has no graph"
+    name = one_line(root.name)
     seen = f"{name} has no grad_fn" if case.cuts and case.real else f"{name} {root.why}"
+    summary, fix = "{0} has no graph", reason.fix
     if root.node is not None:
-        summary = f"{name} is a leaf: no parameter gets a gradient from it"
+        summary = "{0} is a leaf: no parameter gets a gradient from it"
         seen = f"backward() fills .grad of {name} and nothing else"
-        fix += f" Then leave out what tells {name} to require grad." * case.frozen
+        fix += " Then leave out what tells {0} to require grad." * case.frozen
 
-    diagnosis = Diagnosis(summary, (root.name,), f"{seen}; {why}", fix)
-    if reason.why == "{bare}":
-        return diagnosis._replace(source=bare.source)
-    if not case.cuts:
-        return diagnosis._replace(source=context.frozen_at or origin)
+    source = case.bare if reason is _REASONS[0] else context.frozen_at or origin
+    diagnosis = Row(summary, f"{{seen}}; {reason.why}", fix).filled(
+        (root.name,),
+        source,
+        name,
+        seen=seen,
+        cuts=all_cut_words(case.cuts),
+        mend=mend_all(case.cuts),
+        count=len(context.parameters),
+        by=f" by {code(context.frozen_at)}" if context.frozen_at else "",
+        frozen_line=line(context.frozen_at) or "the model",
+        made=code(origin),
+        made_line=line(origin),
+        plain=listed(case.provenance.plain),
+    )
+    if not case.cuts or reason is _REASONS[0]:
+        return diagnosis
     second = any(map(asks_for_a_graph, case.cuts))
     return diagnosis._replace(
-        **of_cuts(case.cuts), follows=("wrong-backward",) if second else ()
+        source=to_change(case.cuts[0]),
+        part=case.cuts[0].part,
+        follows=("wrong-backward",) if second else (),
     )

@@ -9,9 +9,14 @@ from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall, Parameter
 from gradviz.checks.registry import Diagnosis, Row
-from gradviz.checks.rules.mending import BARE, cut_words, mend_all, of_cuts, to_change
+from gradviz.checks.rules.mending import (
+    BARE,
+    cut_words,
+    mend_all,
+    to_change,
+)
 from gradviz.checks.words import Names, all_names, code, line, nodes_of, title
-from gradviz.graph import Node, SourceLine
+from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import unrecorded
 
@@ -22,17 +27,13 @@ class Facts:
     def __init__(self, context: BackwardCall) -> None:
         graph, self.context = context.graph, context
         flagged = [graph.nodes[i] for i, flags in enumerate(graph.flags) if flags]
-        self.hiding = next(filter(_hides, flagged), None)
+        hiding = (node for node in flagged if "checkpoint" in node.flags)
+        self.hiding = next(hiding, None)
         self.compiled = any("compiled" in node.flags for node in flagged)
         self.paths = {scope.path for scope in graph.scopes}
 
-        # a number that was read may come in anywhere
-        self.cuts = [*context.cuts, *context.numbers]
-        used = [
-            parameter for parameter in context.parameters if parameter.node is not None
-        ]
-        self.reached = {parameter.model for parameter in used}
-
+        parameters = context.parameters
+        self.reached = {p.model for p in parameters if p.node is not None}
         # tensors that an optimizer holds beside some that this graph has
         self.trained = set[str]()
         for optimizer in context.optimizers:
@@ -41,16 +42,14 @@ class Facts:
 
 
 class Case(NamedTuple):
-    """A parameter that takes no part, and the cut behind it.
-
-    `ran`: its module, in this step; `records`: that it was recorded then.
+    """A parameter that takes no part, the cut behind it, and whether its module ran in
+    this step.
     """
 
     facts: Facts
     parameter: Parameter
     cut: Cut | None
     ran: bool
-    records: bool
 
     @property
     def beside(self) -> bool:
@@ -60,18 +59,6 @@ class Case(NamedTuple):
             return False
         leads = facts.trained.intersection(parameter.names) and (self.cut or self.ran)
         return not (facts.context.models[parameter.model].certain or leads)
-
-    @property
-    def called(self) -> bool:
-        return self.parameter.run is not None and bool(self.parameter.run.calls)
-
-    @property
-    def call(self) -> SourceLine | None:
-        return self.parameter.run.source if self.parameter.run is not None else None
-
-    @property
-    def checkpoint(self) -> SourceLine | None:
-        return self.parameter.run.checkpoint if self.parameter.run is not None else None
 
 
 class Verdict(NamedTuple):
@@ -85,15 +72,6 @@ class Verdict(NamedTuple):
     source: Callable[[Case], SourceLine | None] = lambda case: None
 
 
-CUT = Verdict(
-    lambda case: case.cut and case.records,
-    Row(
-        "{do} not get a gradient: the graph is cut behind {them}",
-        "{cut}, and the output is computed from what comes after it",
-        "{mend} If nothing is to be learned there, freeze it: requires_grad_(False).",
-    ),
-    source=lambda case: to_change(case.cut) if case.cut is not None else None,
-)
 # the order matters: what is certain comes first, and the last one always holds
 VERDICTS = (
     Verdict(
@@ -106,49 +84,20 @@ VERDICTS = (
         False,
     ),
     Verdict(
-        lambda case: case.parameter.sharded and not case.parameter.gathered,
-        Row(
-            "{is_} sharded: whether the output depends on them is unknown",
-            "the graph holds gathered copies in their place, which cannot be told apart from here",
-            "Check the model before it is sharded.",
-        ),
-        False,
-    ),
-    Verdict(
-        lambda case: case.facts.context.unfinished,
-        Row(
-            "{is_} not reached: the script failed first",
-            "the forward pass did not finish",
-            "Fix the error above, then run check again.",
-        ),
-        False,
-    ),
-    Verdict(
-        lambda case: case.parameter.compiled is not None,
-        Row(
-            "{do} not get a gradient inside the compiled function",
-            "the compiled function takes them, and its backward returns no gradient for them: inside, their result is cut or "
-            "dropped",
-            "Look in {forward}, for .detach(), .data, argmax, no_grad() and a result that is not used{made}. "
-            "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False).",
-        ),
-        source=lambda case: case.parameter.forward,
-    ),
-    Verdict(
-        lambda case: case.checkpoint,
+        lambda case: case.parameter.run.checkpoint,
         Row(
             "{do} not get a gradient: a reentrant checkpoint hides {them}",
             BARE.why,
             BARE.fix,
         ),
-        source=lambda case: case.checkpoint,
+        source=lambda case: case.parameter.run.checkpoint,
     ),
     Verdict(
         lambda case: case.facts.hiding,
         Row(
-            "may be used inside {hidden}: unknown",
-            "{hiding} is {hidden}, which hides what it uses: unknown, not unused",
-            "To see inside, use torch.utils.checkpoint with use_reentrant=False, or check the model uncompiled.",
+            "may be used inside {hiding}: unknown",
+            "{hiding} hides what it uses: unknown, not unused",
+            "To see inside, use torch.utils.checkpoint with use_reentrant=False.",
         ),
         False,
     ),
@@ -161,9 +110,8 @@ VERDICTS = (
         ),
         False,
     ),
-    CUT._replace(holds=lambda case: case.cut and case.cut.leaf),
     Verdict(
-        lambda case: case.parameter.replaced,
+        lambda case: case.parameter.replaced and not (case.cut and case.cut.leaf),
         Row(
             "{is_} not used: functional_call ran the module with other tensors",
             "{code} puts other tensors in their place while the module runs, and the output depends on those",
@@ -173,16 +121,28 @@ VERDICTS = (
         lambda case: case.parameter.replaced,
     ),
     Verdict(
-        lambda case: case.parameter.run is None,
+        lambda case: case.cut,
+        Row(
+            "{do} not get a gradient: the graph is cut behind {them}",
+            "{cut}, and no gradient comes back through it",
+            "{mend} If nothing is to be learned there, freeze it: requires_grad_(False).",
+        ),
+        source=lambda case: to_change(case.cut) if case.cut is not None else None,
+    ),
+    Verdict(
+        lambda case: (
+            case.parameter.run.calls < 0
+            or (case.facts.compiled and not case.parameter.run.calls)
+        ),
         Row(
             "{is_} not in the graph of any output",
-            "no path leads from the outputs to them; whether their module ran is unknown, because nothing was recorded",
+            "no path leads from the outputs to them; whether their module ran is unknown, because that was not recorded",
             "Use the module's result in the loss, or remove the module. To learn whether it ran, run the code inside `with "
             "gradviz.record() as recording:` and give recording=recording, or use gradviz check SCRIPT.",
         ),
     ),
     Verdict(
-        lambda case: not case.called and not case.facts.compiled,
+        lambda case: not case.parameter.run.calls,
         Row(
             "{is_} unused: the module never ran",
             "the module was never called",
@@ -191,31 +151,13 @@ VERDICTS = (
         source=lambda case: case.parameter.made,
     ),
     Verdict(
-        lambda case: not case.called and case.parameter.module not in case.facts.paths,
-        Row(
-            "{is_} unused: no compiled function takes {them}",
-            "a compiled function takes every parameter that it uses as an input, and none of this graph takes this one",
-            "Use the module in forward(), or remove it from the model.",
-        ),
-    ),
-    Verdict(
-        lambda case: case.called and not case.ran,
+        lambda case: not case.ran,
         Row(
             "{is_} unused: the module did not run in this step",
             "the module's forward ran before the previous backward call, and not since",
             "No change needed if a branch skips it on purpose (DistributedDataParallel then needs find_unused_parameters=True).",
         ),
     ),
-    Verdict(
-        lambda case: case.ran and not case.records,
-        Row(
-            "{is_} unused: the module ran without recording",
-            "recording was off (torch.no_grad() or inference_mode) when the module was called in {call}",
-            "{mend_off} If it is not to be trained, freeze it instead.",
-        ),
-        source=lambda case: to_change(unrecorded(case.call)) if case.call else None,
-    ),
-    CUT,
     Verdict(
         lambda case: case.parameter.module in case.facts.paths,
         Row(
@@ -234,25 +176,16 @@ VERDICTS = (
             "Use the module's result in the loss, as it is: an index (argmax, topk, sort), a comparison, .detach(), .item(), "
             "no_grad() and NumPy give something without a graph. Or remove the module.",
         ),
-        source=lambda case: case.call,
+        source=lambda case: case.parameter.run.source,
     ),
 )
-
-
-def _hides(node: Node) -> bool:
-    """Whether a node does not tell what it uses. A compiled function takes it as an
-    input, unless this torch cannot be read.
-    """
-    unread = "compiled" in node.flags and "operations" not in node.attributes
-    return "checkpoint" in node.flags or unread
 
 
 def case_of(facts: Facts, parameter: Parameter) -> Case:
     """What is known of a parameter that takes no part."""
     run = parameter.run
-    ran = run is not None and bool(run.calls) and run.began >= facts.context.since
-    records = run is not None and run.recording
-    return Case(facts, parameter, _cut_behind(facts, parameter), ran, records)
+    ran = run.calls > 0 and run.began >= facts.context.since
+    return Case(facts, parameter, _cut_behind(facts, parameter, ran), ran)
 
 
 def verdict_of(case: Case) -> Verdict:
@@ -262,44 +195,39 @@ def verdict_of(case: Case) -> Verdict:
 
 def told_of(case: Case, names: Names) -> Diagnosis:
     """What is said of a case: the words about its lines, the cut, and what hides it."""
-    parameter, cut, hiding = case.parameter, case.cut, case.facts.hiding
-    verdict = verdict_of(case)
-    forward, origin, call = parameter.forward, parameter.made, case.call
-    checkpoint = hiding is not None and "checkpoint" in hiding.flags
-    graph, cuts = case.facts.context.graph, [cut] if cut is not None else []
+    parameter, hiding = case.parameter, case.facts.hiding
+    call = parameter.run.source
+    forward, origin, verdict = parameter.forward, parameter.made, verdict_of(case)
+    cuts = [case.cut] if case.cut is not None else []
     begins = f", which begins in {line(forward)}" if forward else ""
 
-    diagnosis = verdict.row.filled(
+    return verdict.row.filled(
         names,
         verdict.source(case),
         forward=f"forward(){begins}",
         made=f" ({line(origin)})" if origin else "",
         call=code(call),
-        module="the module",
-        hiding=title(graph, hiding.id) if hiding is not None else "",
-        hidden=f"a {'reentrant checkpoint' if checkpoint else 'compiled function'}",
+        hiding=title(case.facts.context.graph, hiding.id) if hiding else "",
         cut="".join(map(cut_words, cuts)),
         mend=mend_all(cuts),
-        mend_off=mend_all([unrecorded(call)]) if call is not None else "",
-    )
-    # by row, since CUT stands in the table twice
-    if verdict.row == CUT.row:
-        return diagnosis._replace(part=of_cuts(cuts)["part"])
-    return diagnosis
+    )._replace(part=cuts[0].part if cuts else "")
 
 
-def _cut_behind(facts: Facts, parameter: Parameter) -> Cut | None:
-    """The cut that leads to a parameter, else the first one that its module's call of
-    this step came before; a value before an index or a draw.
+def _cut_behind(facts: Facts, parameter: Parameter, ran: bool) -> Cut | None:
+    """The cut that leads to a parameter, else that its module ran without recording, or
+    the first one that its call of this step came before; a value before an index.
     """
-    names, run, since = {*parameter.names}, parameter.run, facts.context.since
-    for cut in facts.cuts:
+    names, run, context = {*parameter.names}, parameter.run, facts.context
+    # a number that was read may come in anywhere
+    for cut in (*context.cuts, *context.numbers):
         if names.intersection(cut.leaf):
             return cut
-    if run is None or not run.calls or not run.recording or run.began < since:
+    if not ran:
         return None
+    if not run.recording and run.source is not None:
+        return unrecorded(run.source)._replace(alive=False)
 
-    after = [cut for cut in facts.context.cuts if cut.at >= run.began and not cut.leaf]
+    after = [cut for cut in context.cuts if cut.at >= run.began and not cut.leaf]
     leading = [cut for cut in after if names & cut.behind]
     return min(
         leading or [cut for cut in after if not cut.behind],

@@ -32,8 +32,8 @@ _START = Row(
 _STOP = Row(
     _ZERO,
     "backward computes a gradient for it, and every element is 0; on the way is {code}, which can stop it",
-    "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it is normal in the "
-    "first step.",
+    "Look for dead ReLUs (all inputs negative), masks and factors of zero; let the gradient pass around round() and the like: x + "
+    "(x.round() - x).detach(). For a layer that begins at zero it is normal in the first step.",
 )
 _NOTHING = Row(
     _ZERO,
@@ -48,7 +48,6 @@ _NOTHING = Row(
     "zero-gradient",
     "warning",
     "a parameter gets a gradient of zeros only",
-    follows=("zero-derivative",),
     **VALUES,
 )
 def zero_gradient(context: BackwardCall) -> Diagnoses:
