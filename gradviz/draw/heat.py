@@ -100,21 +100,20 @@ def held_by_box(graph: Graph) -> tuple[int, ...]:
     return tuple(nbytes)
 
 
-def held_line(nbytes: Sequence[float]) -> str:
-    """What all boxes hold together: their numbers add up to it."""
-    return f"held for backward: {bytes_text(int(sum(nbytes)))}, each storage once, at the box that saved it first"
-
-
 def memory_heat(graph: Graph) -> Heat:
     """What every box holds for backward."""
     nbytes = held_by_box(graph)
+    whole = bytes_text(sum(nbytes))
+    note = (
+        f"held for backward: {whole}, each storage once, at the box that saved it first"
+    )
     return Heat(
         nbytes,
         max(nbytes, default=0),
         2,
         "holds",
         lambda amount: bytes_text(int(amount)),
-        note=held_line(nbytes),
+        note=note,
     )
 
 

@@ -58,8 +58,9 @@ FEW = 4
 
 def kind_of_node(node: Node) -> BoxKind:
     """The sort of one box of a graph."""
-    group = node.folded
-    return _kind_of_op(node) if group is None else kind_of_group(group)
+    if node.folded is not None:
+        return kind_of_group(node.folded)
+    return _kind_of_name(op_text(node), "shape" if is_view(node.op) else "op")
 
 
 def kind_of_group(group: Group) -> BoxKind:
@@ -83,12 +84,6 @@ def kind_of_group(group: Group) -> BoxKind:
     ):
         return "layer"
     return "op" if group.ops == 1 else "group"
-
-
-def _kind_of_op(node: Node) -> BoxKind:
-    if is_view(node.op):
-        return _kind_of_name(op_text(node), "shape")
-    return _kind_of_name(op_text(node), "op")
 
 
 @lru_cache(maxsize=1024)

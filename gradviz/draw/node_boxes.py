@@ -14,7 +14,7 @@ from gradviz.draw.heat import HEATS, Heat
 from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
-from gradviz.draw.palette import HEAT, KIND_OF_FLAG, BoxKind
+from gradviz.draw.palette import HEAT, BoxKind
 from gradviz.draw.summary import is_all_freed
 from gradviz.features import load
 from gradviz.graph import BackwardStep, Graph, Leaf, Node, column
@@ -48,7 +48,8 @@ class NodeBoxes:
 
         self.numbers = _numbers(graph)
         self.marked = marked(graph)
-        self.flagged = _flagged(graph)
+        flags = enumerate(column(graph.nodes, "flags"))
+        self.cut = {node for node, its_flags in flags if "cut" in its_flags}
         self._all_freed = is_all_freed(graph)
         self.signs = 0
 
@@ -99,9 +100,9 @@ class NodeBoxes:
         """By what it holds or gets, by how it differs between the graphs that were
         merged into this one, or `plain`.
         """
-        # a flag, such as "cut", comes before any other colour
-        if node in self.flagged:
-            return self.flagged[node]
+        # it comes before any other colour
+        if node in self.cut:
+            return "ghost"
         step = self.heat.step(node) if self.heat is not None else 0
         # a heat map colours only what has some of it
         if step:
@@ -123,16 +124,6 @@ class NodeBoxes:
         return (*alarms, *labels.mark_words(marks))
 
 
-def _flagged(graph: Graph) -> dict[int, BoxKind]:
-    """How nodes are drawn that have a flag for it."""
-    return {
-        node: KIND_OF_FLAG[flag]
-        for node, flags in enumerate(column(graph.nodes, "flags"))
-        for flag in flags
-        if flag in KIND_OF_FLAG
-    }
-
-
 def _numbers(graph: Graph) -> dict[int, BackwardStep]:
     """The steps of backward with numbers of small tensors, by box of a single node."""
     steps = {
@@ -142,8 +133,8 @@ def _numbers(graph: Graph) -> dict[int, BackwardStep]:
     }
     if not steps:
         return {}
-    alone = {}
-    for box, nodes in enumerate(graph.inside):
-        if len(nodes) == 1 and nodes[0] in steps:
-            alone[box] = steps[nodes[0]]
-    return alone
+    return {
+        box: steps[nodes[0]]
+        for box, nodes in enumerate(graph.inside)
+        if len(nodes) == 1 and nodes[0] in steps
+    }

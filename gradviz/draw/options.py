@@ -189,10 +189,10 @@ class Options:
         values = without_retired_names("render", values, _warn)
         for name in values:
             if name not in names:
-                hint = did_you_mean(str(name), names, what="options")
-                if not hint.startswith("The options"):
-                    hint += f" The options are: {', '.join(sorted(names))}."
-                raise FormatError(f"there is no option {name!r}. {hint}")
+                options = f"The options are: {', '.join(sorted(names))}."
+                raise FormatError(
+                    f"there is no option {name!r}.{near(str(name), names)} {options}"
+                )
         return cls(**values)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from gradviz.draw.options import Theme
-from gradviz.graph import NodeFlag
 
 BoxKind = Literal[
     "op", "leaf", "output", "saved", "stale", "group",
@@ -45,11 +44,6 @@ MEANING: dict[BoxKind, str] = {
 }
 """What the legend says, in the order it says it."""
 
-
-KIND_OF_FLAG: dict[NodeFlag, BoxKind] = {"cut": "ghost"}
-"""Flags of nodes that are drawn in a way of their own, whatever they are, with dashed
-edges.
-"""
 
 _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "op": ("#e7e8eb", "#393b3f"),

@@ -24,7 +24,6 @@ from gradviz.draw.typesetting import (
     PAD_X,
     Block,
     FrameBlock,
-    FrameTitle,
     Sized,
     TextColumn,
     Words,
@@ -251,7 +250,7 @@ class PlacedBoxes:
 def _drawing(
     drawn: Scene,
     boxes: list[Sized],
-    titles: list[FrameTitle],
+    titles: list[Sized],
     is_flat: bool,
 ) -> Drawing:
     """The drawing as a layout sees it, which always runs downwards: where data flows
@@ -317,23 +316,19 @@ def _place(drawing: Drawing, is_flat: bool) -> Placement:
 
 
 def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
-    """Frames with their titles, outer ones first. A frame with nothing in it has no
-    size and is not drawn.
-    """
+    """Frames with their titles, outer ones first."""
     depths: list[int] = []
     blocks: list[FrameBlock] = []
     places = zip(drawn.frames, page.titles, page.placement.frames)
     for frame, title, rect in places:
         # a parent comes before its children
         depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
-        if rect.width and rect.height:
-            x, y = rect.x + PAD_X, rect.y + FRAME_TITLE - 5.0
-            words = tuple(
-                typesetting.words(line, "dim", x, y + FRAME_LINE * i)
-                for i, line in enumerate(title.lines)
-            )
-            tip = clip(frame.full or frame.title, LONGEST)
-            blocks.append(FrameBlock(rect, words, tip, depths[-1]))
+        x, y = rect.x + PAD_X, rect.y + FRAME_TITLE - 5.0
+        words = tuple(
+            Words(x, y + FRAME_LINE * i, *line) for i, line in enumerate(title.lines)
+        )
+        tip = clip(frame.full or frame.title, LONGEST)
+        blocks.append(FrameBlock(rect, words, tip, depths[-1]))
 
     # an inner frame is painted over the outer one
     return tuple(sorted(blocks, key=lambda frame: frame.depth))

@@ -268,12 +268,11 @@ class Drafter:
         label: str = "",
         short: str = "",
     ) -> None:
-        is_drawn = source != target or style in FLOWS
-        if source is not None and target is not None and is_drawn:
+        if source is not None and target is not None:
             self.links.append(Link(source, target, style, label, short))
 
     def _style(self, *ends: int) -> LinkStyle:
-        return "data" if self.nodes.flagged.keys().isdisjoint(ends) else "cut"
+        return "data" if self.nodes.cut.isdisjoint(ends) else "cut"
 
     def _draw_edge(self, edge: Edge) -> None:
         drawn = self.words.drawn(edge)

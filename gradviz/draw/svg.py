@@ -220,10 +220,8 @@ def number(value: float) -> str:
     >>> number(3.0), number(0.25), number(-0.04)
     ('3', '0.2', '0')
     """
-    if value == (integer := int(value)):  # nearly always, and rounding is slow
-        return str(integer)
-    rounded = round(value, 1)
-    return str(int(rounded)) if rounded == int(rounded) else str(rounded)
+    # adding turns a negative zero into zero
+    return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
 
 
 def numbers(values: Floats) -> list[str]:
@@ -232,7 +230,6 @@ def numbers(values: Floats) -> list[str]:
     >>> numbers(np.array([[3.0, 0.25], [-0.04, 1e7]]))
     ['3', '0.2', '0', '10000000']
     """
-    # adding turns a negative zero into zero
     flat = (values.round(1) + 0.0).ravel().tolist()
     return ("%.1f " * len(flat) % tuple(flat)).replace(".0 ", " ").split()
 

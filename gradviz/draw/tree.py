@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
@@ -37,7 +36,7 @@ from gradviz.report.rich_parts import (
     RenderResult,
     Text,
 )
-from gradviz.report.table import Column, FittedTable, Kind
+from gradviz.report.table import Column, FittedTable
 from gradviz.stages import Stage
 from gradviz.wording import (
     bar,
@@ -175,34 +174,35 @@ def parameters_text(used: int, registered: int) -> str:
     return f"{count_text(used)}{of_all}" if used else ""
 
 
-class Heading(NamedTuple):
-    """One column: its text for a row, and how it fits a narrow terminal
-    (`gradviz.report.table`).
-    """
-
-    text: Callable[[OutlineRow], str]
-    kind: Kind = "number"
-    leaves: int = 0
-
-
 def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else seconds_text(seconds)
 
 
-COLUMNS: dict[str, Heading] = {
-    "calls": Heading(lambda row: count_text(row.calls) if row.type else "", leaves=1),
-    "ops": Heading(lambda row: "" if row.node else count_text(row.ops), leaves=2),
-    "parameters": Heading(
-        lambda row: parameters_text(row.parameters, row.registered), leaves=6
+COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
+    (
+        Column("calls", "number", 1),
+        lambda row: count_text(row.calls) if row.type else "",
     ),
-    "output": Heading(
-        lambda row: tensor_line(row.output) if row.output else "", "word", 4
+    (
+        Column("ops", "number", 2),
+        lambda row: "" if row.node else count_text(row.ops),
     ),
-    "forward": Heading(lambda row: _seconds(row.forward)),
-    "backward": Heading(lambda row: _seconds(row.backward)),
-    "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
-}
-"""By heading."""
+    (
+        Column("parameters", "number", 6),
+        lambda row: parameters_text(row.parameters, row.registered),
+    ),
+    (
+        Column("output", "word", 4),
+        lambda row: tensor_line(row.output) if row.output else "",
+    ),
+    (Column("forward", "number"), lambda row: _seconds(row.forward)),
+    (Column("backward", "number"), lambda row: _seconds(row.backward)),
+    (
+        Column("saved", "number"),
+        lambda row: bytes_text(row.nbytes) if row.nbytes else "",
+    ),
+)
+"""With the text of each for a row."""
 _BAR = 8  # cells
 OPS_UP_TO = 100
 """Nodes of a graph whose outline lists the backward functions of each module too."""
@@ -222,7 +222,8 @@ def outline_table(
     shown = rows[: limit or None]
 
     columns = _columns(graph, shown)
-    dtype, several = usual_dtype(row.output for row in shown if "output" in columns)
+    is_timed = _is_timed(graph)
+    dtype, several = usual_dtype(row.output for row in shown if not is_timed)
     brief = without_dtype(dtype)
     names = options.op_names("variable")
     marks = marked(graph).nodes
@@ -233,8 +234,8 @@ def outline_table(
             words = labels.mark_words(marks.get(row.node.id, ()))
             title.append("".join(f"  [{word}]" for word in words))
         numbers = [
-            Text(brief(column.text(row)), "cyan" if column.kind == "bar" else "dim")
-            for column in columns.values()
+            Text(brief(text(row)), "cyan" if column.kind == "bar" else "dim")
+            for column, text in columns
         ]
         cells.append([title, *numbers])
 
@@ -243,21 +244,31 @@ def outline_table(
         where = "where a row names none" if several else "in every row"
         notes.append(f"output: {dtype} {where}")
     notes += [*_left_note(len(rows), limit), *_module_notes(graph, shown)]
-    headings = [Column(name, *column[1:]) for name, column in columns.items()]
-    return FittedTable([Column("module", "name"), *headings], cells), notes
+    headings = [Column("module", "name"), *(column for column, _ in columns)]
+    return FittedTable(headings, cells), notes
 
 
-def _columns(graph: Graph, rows: Sequence[OutlineRow]) -> dict[str, Heading]:
-    """The columns by heading."""
-    is_timed = any(scope.forward is not None for scope in graph.scopes)
-    left_out = {"ops", "parameters", "output"} if is_timed else {"forward", "backward"}
+def _is_timed(graph: Graph) -> bool:
+    return any(scope.forward is not None for scope in graph.scopes)
+
+
+def _columns(
+    graph: Graph, rows: Sequence[OutlineRow]
+) -> list[tuple[Column, Callable[[OutlineRow], str]]]:
+    left_out = {"forward", "backward"}
+    if _is_timed(graph):
+        left_out = {"ops", "parameters", "output"}
     if all(row.calls == 1 for row in rows):
         left_out.add("calls")
-    columns = {name: column for name, column in COLUMNS.items() if name not in left_out}
+    columns = [column for column in COLUMNS if column[0].title not in left_out]
+
     most = max((row.nbytes for row in rows), default=0)
     if most:
-        columns["bar"] = Heading(
-            lambda row: bar(row.nbytes / most if row.nbytes else None, _BAR), "bar", 3
+        columns.append(
+            (
+                Column("bar", "bar", 3),
+                lambda row: bar(row.nbytes / most if row.nbytes else None, _BAR),
+            )
         )
     return columns
 

@@ -330,7 +330,7 @@ class Sized(NamedTuple):
     lines: tuple[tuple[str, Tone, float], ...]
     width: float
     height: float
-    cut: bool
+    cut: bool = False
 
 
 def measured(box: Box) -> Sized:
@@ -386,15 +386,7 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
     )
 
 
-class FrameTitle(NamedTuple):
-    """A frame's title as it is drawn: its lines, and the size of them all."""
-
-    lines: tuple[str, ...]
-    width: float
-    height: float
-
-
-def frame_title(title: str) -> FrameTitle:
+def frame_title(title: str) -> Sized:
     """A frame's title: in one line when it is short, else broken between facts, the
     name in a line of its own.
     """
@@ -404,12 +396,10 @@ def frame_title(title: str) -> FrameTitle:
         name, *facts = _BETWEEN.split(title, maxsplit=1)
         lines = [part for text in (name, *facts) for part in broken(text, FRAME_NAME)]
 
-    width = max(text_width(line, SIZES["dim"]) for line in lines)
-    return FrameTitle(
-        tuple(lines),
-        width,
-        FRAME_TITLE + FRAME_LINE * (len(lines) - 1),
-    )
+    tone: Tone = "dim"
+    drawn = tuple((line, tone, text_width(line, SIZES[tone])) for line in lines)
+    height = FRAME_TITLE + FRAME_LINE * (len(lines) - 1)
+    return Sized(drawn, max(width for *_, width in drawn), height)
 
 
 def _even(size: float) -> float:

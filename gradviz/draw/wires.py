@@ -361,13 +361,10 @@ def with_heads(placement: Placement, pointed: Sequence[bool]) -> Curves:
     heads[drawn] = np.stack(
         [tip, neck + across * HEAD_HALF_WIDTH, neck - across * HEAD_HALF_WIDTH], axis=1
     )
-    # a line shorter than its head stays as long as it is
-    room = np.hypot(*(tip - points[last - 3]).T) > 2 * HEAD_LENGTH
     # the line goes a little into the head, so that no gap shows
     shift = along * (HEAD_LENGTH - 1.0)
-    points[last[room]] -= shift[room]
-    points[last[room] - 1] -= shift[room]
-
+    points[last] -= shift
+    points[last - 1] -= shift
     return Curves(points, starts, heads)
 
 

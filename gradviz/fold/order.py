@@ -104,17 +104,6 @@ def outermost_first(tree: ScopeTree, scope: int | None) -> list[int]:
     return list(tree.around(scope))[::-1]
 
 
-def common_start(
-    chain: list[int],
-    other: list[int],
-) -> int:
-    """How many of the first entries two lists have in common."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(chain, other)) if a != b),
-        min(len(chain), len(other)),
-    )
-
-
 # -- ops that only change shape or layout: each belongs to a neighbour in the same call
 
 _VIEWS = re.compile(
@@ -174,25 +163,5 @@ def with_views_beside(
     host: Mapping[int, int],
 ) -> list[int]:
     """The order with each view right before or right after its host."""
-    before: dict[int, list[int]] = {}
-    after: dict[int, list[int]] = {}
-    done: set[int] = set()
-
-    for node in order:
-        done.add(node)
-        if node in host:
-            (after if host[node] in done else before).setdefault(
-                host[node],
-                [],
-            ).append(node)
-
-    return [
-        placed
-        for node in order
-        if node not in host
-        for placed in (
-            *before.get(node, ()),
-            node,
-            *after.get(node, ()),
-        )
-    ]
+    place = {node: i for i, node in enumerate(order)}
+    return sorted(order, key=lambda node: place[host.get(node, node)])

@@ -267,7 +267,7 @@ class Signs:
         if any(child < 0 and self._groups[~child].op is None for child in turn):
             return True
         least = LEAST_OPS if run.period == 1 else 2 * LEAST_OPS
-        return ops * run.turns >= least and (run.turns > 2 or run.period >= LEAST_OPS)
+        return ops * run.turns >= least
 
     def _turn(
         self,

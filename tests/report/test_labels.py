@@ -160,7 +160,7 @@ def test_a_frame_shortens_the_name_and_keeps_the_numbers() -> None:
     title = frame_title(
         "encoder.layers.0.a_very_long_name_of_a_module_in_a_module LongNameOfAClass, 109,483,778 parameters, (2, 3) float32"
     )
-    path, name, *facts = title.lines
+    path, name, *facts = (text for text, *_ in title.lines)
     assert facts == ["109,483,778 parameters, (2, 3) float32"]
     assert (
         path == "…0.a_very_long_name_of_a_module_in_a_module" and name == "LongNameOfAClass" and len(path) <= FRAME_NAME
