@@ -160,7 +160,7 @@ class CutWatch:
         entered = self.entering(walked.graph)
 
         joined = WithCuts(walked)
-        for seen in sorted(self._places.values(), key=lambda seen: seen.number):
+        for seen in sorted(self.every, key=lambda seen: seen.number):
             outputs = lost if seen in before else ()
             users = entered.get(seen, ())
             if seen.part is not None and (outputs or users):
@@ -200,32 +200,27 @@ class CutWatch:
             seen.via,
         )
 
-    def cuts(
-        self,
-        names: Callable[[torch.Tensor], Names],
-    ) -> tuple[Cut, ...]:
-        """Every place that has cut, with the last time that it ran."""
-        return tuple(self.cut(seen, names) for seen in self._places.values())
+    @property
+    def every(self) -> list[SeenCut]:
+        """All places that have cut."""
+        return list(self._places.values())
 
-    def cuts_behind(
-        self,
-        tensor: torch.Tensor,
-        name: str,
-    ) -> Iterator[Cut]:
-        """The cuts of what an op computed, or of what was computed from that, as far as
-        they are to be drawn.
+    def cutting_off(self, tensor: torch.Tensor) -> Iterator[tuple[SeenCut, bool]]:
+        """The cuts of a tensor, or of what was computed from it, and whether of itself.
+        Of what an op has computed, as far as it is to be drawn.
         """
         function = grad_fn_of(tensor)
         number = function._sequence_nr() if function is not None else None
-        for seen in self._places.values():
-            if seen.part is None or number is None:
-                continue
-            graph, cut = seen.part.graph, self.cut(seen, lambda leaf: ())
-            sequences = column(graph.nodes, "sequence")
-            if number in [sequences[root.node or 0] for root in graph.roots]:
-                yield cut._replace(leaf=(name,))
-            elif number in sequences:
-                yield cut._replace(behind=frozenset((name,)))
+        for seen in self.every:
+            same = seen.leaf is not None and seen.leaf() is tensor
+            computed = any(leaf() is tensor for leaf in seen.leaves.values())
+            if seen.part is not None and number is not None:
+                graph = seen.part.graph
+                sequences = column(graph.nodes, "sequence")
+                same |= number in [sequences[root.node or 0] for root in graph.roots]
+                computed |= number in sequences
+            if same or computed:
+                yield seen, same
 
     def entering(self, graph: Graph) -> dict[SeenCut, list[int]]:
         """The nodes that take in what lines have cut off, as the code says: the nearest
@@ -238,7 +233,7 @@ class CutWatch:
         ops = [node for node, number in enumerate(sequences) if number is not None]
         ways = dict(zip(ops, ways_to(sequences[node] for node in ops)))
         computed = set().union(*ways.values())
-        cutting = {line for seen in self._places.values() for line in seen.lines}
+        cutting = {line for seen in self.every for line in seen.lines}
         feeding_lines: dict[Way, frozenset[Line]] = {}
         found: dict[SeenCut, dict[tuple[int, bool], list[int]]] = {}
 
@@ -268,16 +263,16 @@ class CutWatch:
 
     def on(self, lines: Collection[Line]) -> list[SeenCut]:
         """The cuts on these lines, or in what they call."""
-        every = self._places.values() if lines else ()
+        every = self.every if lines else ()
         return [seen for seen in every if not set(seen.lines).isdisjoint(lines)]
 
     def this_step(self, kind: DetachKind) -> list[SeenCut]:
-        every = [seen for seen in self._places.values() if seen.kind == kind]
-        return [seen for seen in every if seen.number >= self.since]
+        of_kind = [seen for seen in self.every if seen.kind == kind]
+        return [seen for seen in of_kind if seen.number >= self.since]
 
     def given_to(self, leaf: torch.Tensor) -> list[SeenCut]:
         """The cuts that gave a leaf its numbers."""
-        every = self._places.values()
+        every = self.every
         return [seen for seen in every if seen.into is not None and seen.into() is leaf]
 
 

@@ -8,13 +8,13 @@ from types import FrameType
 
 import torch
 
-from gradviz.cuts.lines import CutWatch
+from gradviz.cuts.lines import CutWatch, SeenCut
 from gradviz.cuts.seen import CutCalls
 from gradviz.graph import Graph
 from gradviz.packages import with_text
 from gradviz.recording.reasons import Reason
 from gradviz.source.code_line import assigned
-from gradviz.source.cut import Cut, DetachKind
+from gradviz.source.cut import DetachKind
 from gradviz.walker.places import Attribution
 from gradviz.walker.walk import Walked
 from gradviz.wording import clip, line_text
@@ -67,28 +67,23 @@ class CutLines(CutCalls):
 
     def reason(self, tensor: torch.Tensor, name: str) -> Reason | None:
         """The same with its line; None when none was seen."""
-        with self.paused():
-            names = {id(tensor): (name,)}
-            seen = self.watch.cuts(lambda other: names.get(id(other), ()))
-            computed = self.watch.cuts_behind(tensor, name)
-
-        every = (*seen, *computed)
-        found = [cut for cut in every if name in cut.leaf or name in cut.behind]
-        subject, result = "a tensor computed from it", ""
+        found = list(self.watch.cutting_off(tensor))
+        computed, result = "a tensor computed from it", ""
         if not found and not tensor.requires_grad:
             # it may be what comes of a cut
-            found = [cut for cut in seen if _gives(cut, name)]
-            subject, result = "a tensor", " to compute it"
+            given = [seen for seen in self.watch.every if _gives(seen, name)]
+            found = [(seen, False) for seen in given]
+            computed, result = "a tensor", " to compute it"
         if not found:
             return None
 
-        cut = max(found, key=lambda cut: cut.at)
-        words = CUT[cut.kind].format(of="it" if name in cut.leaf else subject)
+        cut, same = max(found, key=lambda each: each[0].number)
+        words = CUT[cut.kind].format(of="it" if same else computed)
         place = line_text(cut.source.file, cut.source.line)
         return Reason(f"{place} {words}{result}", cut.source)
 
 
-def _gives(cut: Cut, name: str) -> bool:
+def _gives(cut: SeenCut, name: str) -> bool:
     """Whether a line of the script's top level, where a name means one thing, gives it
     what was cut off.
     """

@@ -280,6 +280,8 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
     """
     target = os.path.realpath(path)
     with _refusing(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(target)  # a name may be too long
         if os.path.isdir(target):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if os.path.exists(target) and not os.path.isfile(target):

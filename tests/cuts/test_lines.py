@@ -74,10 +74,10 @@ def test_a_cut_is_seen_and_followed_to_where_it_enters_again(name: str) -> None:
         loss = (w * scale).sum()
         graph = gradviz.walk(loss)
         found = entered(seen, graph)
-    assert {one.kind for one in seen.cuts(lambda leaf: ())} == {kind}
+    assert {one.kind for one in seen.every} == {kind}
     assert found == {kind} or (kind == "parameter" and not found)  # that one has a graph of its own
     if not name.startswith(("a draw", "a parameter")):
-        (one,) = seen.cuts(lambda leaf: ("w",) if leaf is w else ())
+        (one,) = [seen.cut(each, lambda leaf: ("w",) if leaf is w else ()) for each in seen.every]
         assert one.behind == {"w"} and one.via[-1].line > one.via[0].line  # the lambda above, and this test
 
 
@@ -106,7 +106,7 @@ def test_of_two_statements_none_is_blamed_for_the_other(line: str, tmp_path: Pat
     with gradviz.record(), watching() as seen:
         exec(compile(line, str(path), "exec"), variables)
         found = entered(seen, gradviz.walk(variables["out"]))
-    assert not found and len(seen.cuts(lambda leaf: ())) == 1
+    assert not found and len(seen.every) == 1
 
 
 def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
@@ -118,7 +118,7 @@ def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
         loss = (w * plain).sum()
         found = entered(seen, gradviz.walk(loss))
         loss.backward()
-    assert not seen.cuts(lambda leaf: ()) and not found
+    assert not seen.every and not found
 
 
 @pytest.mark.slow
