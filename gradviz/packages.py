@@ -353,7 +353,10 @@ class UserCode:
         # inside torch, most often nothing of the user's runs in a module's call
         return self._inside(caller, running) if running else caller
 
-    def beside(self, site: CallSite) -> tuple[int, dict[tuple[int, int], CallSite]]:
+    def beside(
+        self,
+        site: CallSite,
+    ) -> tuple[int, dict[tuple[int, int], CallSite]]:
         """The identity of the lines of a site's function, and all sites that were met
         where it was called from.
         """

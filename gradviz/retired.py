@@ -418,7 +418,11 @@ def about_check(name: str) -> str:
     return _CHECK.format(name)
 
 
-def _row(command: str, flag: str, value: str) -> RetiredOption | None:
+def _row(
+    command: str,
+    flag: str,
+    value: str,
+) -> RetiredOption | None:
     for row in OPTIONS:
         is_this = row.flag == flag and (not row.commands or command in row.commands)
         if is_this and (row.values == ANY or value in row.values):

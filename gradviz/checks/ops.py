@@ -50,7 +50,11 @@ def kind(graph: Graph, node: int) -> str:
     return op if "custom" in graph.flags[node] else kind_of(op)
 
 
-def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
+def made(
+    graph: Graph,
+    node: int,
+    output: int = 0,
+) -> TensorInfo | None:
     """What an operation made, where that is known."""
     outputs = graph.outputs[node]
     return outputs[output] if output < len(outputs) else None

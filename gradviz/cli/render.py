@@ -134,7 +134,12 @@ Reading = Literal["plain", "gradients", "times", "findings", "cuts"]
 """What is read of a script beside its graph."""
 
 
-def _reading(check: bool, cut: bool, times: bool, gradients: bool) -> Reading:
+def _reading(
+    check: bool,
+    cut: bool,
+    times: bool,
+    gradients: bool,
+) -> Reading:
     """What the options ask for. Raises UsageError where no one run has all of it."""
     if (check or cut) + times + gradients > 1:
         flag = "--check" if check else "--cut"

@@ -205,7 +205,10 @@ class CutWatch:
         """All places that have cut."""
         return list(self._places.values())
 
-    def cutting_off(self, tensor: torch.Tensor) -> Iterator[tuple[SeenCut, bool]]:
+    def cutting_off(
+        self,
+        tensor: torch.Tensor,
+    ) -> Iterator[tuple[SeenCut, bool]]:
         """The cuts of a tensor, or of what was computed from it, and whether of itself.
         Of what an op has computed, as far as it is to be drawn.
         """
@@ -222,7 +225,10 @@ class CutWatch:
             if same or computed:
                 yield seen, same
 
-    def entering(self, graph: Graph) -> dict[SeenCut, list[int]]:
+    def entering(
+        self,
+        graph: Graph,
+    ) -> dict[SeenCut, list[int]]:
         """The nodes that take in what lines have cut off, as the code says: the nearest
         ones in each case.
 

@@ -65,7 +65,11 @@ class CutLines(CutCalls):
         code = clip(found.source.text.strip(), 70)
         return f"{found.words[0].upper()}{found.words[1:]}: `{code}`"
 
-    def reason(self, tensor: torch.Tensor, name: str) -> Reason | None:
+    def reason(
+        self,
+        tensor: torch.Tensor,
+        name: str,
+    ) -> Reason | None:
         """The same with its line; None when none was seen."""
         found = list(self.watch.cutting_off(tensor))
         computed, result = "a tensor computed from it", ""

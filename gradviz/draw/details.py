@@ -34,7 +34,12 @@ from gradviz.wording import (
 Lines = tuple[str, ...]
 
 
-def node_lines(graph: Graph, node: Node, options: Options, module: str) -> Lines:
+def node_lines(
+    graph: Graph,
+    node: Node,
+    options: Options,
+    module: str,
+) -> Lines:
     """Title, op where that is another word, and parameters; with `details` what it
     made, and where.
 

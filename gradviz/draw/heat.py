@@ -173,7 +173,10 @@ def gradient_heat(graph: Graph) -> Heat:
     )
 
 
-def _arriving_text(steps: Sequence[BackwardStep], norms: Sequence[float]) -> str:
+def _arriving_text(
+    steps: Sequence[BackwardStep],
+    norms: Sequence[float],
+) -> str:
     """The norm of the gradient that arrives at a box, or the range of those inside."""
     if steps and not any(step.measured for step in steps):
         return "gradient not measured"

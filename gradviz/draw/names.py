@@ -12,7 +12,10 @@ MOST = 3
 """Names on one edge; where there are more, none is written."""
 
 
-def tensors_along(graph: Graph, edge: Edge) -> list[tuple[int, int]]:
+def tensors_along(
+    graph: Graph,
+    edge: Edge,
+) -> list[tuple[int, int]]:
     """The tensors that go along an edge, as nodes of the whole graph and numbers of
     their outputs: between folded boxes those that ops of one take from ops of the other.
     """
@@ -29,13 +32,19 @@ def tensors_along(graph: Graph, edge: Edge) -> list[tuple[int, int]]:
     return list(makers)
 
 
-def _in_order(graph: Graph, nodes: Iterable[int]) -> list[int]:
+def _in_order(
+    graph: Graph,
+    nodes: Iterable[int],
+) -> list[int]:
     """Nodes as their ops ran."""
     sequence = column(graph.nodes, "sequence")
     return sorted(nodes, key=lambda node: sequence[node] or 0)
 
 
-def held_names(graph: Graph, tensors: Sequence[tuple[int, int]]) -> str:
+def held_names(
+    graph: Graph,
+    tensors: Sequence[tuple[int, int]],
+) -> str:
     """`q`, or `box, cls` for what goes along an edge; "" where one has no name."""
     whole, name = graph.original, name_behind_views
     if whole is None:
@@ -83,7 +92,11 @@ def passed_on(graph: Graph, edge: Edge) -> list[str]:
     return [name_behind_views(whole, *tensor) for tensor in passed]
 
 
-def name_behind_views(graph: Graph, node: int, output: int = 0) -> str:
+def name_behind_views(
+    graph: Graph,
+    node: int,
+    output: int = 0,
+) -> str:
     """The name of a tensor, or of the one that it is a view or a copy of."""
     name = name_of(graph, node, output)
     while not name and is_view(graph.nodes[node].op):
@@ -95,7 +108,11 @@ def name_behind_views(graph: Graph, node: int, output: int = 0) -> str:
     return name
 
 
-def name_of(graph: Graph, node: int, output: int = 0) -> str:
+def name_of(
+    graph: Graph,
+    node: int,
+    output: int = 0,
+) -> str:
     """The variable that the line assigns, else those that hold the tensor. An output
     has a box with its name.
     """

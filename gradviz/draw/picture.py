@@ -136,7 +136,12 @@ class Page:
     the right instead of down.
     """
 
-    def __init__(self, drawn: Scene, *, is_flat: bool = False) -> None:
+    def __init__(
+        self,
+        drawn: Scene,
+        *,
+        is_flat: bool = False,
+    ) -> None:
         self.is_flat = is_flat
         self.boxes = list(map(typesetting.measured, drawn.boxes))
         self.titles = [frame_title(frame.title) for frame in drawn.frames]

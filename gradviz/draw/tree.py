@@ -288,7 +288,11 @@ def _module_notes(
 _LEAVES = 6  # of an op that are named
 
 
-def _title(graph: Graph, row: OutlineRow, names: labels.OpNames) -> Text:
+def _title(
+    graph: Graph,
+    row: OutlineRow,
+    names: labels.OpNames,
+) -> Text:
     """Path and class of a module, or an op with its leaves, indented."""
     title = Text("  " * row.depth)
     if row.node is not None:

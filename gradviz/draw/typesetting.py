@@ -253,7 +253,12 @@ class TextColumn:
     should be.
     """
 
-    def __init__(self, x: float, y: float, room: float) -> None:
+    def __init__(
+        self,
+        x: float,
+        y: float,
+        room: float,
+    ) -> None:
         self.x, self.y, self.room = x, y, room
         self.words: list[Words] = []
         self.swatches: list[Block] = []
@@ -264,7 +269,11 @@ class TextColumn:
         ends = (words.x + words.width for words in self.words)
         return max(ends, default=self.x) - self.x
 
-    def lines(self, texts: Iterable[str], tone: Tone = "dim") -> None:
+    def lines(
+        self,
+        texts: Iterable[str],
+        tone: Tone = "dim",
+    ) -> None:
         """Sentences, broken between words where they are wider than the room."""
         height = TITLE_LINE if tone == "title" else NOTE_LINE
         # in less than 8 letters, most words would be torn apart
@@ -275,7 +284,10 @@ class TextColumn:
                 self.words.append(words(line, tone, self.x, baseline))
                 self.y += height
 
-    def legend(self, entries: Sequence[tuple[BoxKind | None, str]]) -> None:
+    def legend(
+        self,
+        entries: Sequence[tuple[BoxKind | None, str]],
+    ) -> None:
         """Coloured squares with their meaning side by side, in as many rows as there
         must be; text alone where there is no kind.
         """
@@ -341,7 +353,11 @@ def measured(box: Box) -> Sized:
 
 
 @lru_cache(maxsize=65536)
-def _measured(lines: tuple[str, ...], flags: tuple[str, ...], is_small: bool) -> Sized:
+def _measured(
+    lines: tuple[str, ...],
+    flags: tuple[str, ...],
+    is_small: bool,
+) -> Sized:
     # most boxes of a large graph read like many others
     title, *rest = lines
     toned: list[tuple[str, Tone]] = [(title, "name" if is_small else "strong")]

@@ -32,7 +32,12 @@ class Ground:
     cover and the points of lines.
     """
 
-    def __init__(self, room: Rect, solid: Floats, lines: Floats) -> None:
+    def __init__(
+        self,
+        room: Rect,
+        solid: Floats,
+        lines: Floats,
+    ) -> None:
         width, height = math.ceil(room.x + room.width), math.ceil(room.y + room.height)
         self._solid = np.zeros((height, width), dtype=bool)
         self._lines = np.zeros((height, width), dtype=bool)
@@ -58,7 +63,12 @@ class Ground:
         return int(self._lines[around].sum())
 
 
-def _pixels(x: float, y: float, width: float, height: float) -> tuple[slice, slice]:
+def _pixels(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+) -> tuple[slice, slice]:
     """Rows and columns of a rectangle."""
     rows = slice(max(int(y), 0), math.ceil(y + height))
     return rows, slice(max(int(x), 0), math.ceil(x + width))

@@ -26,7 +26,11 @@ REACH = 16.0
 HALF_LINE = 8.0
 
 
-def loop_width(drawn: Scene, boxes: Sequence[Sized], placement: Placement) -> float:
+def loop_width(
+    drawn: Scene,
+    boxes: Sequence[Sized],
+    placement: Placement,
+) -> float:
     """The width in which the drawing, in its middle, has the words of its loops beside
     it.
     """
@@ -313,7 +317,12 @@ def smooth(placement: Placement) -> Placement:
     return replace(placement, points=points, starts=starts)
 
 
-def _bulge(points: Floats, first: Ints, begin: Floats, end: Floats) -> Floats:
+def _bulge(
+    points: Floats,
+    first: Ints,
+    begin: Floats,
+    end: Floats,
+) -> Floats:
     """How far below its ends a piece bends that goes level from one column to the next:
     a line that comes down turns below, one that comes up above.
     """

@@ -101,7 +101,11 @@ def _carrying_work(groups: Groups, child: int) -> list[str]:
     return [*words[:1], *(own.get(word, word) for word in words[1:])]
 
 
-def _paths(scopes: Iterable[Scope], *, modules: bool) -> list[str]:
+def _paths(
+    scopes: Iterable[Scope],
+    *,
+    modules: bool,
+) -> list[str]:
     return _once(scope.path for scope in scopes if bool(scope.type) == modules)
 
 

@@ -156,7 +156,11 @@ def _fenced(node: ast.expr, strength: float) -> str:
     return f"({part.text})" if part.strength < strength else part.text
 
 
-def _joined(operator: ast.AST, left: ast.expr, right: ast.expr) -> Written:
+def _joined(
+    operator: ast.AST,
+    left: ast.expr,
+    right: ast.expr,
+) -> Written:
     """Two operands and what is between them."""
     if isinstance(operator, ast.Pow):
         base, exponent = _fenced(left, 6), _fenced(right, 9)

@@ -291,7 +291,10 @@ def recomputes(node: Record) -> bool:
     )
 
 
-def once(graph: Graph, action: Callable[[], T]) -> T:
+def once(
+    graph: Graph,
+    action: Callable[[], T],
+) -> T:
     """What `action` returns, which calls each backward function at most once, so that
     every checkpoint recomputes once.
     """

@@ -217,7 +217,11 @@ def _gradient(
     )
 
 
-def _beam(graph: Graph, ways: Mapping[int, int], limit: int) -> int:
+def _beam(
+    graph: Graph,
+    ways: Mapping[int, int],
+    limit: int,
+) -> int:
     """How many paths go on from each node at most."""
     calls = max(_CALLS, 2 * len(ways)) // max(1, len(ways))
     outputs = [output for node in ways for output in graph.nodes[node].outputs]

@@ -69,7 +69,10 @@ def call(
     return tuple(outgoing)
 
 
-def _call(function: Any, incoming: Sequence[Gradient]) -> list[Gradient]:
+def _call(
+    function: Any,
+    incoming: Sequence[Gradient],
+) -> list[Gradient]:
     custom = isinstance(function, BackwardCFunction)
     if custom:
         # torch's own way to run the backward of a Python Function

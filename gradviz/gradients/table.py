@@ -241,7 +241,11 @@ def flow_table(
     return Group(*parts, *note_lines(flow.notes))
 
 
-def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> FittedTable:
+def _table(
+    shown: Sequence[FlowRow],
+    by: By,
+    on: Scale | None,
+) -> FittedTable:
     is_odd = any(row.nonfinite for row in shown)
     columns = [
         Column("step", "number", 1),

@@ -339,7 +339,10 @@ class Graph:
         return load("gradviz.notebook:mimebundle")(self)  # type: ignore[no-any-return]
 
 
-def column(records: Sequence[Any], name: str) -> list[Any]:
+def column(
+    records: Sequence[Any],
+    name: str,
+) -> list[Any]:
     """One field of all records.
 
     >>> column(Graph(edges=(Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))).edges, "producer")

@@ -286,7 +286,10 @@ def _runs(
     return runs
 
 
-def _turns(module: Registered, run: list[_Item]) -> list[list[_Item]]:
+def _turns(
+    module: Registered,
+    run: list[_Item],
+) -> list[list[_Item]]:
     """A run cut into calls: where it begins anew, and every turn consists of the same
     things. A module of one's own that calls only one other has a loop of it.
     """

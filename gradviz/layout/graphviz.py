@@ -133,7 +133,11 @@ def _wheel_folder() -> str:
     return ""
 
 
-def _command(engine: Engine, program: str, format: str) -> list[str]:
+def _command(
+    engine: Engine,
+    program: str,
+    format: str,
+) -> list[str]:
     if engine == "system":
         return [shutil.which("dot") or "", f"-K{program}", f"-T{format}"]
     # isolated and without site, so that nothing of the user's is imported

@@ -327,7 +327,12 @@ def _checked(graph: Graph, by: By | None) -> By:
     return by
 
 
-def _row(graph: Graph, by: By, holder: Holder, lines: Lines) -> SavedRow:
+def _row(
+    graph: Graph,
+    by: By,
+    holder: Holder,
+    lines: Lines,
+) -> SavedRow:
     """An empty row with the name that this storage counts under."""
     _, node, slot = holder
     if by == "op":

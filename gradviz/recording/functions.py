@@ -18,7 +18,11 @@ class Functions:
     that were called.
     """
 
-    def __init__(self, start: int, scopes: Mapping[ModuleCall, int]) -> None:
+    def __init__(
+        self,
+        start: int,
+        scopes: Mapping[ModuleCall, int],
+    ) -> None:
         self._start, self._scopes = start, scopes
         self._around: dict[RunningCall, _Call | None] = {}
         self._calls: list[_Call] = []
@@ -44,7 +48,10 @@ class Functions:
             else:
                 call.nodes.append(node)
 
-    def records(self, sources: Sequence[SourceLine | None]) -> Iterator[FunctionCall]:
+    def records(
+        self,
+        sources: Sequence[SourceLine | None],
+    ) -> Iterator[FunctionCall]:
         """Those calls as they began, outer ones first; `sources` are the lines of all
         nodes.
         """

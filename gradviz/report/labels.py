@@ -250,7 +250,11 @@ def same_line(group: Group) -> str:
     return ""
 
 
-def leaf_title(leaf: Leaf, module: str = "", uses: int = 1) -> str:
+def leaf_title(
+    leaf: Leaf,
+    module: str = "",
+    uses: int = 1,
+) -> str:
     """The leaf's names, or what kind of tensor it is when it has none. `uses` above 1
     marks one of several boxes of this leaf: `weight ×12`.
     """

@@ -296,7 +296,11 @@ def _handlers() -> int:
     return getattr(atexit, "_ncallbacks", int)()
 
 
-def _back_to(modules: dict[str, ModuleType], argv: list[str], folder: str) -> None:
+def _back_to(
+    modules: dict[str, ModuleType],
+    argv: list[str],
+    folder: str,
+) -> None:
     """What the handlers of the script find, as its end left it."""
     sys.modules.update(modules)
     sys.argv = argv

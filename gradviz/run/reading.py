@@ -73,7 +73,12 @@ class Moments:
     With `need_graph` a name has to hold a tensor.
     """
 
-    def __init__(self, target: Target, program: Program, need_graph: bool) -> None:
+    def __init__(
+        self,
+        target: Target,
+        program: Program,
+        need_graph: bool,
+    ) -> None:
         self._target, self._program = target, program
         self._need_graph = need_graph
         process = rank()

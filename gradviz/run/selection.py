@@ -68,7 +68,10 @@ class Selection:
 
     standing_in = timed_out = False
 
-    def __init__(self, out_of_patience: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        out_of_patience: Callable[[], None] = lambda: None,
+    ) -> None:
         self.enough = False
         self._out_of_patience = out_of_patience
         self._began = time.monotonic()

@@ -188,7 +188,10 @@ def assigned(
     return tuple(chain.from_iterable(given)), value
 
 
-def _named(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
+def _named(
+    node: ast.AST,
+    context: type[ast.expr_context],
+) -> Iterator[str]:
     """The plain and dotted names in a piece of code that are read, or given a value: `a`
     and `self.b` of `(a, self.b)`, none of `c[0]`.
     """

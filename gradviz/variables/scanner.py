@@ -251,7 +251,10 @@ class _Scanner:
                     holder.private or private,
                 )
 
-    def _attributes(self, module: Any) -> Iterator[tuple[str, Any]]:
+    def _attributes(
+        self,
+        module: Any,
+    ) -> Iterator[tuple[str, Any]]:
         """What a module holds beside its tables."""
         # torch's own keep sizes in tuples, of which a model has hundreds
         is_torchs = type(module).__module__.startswith("torch.nn.modules.")

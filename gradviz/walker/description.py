@@ -275,7 +275,10 @@ class Description:
             if tensor is not None and tensor.dim() and not tensor.requires_grad:
                 yield node, tensor
 
-    def _data(self, inputs: Iterable[Input]) -> tuple[Data, ...]:
+    def _data(
+        self,
+        inputs: Iterable[Input],
+    ) -> tuple[Data, ...]:
         """One record for each tensor that has a name; a view without a name counts for
         its base, or for who shares its memory.
         """

@@ -71,7 +71,10 @@ def _described(cut: Cut) -> Cut:
 _BUILT_IN = {"__float__": "float", "__int__": "int"}
 
 
-def _cutting(source: SourceLine, operation: str) -> Iterator[tuple[str, str]]:
+def _cutting(
+    source: SourceLine,
+    operation: str,
+) -> Iterator[tuple[str, str]]:
     """The code in a line that does what cuts, and what it is called on."""
     function = _BUILT_IN.get(operation, operation)
     for node in expressions_at(source.file, source.line):

@@ -103,7 +103,10 @@ def _has_graph(tensor: torch.Tensor) -> bool:
 # -- parts of earlier steps ------------------------------------------------------------
 
 
-def held_since(variables: Variables, ends: Sequence[int]) -> Iterator[RetainedHistory]:
+def held_since(
+    variables: Variables,
+    ends: Sequence[int],
+) -> Iterator[RetainedHistory]:
     """The variables that hold the graphs of several steps, which ended at these sequence
     numbers.
     """

@@ -93,7 +93,12 @@ class LoopWatch:
         if not isinstance(limit, float) or not math.isinf(limit):
             self._recorder.log(Kind.CLIP, None, frame)
 
-    def _scheduled(self, frame: FrameType, _: Any, scheduler: Any) -> None:
+    def _scheduled(
+        self,
+        frame: FrameType,
+        _: Any,
+        scheduler: Any,
+    ) -> None:
         """A learning rate scheduler takes its step; that which torch makes when it is
         made is left out.
         """

@@ -107,7 +107,11 @@ class OptimizerWatch:
             if row.steps < CLOSELY or row.steps % APART == 0:
                 self._look_at(optimizer, row)
 
-    def _look_at(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
+    def _look_at(
+        self,
+        optimizer: torch.optim.Optimizer,
+        row: OptimizerRow,
+    ) -> None:
         """A step begins: what has a gradient is updated."""
         tensors = optimized(optimizer)
         updated = [t for t in tensors if t.is_leaf and t.grad is not None]

@@ -38,7 +38,10 @@ class _Step(NamedTuple):
     line: Hashable
     numbers: range
 
-    def ops(self, name_of: dict[int, str]) -> dict[int, str]:
+    def ops(
+        self,
+        name_of: dict[int, str],
+    ) -> dict[int, str]:
         """Names of the nodes of this step, by their place in it."""
         made = [number for number in name_of if number in self.numbers]
         return {number - self.numbers.start: name_of[number] for number in made}
@@ -57,7 +60,13 @@ class Rest:
         # backward comes to it last: what breaks on the way shows in its gradient
         self._last_leaf: weakref.ref[torch.Tensor] | None = None
 
-    def passes(self, number: int, line: Hashable, outputs: Any, is_known: bool) -> bool:
+    def passes(
+        self,
+        number: int,
+        line: Hashable,
+        outputs: Any,
+        is_known: bool,
+    ) -> bool:
         """Whether nobody has watched the step that ends with call `number`."""
         before, self._began = self._began, peek_sequence()
         self._number = number

@@ -23,7 +23,10 @@ def is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
-def faults_of(kind: Any, values: Sequence[Any]) -> list[Fault]:
+def faults_of(
+    kind: Any,
+    values: Sequence[Any],
+) -> list[Fault]:
     """What is wrong with a Function that was given these."""
     function = _Function(kind, values)
     missing, wrong, chosen = list[Fault](), list[Fault](), False
@@ -75,7 +78,10 @@ class _Function:
         torch.manual_seed(0)
         return self._kind.apply(*inputs)
 
-    def _outputs(self, inputs: Iterable[Any]) -> list[torch.Tensor]:
+    def _outputs(
+        self,
+        inputs: Iterable[Any],
+    ) -> list[torch.Tensor]:
         result = self._apply(*inputs)
         results = result if isinstance(result, tuple) else (result,)
         return [output for output in results if is_real(output)]
@@ -96,7 +102,11 @@ class _Function:
         gradients = torch.autograd.grad(weighed, inputs, allow_unused=True)
         return dict(zip(self._places, gradients))
 
-    def _slopes(self, place: int, step: torch.Tensor) -> list[torch.Tensor]:
+    def _slopes(
+        self,
+        place: int,
+        step: torch.Tensor,
+    ) -> list[torch.Tensor]:
         """How the outputs change along a step of one input."""
         ends = []
         for sign in (1, -1):
@@ -115,7 +125,11 @@ class _Function:
         step = torch.randn_like(self._inputs[place])
         return abs(self._along(self._slopes(place, step))) > _FAR
 
-    def judge(self, place: int, gradient: torch.Tensor) -> bool | None:
+    def judge(
+        self,
+        place: int,
+        gradient: torch.Tensor,
+    ) -> bool | None:
         """Whether a gradient is right along a random step; None where somebody has
         chosen another one: forward is flat, hands its input on, or is flat in part and
         the gradient right elsewhere.

@@ -105,7 +105,10 @@ def constant_term(context: BackwardCall) -> Diagnoses:
             )
 
 
-def _wrong(context: BackwardCall, cuts: Sequence[Cut]) -> list[Cut]:
+def _wrong(
+    context: BackwardCall,
+    cuts: Sequence[Cut],
+) -> list[Cut]:
     """Those to mend. A cut is right where nothing that it drops is trained by an
     optimizer of this loss; a gradient without a graph is always lost.
     """

@@ -122,7 +122,10 @@ def _freed(context: BackwardCall) -> list[int]:
     return freed
 
 
-def joints_behind(context: BackwardCall, freed: Sequence[int]) -> list[Edge]:
+def joints_behind(
+    context: BackwardCall,
+    freed: Sequence[int],
+) -> list[Edge]:
     """Edges from what was made after the freed part into it.
 
     The freed part is everything up to the newest freed node, and what the same step
@@ -240,7 +243,10 @@ def _unneeded(context: BackwardCall) -> tuple[SourceLine, str] | None:
     return None
 
 
-def _holders(context: BackwardCall, start: Sequence[int | None]) -> set[str]:
+def _holders(
+    context: BackwardCall,
+    start: Sequence[int | None],
+) -> set[str]:
     """The optimizers that hold one of the leaves behind some nodes."""
     nodes = set(behind(context.graph, start))
     return {

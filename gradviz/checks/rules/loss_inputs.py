@@ -165,7 +165,11 @@ def _wrong(
 _MOST = 100  # operations between a loss and what made its input
 
 
-def _origin(graph: Graph, loss: int, pair: _Pair) -> int | None:
+def _origin(
+    graph: Graph,
+    loss: int,
+    pair: _Pair,
+) -> int | None:
     """The first of the operations that all ways behind the first input of a loss end
     at, when all are of those of a pair. Leaves are left out.
     """

@@ -213,7 +213,11 @@ def told_of(case: Case, names: Names) -> Diagnosis:
     )._replace(part=cuts[0].part if cuts else "")
 
 
-def _cut_behind(facts: Facts, parameter: Parameter, ran: bool) -> Cut | None:
+def _cut_behind(
+    facts: Facts,
+    parameter: Parameter,
+    ran: bool,
+) -> Cut | None:
     """The cut that leads to a parameter, else that its module ran without recording, or
     the first one that its call of this step came before; a value before an index.
     """

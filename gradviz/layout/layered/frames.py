@@ -70,7 +70,12 @@ class _Placer:
     places count from their frame.
     """
 
-    def __init__(self, hierarchy: Hierarchy, drawing: Drawing, right: Mask) -> None:
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        drawing: Drawing,
+        right: Mask,
+    ) -> None:
         self.hierarchy, self.drawing, self.tree = hierarchy, drawing, hierarchy.tree
         nodes, self.boxes = len(hierarchy.home), drawing.size
         self.page = hierarchy.tree.page

@@ -114,7 +114,12 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     return FrameTree(len(frame_of), np.append(home, parent[:page]), depth)
 
 
-def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints, right: Mask) -> Hierarchy:
+def build_hierarchy(
+    tree: FrameTree,
+    edges: Ints,
+    rank: Ints,
+    right: Mask,
+) -> Hierarchy:
     """Cut edges into segments. `rank` is the row that each box would have without
     frames; `right` is true for items in the right half of a U.
     """
@@ -142,7 +147,12 @@ def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         items[climbs] = tree.boxes + home[climbs]
 
 
-def _key(tree: FrameTree, frame: Ints, kind: int | Ints, source: Ints) -> Ints:
+def _key(
+    tree: FrameTree,
+    frame: Ints,
+    kind: int | Ints,
+    source: Ints,
+) -> Ints:
     """One number for what a segment joins. Boxes are their own; a port or turn is known
     by frame, kind and upper box.
     """
@@ -150,7 +160,12 @@ def _key(tree: FrameTree, frame: Ints, kind: int | Ints, source: Ints) -> Ints:
     return tree.boxes * border + source
 
 
-def _steps(tree: FrameTree, boxes: Ints, items: Ints, right: Mask) -> _Steps:
+def _steps(
+    tree: FrameTree,
+    boxes: Ints,
+    items: Ints,
+    right: Mask,
+) -> _Steps:
     """The segments of all edges: out of the frames of the upper box, across, into the
     frames of the lower one.
     """
@@ -199,7 +214,11 @@ def _climb(
     return steps, key
 
 
-def _with_turns(tree: FrameTree, steps: _Steps, source: Ints) -> tuple[_Steps, Mask]:
+def _with_turns(
+    tree: FrameTree,
+    steps: _Steps,
+    source: Ints,
+) -> tuple[_Steps, Mask]:
     """The steps from upper to lower ends, two for one from half to half, and which of
     them are drawn from the lower end.
     """
@@ -218,7 +237,12 @@ def _with_turns(tree: FrameTree, steps: _Steps, source: Ints) -> tuple[_Steps, M
     return both._replace(upper=upper, lower=lower), back
 
 
-def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hierarchy:
+def _share(
+    tree: FrameTree,
+    steps: _Steps,
+    source: Ints,
+    upwards: Ints,
+) -> Hierarchy:
     """Number the ports and draw every segment once."""
     n = max(tree.boxes, 1)  # without boxes there are no steps
     steps, step_back = _with_turns(tree, steps, source)
@@ -269,7 +293,12 @@ def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hiera
 # form a cycle, but two frames do when each holds something that the other uses.
 
 
-def against_the_stream(items: int, rank: Ints, edges: Ints, ends: Ints) -> Mask:
+def against_the_stream(
+    items: int,
+    rank: Ints,
+    edges: Ints,
+    ends: Ints,
+) -> Mask:
     """True for edges that have to go up; `ends` are the items of one drawing that hold
     their two boxes.
 

@@ -151,7 +151,10 @@ LARGEST = 50_000  # points; in larger drawings neighbours are exchanged, and tha
 LARGEST_PAIR = 4096
 
 
-def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Order:
+def best_order(
+    layers: Layers,
+    starts: Sequence[Callable[[], FirstOrder]],
+) -> Order:
     """An order with few crossings: for every component the best that was found from
     these first orders.
     """

@@ -52,7 +52,10 @@ def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     return Neighbours(size, upper, lower, *lists)
 
 
-def _cut(values: Ints, start: Ints) -> list[list[int]]:
+def _cut(
+    values: Ints,
+    start: Ints,
+) -> list[list[int]]:
     """Values in lists that begin at these places."""
     every = values.tolist()
     return [every[first:end] for first, end in pairwise(start.tolist())]
@@ -103,7 +106,11 @@ def heights(
     return height, settled
 
 
-def _main_ends(near: Neighbours, upwards: list[int], component: Ints) -> list[int]:
+def _main_ends(
+    near: Neighbours,
+    upwards: list[int],
+    component: Ints,
+) -> list[int]:
     """The deepest ends of each component: the loss belongs at the bottom, an auxiliary
     output beside its op.
     """
@@ -221,7 +228,12 @@ def rows_by_component(
 # -- straight edges --------------------------------------------------------------------
 
 
-def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -> Mask:
+def longest_ways(
+    near: Neighbours,
+    height: Ints,
+    component: Ints,
+    entry: Mask,
+) -> Mask:
     """True for the straight edges on the longest way down through each component.
 
     It begins at an `entry` where there is one: what comes from outside is the main

@@ -125,7 +125,12 @@ class Routes(NamedTuple):
     starts: Ints
 
 
-def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows) -> Routes:
+def edge_routes(
+    sheet: Sheet,
+    layers: Layers,
+    x: Floats,
+    rows: Rows,
+) -> Routes:
     """Routes of all edges of a sheet. y counts from the top of the component."""
     above, below, long = sheet.above, sheet.below, layers.long
     passed = np.zeros(len(above), np.int64)  # rows between the ends of each edge

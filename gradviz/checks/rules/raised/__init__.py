@@ -91,7 +91,10 @@ def _explained(failure: UnderstoodFailure, groups: dict[str, str]) -> Diagnosis:
     )
 
 
-def _words(groups: dict[str, str], raised: Raised) -> dict[str, str]:
+def _words(
+    groups: dict[str, str],
+    raised: Raised,
+) -> dict[str, str]:
     """The parts of the message, each one line, and what is known of the failure."""
     words = {key: one_line(value.partition("\n")[0]) for key, value in groups.items()}
     # torch writes GiB for a GPU, and plain bytes for the CPU
