@@ -5,11 +5,11 @@ runs of what repeats, segments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os.path import commonprefix
 
 from gradviz.fold.functions import with_functions
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.order import (
+    common_start,
     hosts_of_views,
     ops_in_order,
     outermost_first,
@@ -73,7 +73,7 @@ def _add_calls(groups: Groups, host: Mapping[int, int]) -> None:
 
         # ops of one scope share a cached list, and most need no comparison
         if chain is not before:
-            same = len(commonprefix([[token for token, _ in stack], chain]))
+            same = common_start([token for token, _ in stack], chain)
             del stack[same:]
             group_id = stack[-1][1] if stack else 0
             for token in chain[same:]:

@@ -104,6 +104,14 @@ def outermost_first(tree: ScopeTree, scope: int | None) -> list[int]:
     return list(tree.around(scope))[::-1]
 
 
+def common_start(chain: list[int], other: list[int]) -> int:
+    """How many of the first entries two lists have in common."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(chain, other)) if a != b),
+        min(len(chain), len(other)),
+    )
+
+
 # -- ops that only change shape or layout: each belongs to a neighbour in the same call
 
 _VIEWS = re.compile(

@@ -30,11 +30,9 @@ class Sizes:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         consumers = groups.graph.consumers
-        self._leaves = Counter(
-            node
-            for leaf in groups.graph.leaves
-            for node in {edge.consumer for edge in consumers(leaf.node)}
-        )
+        self._leaves = Counter[int]()
+        for leaf in groups.graph.leaves:
+            self._leaves.update({edge.consumer for edge in consumers(leaf.node)})
         self._ops: dict[int, int] = {}
         for group_id in reversed(groups.top_down()):
             self.ops(group_id)

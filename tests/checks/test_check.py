@@ -164,7 +164,11 @@ def _frozen(self: Two, x: torch.Tensor) -> torch.Tensor:
         (_detached, "warning", "do not reach the output"),
         (_no_grad, "warning", "the graph is cut behind them"),
         (_frozen, "note", "frozen"),
-        (lambda self, x: self.a(x) + checkpoint(self.b, x, use_reentrant=True), "note", "may be used inside Checkpoint"),
+        (
+            lambda self, x: self.a(x) + checkpoint(self.b, x, use_reentrant=True),
+            "note",
+            "may be used inside Checkpoint",
+        ),
     ],
 )
 def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -> None:

@@ -39,9 +39,12 @@ def faults_of(
             if verdict is False:
                 wrong.append((Kind.OTHER_SLOPE.value, place + 1))
         # one that gives none at all is not meant to
-        elif any(other is not None for other in gradients.values()):
-            if values[place].is_leaf and function.depends_on(place):
-                missing.append((Kind.NO_GRADIENT.value, place + 1))
+        elif (
+            any(other is not None for other in gradients.values())
+            and values[place].is_leaf
+            and function.depends_on(place)
+        ):
+            missing.append((Kind.NO_GRADIENT.value, place + 1))
 
     if missing or wrong or chosen:
         # with what was chosen goes what depends on the same tensor

@@ -35,8 +35,8 @@ class Layer(NamedTuple):
 
 _VANISHES = Row(
     "the gradient vanishes: {count} of {total} get next to nothing",
-    "the root mean square of the gradient is {rms:.1e} in {name}, and {reference:.1e} nearest to the output, a ratio of {ratio:.1e} "
-    "(threshold {limit:g})",
+    "the root mean square of the gradient is {rms:.1e} in {name}, and {reference:.1e} nearest to the output, a ratio of "
+    "{ratio:.1e} (threshold {limit:g})",
     "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the activation.",
 )
 _EXPLODES = Row(

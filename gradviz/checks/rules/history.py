@@ -15,7 +15,7 @@ from gradviz.checks.rules.old_tensors import (
     old_tensors,
 )
 from gradviz.checks.words import code, line, listed, made_at, nodes_of, title
-from gradviz.graph import Edge, SourceLine
+from gradviz.graph import Edge, SourceLine, column
 from gradviz.source.code_line import as_leaf, assigned, read
 from gradviz.source.search import taken_over
 from gradviz.wording import one_line, plural
@@ -226,7 +226,7 @@ def _unneeded(context: BackwardCall) -> tuple[SourceLine, str] | None:
     """
     calls = [call for call in (context.previous, context) if call is not None]
     # a sequence number is given once in a thread; leaves have none
-    sequences = [{node.sequence for node in call.graph.nodes} for call in calls]
+    sequences = [set(column(call.graph.nodes, "sequence")) for call in calls]
     shared = set.intersection(*sequences) - {None} if len(calls) > 1 else set()
 
     for call in calls:
