@@ -154,16 +154,20 @@ def pole_of(op: str) -> Pole | None:
     return POLES.get(kind_of(op))
 
 
-def culprit(context: BackwardCall, node: int) -> int:
-    """The operation at its pole behind a node, through results that are not known to be
-    finite; else the node itself.
-    """
+def not_finite_behind(context: BackwardCall, node: int) -> list[int]:
+    """A node, and what lies behind it through results that are not known to be finite."""
     graph, values = context.graph, context.values
     finite = values.finite if values is not None else frozenset[int]()
     behind = spread(
         [node],
         lambda place: [maker for maker in makers(graph, place) if maker not in finite],
     )
+    return list(behind)
+
+
+def culprit(context: BackwardCall, node: int) -> int:
+    """The operation at its pole behind a node; else the node itself."""
+    behind = not_finite_behind(context, node)
     return next((place for place in behind if place in context.poles), node)
 
 

@@ -113,13 +113,18 @@ def held_since(
     with isolated():
         for name, held in held_by(variables).items():
             # the newest ones say enough, and a list may hold thousands
-            nodes = live_nodes(held[-_TENSORS:])
-            numbers = [node._sequence_nr() for node in nodes if leaf_of(node) is None]
+            nodes = [n for n in live_nodes(held[-_TENSORS:]) if leaf_of(n) is None]
+            name_of = {node._sequence_nr(): node.name() for node in nodes}
+            numbers = sorted(name_of, reverse=True)
             steps = steps_of(numbers, ends)
             if steps < _STEPS:
                 continue
 
-            source = _line_of(max(numbers))
+            # nobody may have watched the last steps, but one before them
+            like = [
+                number for number in numbers if name_of[number] == name_of[numbers[0]]
+            ]
+            source = next(filter(None, map(_line_of, like)), None)
             added = _adds(source.file, name) if source is not None else None
             old = sum(number < ends[-1] for number in numbers)
             written = as_written(name, variables)

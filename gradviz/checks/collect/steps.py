@@ -34,4 +34,9 @@ class Steps:
         """Note the variables that hold the graphs of several steps."""
         for history in held_since(variables, self.ends) if self.ends else ():
             # code elsewhere calls it by another name: `self.total` of `trainer.total`
-            self._run.held[history.name.rpartition(".")[2]] = history
+            name = history.name.rpartition(".")[2]
+            before = self._run.held.get(name)
+            # nobody may have watched the steps that it holds now
+            if before is not None and history.source is None:
+                history = history._replace(source=before.source, added=before.added)
+            self._run.held[name] = history

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.ops import kind_of
-from gradviz.checks.poles import POLES, culprit, reason, remedy
+from gradviz.checks.poles import POLES, culprit, not_finite_behind, reason, remedy
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
@@ -223,8 +223,8 @@ def _computed(
     """An operation has made the value, or was given it."""
     graph, made = context.graph, first.made_by is not None
     blamed = culprit(context, holder)
-    why = reason(graph, blamed)
-    if diverged(context) or (made and context.losses and not why):
+    why, divides = reason(graph, blamed), _divides(context, holder)
+    if diverged(context) or (made and context.losses and not (why or divides)):
         return from_the_update(context, ())
     # what nothing in the graph explains
     if blamed not in context.poles and graph.nodes[holder].none_inputs:
@@ -249,6 +249,14 @@ def _computed(
 def _holder(value: Value) -> int | None:
     """The node that made a value, or that was given it."""
     return value.made_by if value.made_by is not None else value.node
+
+
+def _divides(context: BackwardCall, node: int) -> bool:
+    """Whether a quotient lies behind a node: what is divided without a graph by the
+    same means may be NaN.
+    """
+    behind = not_finite_behind(context, node)
+    return "Div" in {kind_of(context.graph.ops[place]) for place in behind}
 
 
 def _without_graph(graph: Graph, holder: int) -> list[SourceLine]:
