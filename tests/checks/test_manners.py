@@ -291,7 +291,7 @@ SWEEP = [
         "net.eval()",
         STEP.replace("nn.Identity()", "nn.Dropout(0.1)")
         + f"    loss = (net(x) - y).square().mean()\n{REST}    net.eval()\n",
-        "before the training steps, in each epoch",
+        "before the training steps, first thing in the loop",
     ),
     Manner(
         "not-frozen",
