@@ -31,7 +31,8 @@ from gradviz.draw.typesetting import (
     text_width,
 )
 from gradviz.draw.wires import Curves
-from gradviz.fold.sizes import PAGE, Size
+from gradviz.fold.fold import PAGE
+from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
 from gradviz.layout import Drawing, LayoutFrame, Placement, Rect, layered

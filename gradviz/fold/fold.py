@@ -16,24 +16,22 @@ from gradviz.errors import FormatError, did_you_mean
 from gradviz.fold.functions import with_functions
 from gradviz.fold.grouping import SMALL, grouped
 from gradviz.fold.groups import Groups
-from gradviz.fold.opening import Opening
+from gradviz.fold.opening import Limits, Opening
 from gradviz.fold.partition import FirstCall, Part, Partition
-from gradviz.fold.sizes import PAGE, Size
+from gradviz.fold.sizes import Size
 from gradviz.fold.titles import calls_in, kind_of, title, turns_of
 from gradviz.graph import Graph
 from gradviz.stages import Stage
 
 Depth = Literal["auto", "all"] | int
-BOXES = 100
-"""What "auto" shows at most, with leaves."""
-TRIES = 5
+PAGE = Limits()
+NO_LIMITS = Limits(math.inf, math.inf, math.inf)
+TRIES = 4
 """Pictures that are measured."""
-FULL = 0.9
+FULL = 0.85
 """The part of a page that a picture fills at least: with less, more is tried."""
-AIM = 0.97
-"""The part that is aimed at."""
-FIRST = 20
-"""Boxes of the first picture that is measured."""
+FIRST = 0.9
+"""How much of a page is filled first, by the estimate, which knows no detours."""
 LEAVES = 4
 """Leaves that stay single when there are so many that no page holds them."""
 
@@ -45,7 +43,7 @@ def fold(
     focus: str | None = None,
     expand: Iterable[str] = (),
     views: Literal["auto", "show"] = "auto",
-    limit: int = BOXES,
+    limit: int = int(PAGE.boxes),
     measure: Callable[[Graph], Size] | None = None,
 ) -> Graph:
     """The graph with closed groups as single boxes. Folding a folded graph folds its
@@ -82,6 +80,7 @@ def fold(
             (*([focus] if focus else []), *paths),
             original,
         )
+        limits = PAGE._replace(boxes=limit)
         if (
             depth == "auto"
             and focus is None
@@ -96,7 +95,7 @@ def fold(
         inside = opening.named(focus)[0] if focus else None
         also = [group_id for path in paths for group_id in opening.named(path)]
         if depth == "auto":
-            return _first_view(opening, inside, also, limit, measure)
+            return _first_view(opening, inside, also, limits, measure)
 
         _show(opening, depth, inside, also)
         return folded(opening)
@@ -107,7 +106,7 @@ def _with_layers_closed(graph: Graph, views: bool) -> Graph:
     if not any(scope.type for scope in graph.scopes):
         return graph
     opening = Opening(grouped(graph, views=views, runs=False))
-    opening.fill(math.inf)
+    opening.fill(NO_LIMITS)
     return folded(opening)
 
 
@@ -166,11 +165,10 @@ def _holds(
 
 
 class _View(NamedTuple):
-    """A view that the page holds, and the limit that led to it."""
+    """A view that the page holds, and the limits that led to it by the estimate."""
 
     boxes: int
-    limit: float
-    filled: float  # part of the page, across or along it
+    limits: Limits
     graph: Graph
 
 
@@ -178,16 +176,16 @@ def _first_view(
     opening: Opening,
     focus: int | None,
     expand: list[int],
-    most: float,
+    limits: Limits,
     measure: Callable[[Graph], Size] | None,
 ) -> Graph:
     """The most that the page holds, and what is to be expanded. What no page holds has
     its leaves joined, or is one box.
     """
-    best = _best(opening, focus, most, measure) if measure is not None else None
+    best = _best(opening, focus, limits, measure) if measure is not None else None
     if best is None and measure is not None:
         return _with_few_leaves(opening, focus, expand, measure)
-    _fill(opening, focus, best.limit if best is not None else most)
+    _fill(opening, focus, best.limits if best is not None else limits)
     for group_id in expand:
         opening.show(group_id)
     return folded(opening) if best is None or expand else best.graph
@@ -201,6 +199,8 @@ def _with_few_leaves(
 ) -> Graph:
     """What is open, with few single leaves; all in one box when no page holds that."""
     if focus is None and not _holds(measure, folded(opening, leaves=LEAVES)):
+        opening.reset()
+        # not even the outermost level fits: the graph becomes a single box
         opening.close_all()
     for group_id in expand:
         opening.show(group_id)
@@ -211,33 +211,35 @@ def _with_few_leaves(
 def _best(
     opening: Opening,
     focus: int | None,
-    most: float,
+    limits: Limits,
     measure: Callable[[Graph], Size],
 ) -> _View | None:
-    """The view with most boxes of a few that are measured; None when none fits."""
+    """The view with most boxes of a few that are measured. Each takes from the last how
+    far the estimate was off.
+    """
     best: _View | None = None
-    limit, too_many, overfull = min(most, FIRST), math.inf, math.inf
+    now = limits._replace(
+        width=FIRST * limits.width,
+        height=FIRST * limits.height,
+    )
 
     for _ in range(TRIES):
-        _fill(opening, focus, limit)
-        view, boxes = folded(opening), opening.sizes.boxes
-        size = measure(view)
-        filled = max(size.width / PAGE.width, size.height / PAGE.height, 1e-3)
-        if filled > 1.0:
-            too_many, overfull = boxes, filled
-        elif best is None or boxes >= best.boxes:
-            is_all = best is not None and boxes == best.boxes
-            best = _View(boxes, limit, filled, view)
-            if filled >= FULL or (is_all and too_many > most):
-                break
+        _fill(opening, focus, now)
+        folded_graph, estimate = folded(opening), opening.sizes.of[0]
+        size = measure(folded_graph)
+        wide, tall = size.width / limits.width, size.height / limits.height
+        fits = max(wide, tall) <= 1.0
+        if fits and (best is None or opening.sizes.boxes > best.boxes):
+            best = _View(opening.sizes.boxes, now, folded_graph)
+        if fits and max(wide, tall) >= FULL:
+            break
 
-        # carefully from the estimate of this picture, until two are known between which
-        # the best one lies
-        if best is None or too_many > most:
-            limit = min(boxes / filled, boxes / filled**2, most)
-        else:
-            part = (AIM - best.filled) / (overfull - best.filled)
-            limit = round(best.boxes + part * (too_many - best.boxes))
+        # what was too large aims a little lower, since the estimate is off again
+        spare = 1.0 if fits else 0.97
+        now = now._replace(
+            width=spare * estimate.width / max(wide, 1e-3),
+            height=spare * estimate.height / max(tall, 1e-3),
+        )
 
     return best
 
@@ -245,7 +247,7 @@ def _best(
 def _fill(
     opening: Opening,
     focus: int | None,
-    most: float,
+    limits: Limits,
 ) -> None:
     opening.reset()
     if focus is not None:
@@ -253,7 +255,7 @@ def _fill(
             opening.show_all([focus])
         else:
             opening.show(focus)
-    opening.fill(most, focus or 0)
+    opening.fill(limits, focus or 0)
 
 
 # -- the folded graph ------------------------------------------------------------------

@@ -44,8 +44,12 @@ def grouped(
     apart = views or len(graph.nodes) <= FEW
     host = {} if apart else hosts_of_views(named, order)
     order = with_views_beside(order, host)
-    groups = Groups(graph, named, order)
-    _add_calls(groups, host)
+    builder = _Builder(named, host)
+    groups = builder.build(Groups(graph, named, order))
+    # again, now that it is known which parts of calls are one op and no group
+    if builder.loose:
+        groups = builder.build(Groups(graph, named, order))
+
     if runs:
         join_runs(groups)
         cut_large(groups)
@@ -53,43 +57,72 @@ def grouped(
     return groups
 
 
-def _add_calls(groups: Groups, host: Mapping[int, int]) -> None:
-    """Add the groups of calls, and of ops with their views, with a stack of open ones.
-    Tokens name them: a scope's id, or ~node of an op with views.
+class _Builder:
+    """Walks the order with a stack of open groups. Tokens name groups to come: a
+    scope's id, or ~node of an op with views.
     """
-    scopes, tree = column(groups.graph.nodes, "scope"), ScopeTree(groups.graph)
-    hosts, chains = set(host.values()), dict[int | None, list[int]]()
-    pieces: dict[int, list[int]] = {}
-    stack: list[tuple[int, int]] = []  # token and group
-    before: list[int] | None = None
-    group_id = 0
 
-    for node in groups.order:
-        if scopes[node] not in chains:
-            chains[scopes[node]] = outermost_first(tree, scopes[node])
-        chain, op = chains[scopes[node]], host.get(node, node)
-        if op in hosts:
-            chain = [*chain, ~op]
+    def __init__(
+        self,
+        graph: Graph,
+        host: Mapping[int, int],
+    ) -> None:
+        self._graph, self._host, self._hosts = graph, host, set(host.values())
+        self._scopes, self._tree = column(graph.nodes, "scope"), ScopeTree(graph)
+        self._chains: dict[int | None, list[int]] = {}
+        self.loose: dict[int, int] = {}
+        """Ops that are a part of a call alone, which is no group then, each with its
+        token.
+        """
 
-        # ops of one scope share a cached list, and most need no comparison
-        if chain is not before:
-            same = common_start([token for token, _ in stack], chain)
-            del stack[same:]
-            group_id = stack[-1][1] if stack else 0
-            for token in chain[same:]:
-                if token >= 0:
-                    inner = Stretch(group_id, "call", token)
-                else:
-                    inner = Stretch(group_id, "op", op=~token)
-                around, group_id = group_id, groups.add(inner)
-                groups[around].children.append(~group_id)
-                pieces.setdefault(token, []).append(group_id)
-                stack.append((token, group_id))
-            before = chain
-        groups.home[node] = group_id
-        groups[group_id].children.append(node)
+    def build(self, groups: Groups) -> Groups:
+        """Add the groups of calls, and of ops with their views."""
+        pieces: dict[int, list[int]] = {}
+        stack: list[tuple[int, int]] = []  # token and group
+        before: list[int] | None = None
+        group_id = 0
 
-    for of_call in pieces.values():
-        if len(of_call) > 1:
-            for part, piece in enumerate(of_call, 1):
-                groups[piece].part, groups[piece].parts = part, len(of_call)
+        for node in groups.order:
+            chain = self._chain(node)
+            # ops of one scope share a cached list, and most need no comparison
+            if chain is not before:
+                same = common_start([token for token, _ in stack], chain)
+                del stack[same:]
+                group_id = stack[-1][1] if stack else 0
+                for token in chain[same:]:
+                    if token >= 0:
+                        inner = Stretch(group_id, "call", token)
+                    else:
+                        inner = Stretch(group_id, "op", op=~token)
+                    group_id = self._entered(groups, inner)
+                    pieces.setdefault(token, []).append(group_id)
+                    stack.append((token, group_id))
+                before = chain
+            groups.home[node] = group_id
+            groups[group_id].children.append(node)
+
+        for token, same_token in pieces.items():
+            if len(same_token) > 1:
+                for part, piece in enumerate(same_token, 1):
+                    groups[piece].part, groups[piece].parts = part, len(same_token)
+                    if (
+                        len(groups[piece].children) == 1
+                        and groups[piece].children[0] >= 0
+                    ):
+                        self.loose[groups[piece].children[0]] = token
+
+        return groups
+
+    def _entered(self, groups: Groups, inner: Stretch) -> int:
+        group_id = groups.add(inner)
+        groups[inner.parent or 0].children.append(~group_id)
+        return group_id
+
+    def _chain(self, node: int) -> list[int]:
+        scope = self._scopes[node]
+        if scope not in self._chains:
+            self._chains[scope] = outermost_first(self._tree, scope)
+        op = self._host.get(node, node)
+        if node in self.loose:
+            return [token for token in self._chains[scope] if token != self.loose[node]]
+        return [*self._chains[scope], ~op] if op in self._hosts else self._chains[scope]

@@ -3,16 +3,15 @@ first.
 
 The heaviest closed group is opened first, where what a group shows counts for all turns
 of its run; groups of few ops come last. A group that does not fit opens as a window:
-its first children, its last ones, and one segment for those between. Here boxes are
-counted; whether the page holds their picture is measured by `fold`.
+its first children, its last ones, and one segment for those between. Sizes are
+estimated from the groups alone, so that only a few pictures are laid out.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.fold.groups import Groups, Stretch
@@ -23,12 +22,22 @@ from gradviz.graph.origins import ScopeTree, around
 
 LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
 """Classes whose name says all, of however many ops they are."""
+FEW = 4
+"""Ops of a group up to which a box says about as much as its ops would."""
 LEAST = 3
 """Children that a window closes."""
 SHARE = 0.4
 """The part of a group's ops above which no window closes one of its children, and of
 all ops above which room is made for it.
 """
+
+
+class Limits(NamedTuple):
+    """What a picture may fill: pixels, and boxes with leaves."""
+
+    width: float = 2000.0
+    height: float = 1600.0
+    boxes: float = 100.0
 
 
 class Deeper(NamedTuple):
@@ -69,15 +78,16 @@ class Opening:
 
     # -- as much as a page holds -------------------------------------------------------
 
-    def fill(self, most: float, inside: int = 0) -> None:
+    def fill(self, limits: Limits, inside: int = 0) -> None:
         """Open what is in a group, the heaviest first, as far as the page holds it."""
         if inside not in self.open:
             self.show(inside)
 
-        if not self._fits(most):
-            self._window(inside, most)
+        if not self._fits(limits):
+            self._window(inside, limits)
 
         waiting = self._closed(inside)
+        few: list[int] = []
         while waiting:
             choice = max(
                 waiting,
@@ -86,13 +96,34 @@ class Opening:
             waiting.remove(choice)
             if self.groups[choice].parent not in self.open:
                 continue  # in a window that was made meanwhile
-            if choice in self.open or self._try(choice, most):
+            # boxes of two or three ops: opening some and not others would look
+            # arbitrary
+            if choice not in self.open and self._ops_of_one(choice) <= FEW:
+                few.append(choice)
+            elif choice in self.open or self._try(choice, limits):
                 for opened in self._with_turn(choice):
                     waiting += [
                         inner
                         for inner in self._closed(opened)
                         if inner not in self._with_turn(choice)
                     ]
+
+        self._open_few(few, limits)
+
+    def _open_few(self, few: list[int], limits: Limits) -> None:
+        """Open groups of few ops all together, and what is in them, or none."""
+        before = set(self.open)
+        for group_id in few:  # grows while it is read
+            if self.groups[group_id].parent not in self.open:
+                continue
+            self._open(group_id)
+            for opened in self._with_turn(group_id):
+                few += [
+                    inner for inner in self._closed(opened) if inner not in self.open
+                ]
+        # all or none: with some of them a reader would ask why these
+        if not self._fits(limits):
+            self._back_to(before)
 
     def _closed(self, group_id: int) -> list[int]:
         """Groups that could be opened among the children of one that was opened just
@@ -165,54 +196,90 @@ class Opening:
             or group_id in self._later
         )
 
-    def _try(self, group_id: int, most: float) -> bool:
+    def _ops_of_one(self, group_id: int) -> int:
+        """Ops of a group, of a run those of its first turn."""
+        first = self.groups[group_id].children[0]
+        if self.groups[group_id].kind == "run":
+            return 1 if first >= 0 else self.sizes.ops(~first)
+        return self.sizes.ops(group_id)
+
+    def _try(self, group_id: int, limits: Limits) -> bool:
         """Open a group, or a window of it; for a body, also with windows of the groups
         around it.
         """
         self._open(group_id)
-        if self._fits(most) or self._window(group_id, most):
+        if self._fits(limits) or self._window(group_id, limits):
             return True
 
         windows_before = len(self.windows)
         # worth to close something else for it
         if self._weight[group_id] > SHARE * self._weight[0]:
             for outer in around(self.groups, group_id):
-                if self._window(outer, most):
+                if self._window(outer, limits):
                     return True
-                every = self._between(outer, 0, _any) or self._between(outer, 2, _any)
-                self._enclose_all(outer, every)
+                self._enclose_all(
+                    outer, self._between(outer, 0) or self._between(outer, 2)
+                )
 
         # nothing helped: as before
         self._undo_to(windows_before)
         self._close(group_id)
         return False
 
-    def _window(self, group_id: int, most: float) -> bool:
-        """Show as many of the first and last children of an open group as may be; False
-        when even none is too much.
+    def _window(self, group_id: int, limits: Limits) -> bool:
+        """Show as many of the first and last children of an open group as the page
+        holds; False when it holds none.
 
         What is closed between them are loose ops, and elements of one list; only where
         this is too much, all of it together.
         """
-        return self._window_of(group_id, most, self._sort) or self._window_of(
-            group_id, most, _any
-        )
+        return self._window_of(
+            group_id, limits, self._alike_between
+        ) or self._window_of(group_id, limits, self._between)
 
     def _window_of(
-        self, group_id: int, most: float, sort: Callable[[int], object]
+        self,
+        group_id: int,
+        limits: Limits,
+        pieces: Callable[[int, int], list[tuple[int, int]]],
     ) -> bool:
+        least, too_many = -1, len(self.groups[group_id].children)
+        windows_before = len(self.windows)
+        # by halving: each try lays out the sizes anew
+        while too_many - least > 1:
+            shown = (least + too_many) // 2
+            self._enclose_all(group_id, pieces(group_id, shown))
+            if self._fits(limits):
+                least, too_many = (shown, too_many)
+            else:
+                least, too_many = (least, shown)
+            self._undo_to(windows_before)
+
+        if least >= 0:
+            self._enclose_all(group_id, pieces(group_id, least))
+
+        return least >= 0
+
+    def _alike_between(
+        self,
+        group_id: int,
+        shown: int,
+    ) -> list[tuple[int, int]]:
+        """Of these stretches those of loose ops, and those of elements of one list."""
+        pieces = []
         children = self.groups[group_id].children
 
-        def boxes(shown: int) -> int:
-            """Boxes in all, when so many children are shown."""
-            closed = self._between(group_id, shown, sort)
-            inside = (sum(map(self.sizes.of, children[a:b])) - 1 for a, b in closed)
-            return self.sizes.boxes - sum(inside)
+        for first, after in self._between(group_id, shown):
+            start = first
+            for end in range(first + 1, after + 1):
+                if end == after or self._sort(children[end]) != self._sort(
+                    children[start]
+                ):
+                    if end - start >= LEAST:
+                        pieces.append((start, end))
+                    start = end
 
-        shown = bisect_right(range(len(children)), most, key=boxes) - 1
-        if shown >= 0:
-            self._enclose_all(group_id, self._between(group_id, shown, sort))
-        return shown >= 0
+        return pieces
 
     def _sort(self, child: int) -> object:
         """Equal for children that one box may hold: "" for ops, the list for its
@@ -226,35 +293,48 @@ class Opening:
         return list_of(paths[0]) if is_list(paths) and list_of(paths[0]) else child
 
     def _between(
-        self, group_id: int, shown: int, sort: Callable[[int], object]
+        self,
+        group_id: int,
+        shown: int,
     ) -> list[tuple[int, int]]:
-        """The stretches of children of one sort that a window leaves closed: all but
-        some at both ends, what is open, and a large part.
+        """The stretches of children that a window leaves closed: all but some at both
+        ends, what is open, and a large part.
         """
         children = self.groups[group_id].children
         if self.groups[group_id].kind == "run":
             return []
 
+        first, after = -(-shown // 2), len(children) - shown // 2
         most = SHARE * self.sizes.ops(group_id)
-        kept = self.open.union(self.windows)
+        kept = [
+            i
+            for i, child in enumerate(children)
+            if child < 0 and self._is_kept(~child, most)
+        ]
+        ends = pairwise(
+            [
+                first - 1,
+                *(i for i in kept if first <= i < after),
+                after,
+            ]
+        )
 
-        def sort_at(place: int) -> object:
-            """None for what is not closed."""
-            inner = ~children[place]
-            if inner >= 0 and (inner in kept or self.sizes.ops(inner) > most):
-                return None
-            return sort(children[place])
+        return [(a + 1, b) for a, b in ends if LEAST <= b - a - 1 < len(children)]
 
-        pieces = []
-        places = range(-(-shown // 2), len(children) - shown // 2)
-        for what, stretch in groupby(places, key=sort_at):
-            inside = list(stretch)
-            if what is not None and LEAST <= len(inside) < len(children):
-                pieces.append((inside[0], inside[-1] + 1))
-        return pieces
+    def _is_kept(self, group_id: int, most: float) -> bool:
+        return (
+            group_id in self.open
+            or group_id in self.windows
+            or self.sizes.ops(group_id) > most
+        )
 
-    def _fits(self, most: float) -> bool:
-        return self.sizes.boxes <= most
+    def _fits(self, limits: Limits) -> bool:
+        size = self.sizes.of[0]
+        return (
+            size.width <= limits.width
+            and size.height <= limits.height
+            and self.sizes.boxes <= limits.boxes
+        )
 
     def _enclose(
         self,
@@ -274,6 +354,7 @@ class Opening:
             [(first, after, piece)],
         )
         self.windows.append(window)
+        self.sizes.regroup(group_id)
         self._resized(group_id)
         return window
 
@@ -308,6 +389,7 @@ class Opening:
         # it has the highest number, so all others keep theirs
         groups.pop()
         self.sizes.forget(self.windows.pop())
+        self.sizes.regroup(parent)
         self._resized(parent)
 
     def reset(self) -> None:
@@ -316,8 +398,7 @@ class Opening:
         self._undo_to(0)
 
     def close_all(self) -> None:
-        """Close the whole graph, too: not even its outermost level fits."""
-        self.reset()
+        """Close the whole graph, too."""
         self.open.clear()
 
     def _back_to(self, before: set[int]) -> None:
@@ -454,22 +535,22 @@ class Opening:
         self.sizes.update(group_id, self.open)
 
 
-def _any(child: int) -> object:
-    """One sort for all children."""
-    return ""
-
-
 def _later(groups: Groups) -> set[int]:
     """Calls of a module that are like an earlier call of it."""
-    seen: set[tuple[str, int]] = set()
-    later: set[int] = set()
+    first: dict[tuple[str, int], int] = {}
+    structured = (
+        (group_id, group.scope)
+        for group_id, group in enumerate(groups)
+        if group.scope in groups.structure
+    )
+    calls = (
+        (group_id, (groups.graph.scopes[scope].path, groups.structure[scope]))
+        for group_id, scope in structured
+        if scope is not None
+    )
 
-    for group_id, group in enumerate(groups):
-        if group.scope is not None and group.scope in groups.structure:
-            path = groups.graph.scopes[group.scope].path
-            key = path, groups.structure[group.scope]
-            if key in seen:
-                later.add(group_id)
-            seen.add(key)
-
-    return later
+    return {
+        group_id
+        for group_id, key in calls
+        if first.setdefault(key, group_id) != group_id
+    }

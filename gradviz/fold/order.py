@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -30,47 +30,7 @@ def ops_in_order(graph: Graph) -> list[int]:
     recorded graph.
     """
     ran = [node for node in forward_order(graph) if node not in graph.leaf_of]
-    ran.sort(key=_place_in_calls(graph, ran))
-    ranks = places(graph, ran).tolist()
-    _, used = edges_inside(graph, ran)
-    waiting = np.bincount(used, minlength=len(ran)).tolist()
-    ready = [rank for rank, count in enumerate(waiting) if not count]
-    done = bytearray(len(ran))
-    order: list[int] = []
-
-    while len(order) < len(ran):
-        # on a cycle, which a joined graph of two versions may have, the first goes
-        # first
-        rank = heapq.heappop(ready) if ready else done.index(0)
-        done[rank] = 1
-        order.append(ran[rank])
-        for edge in graph.consumers(ran[rank]):
-            user = ranks[edge.consumer]
-            # and a user may have been taken before its inputs
-            if user >= 0 and not done[user]:
-                waiting[user] -= 1
-                if not waiting[user]:
-                    heapq.heappush(ready, user)
-
-    return order
-
-
-def _place_in_calls(
-    graph: Graph, ran: Sequence[int]
-) -> Callable[[int], tuple[int, ...]]:
-    """Sorts nodes so that those of a call stand where its first one ran."""
-    place, scopes = places(graph, ran).tolist(), column(graph.nodes, "scope")
-    tree = ScopeTree(graph)
-    begins: dict[int | None, tuple[int, ...]] = {None: ()}
-
-    for node in ran:
-        around: int | None = None
-        if scopes[node] not in begins:
-            for scope in outermost_first(tree, scopes[node]):
-                begins.setdefault(scope, (*begins[around], place[node]))
-                around = scope
-
-    return lambda node: (*begins[scopes[node]], place[node])
+    return _Sorter(graph, ran).sorted()
 
 
 def places(graph: Graph, order: Sequence[int]) -> Ints:
@@ -104,12 +64,70 @@ def outermost_first(tree: ScopeTree, scope: int | None) -> list[int]:
     return list(tree.around(scope))[::-1]
 
 
-def common_start(chain: list[int], other: list[int]) -> int:
+def common_start(
+    chain: list[int],
+    other: list[int],
+) -> int:
     """How many of the first entries two lists have in common."""
     return next(
         (i for i, (a, b) in enumerate(zip(chain, other)) if a != b),
         min(len(chain), len(other)),
     )
+
+
+class _Sorter:
+    """Takes what is ready, from the innermost call that has something ready, the
+    earliest in the forward pass first.
+    """
+
+    def __init__(self, graph: Graph, ran: list[int]) -> None:
+        self._graph, self._ran = graph, ran
+        # ranks by call; a node stands with every call around it
+        self._ready: dict[int | None, list[int]] = {}
+        self._done = bytearray(len(ran))
+        self._scopes, self._tree = column(graph.nodes, "scope"), ScopeTree(graph)
+
+    def sorted(self) -> list[int]:
+        ran, ranks = self._ran, places(self._graph, self._ran).tolist()
+        _, used = edges_inside(self._graph, ran)
+        waiting = np.bincount(used, minlength=len(ran)).tolist()
+        for rank, count in enumerate(waiting):
+            if not count:
+                self._offer(rank)
+
+        order: list[int] = []
+        scope: int | None = None
+        while len(order) < len(ran):
+            rank = self._next(scope)
+            self._done[rank] = 1
+            scope = self._scopes[ran[rank]]
+            order.append(ran[rank])
+            for edge in self._graph.consumers(ran[rank]):
+                user = ranks[edge.consumer]
+                # on a cycle, a user may have been taken before its inputs
+                if user >= 0 and not self._done[user]:
+                    waiting[user] -= 1
+                    if not waiting[user]:
+                        self._offer(user)
+
+        return order
+
+    def _offer(self, rank: int) -> None:
+        # whoever asks for an outer call may get what is ready inside it
+        for scope in (None, *self._tree.around(self._scopes[self._ran[rank]])):
+            heapq.heappush(self._ready.setdefault(scope, []), rank)
+
+    def _next(self, scope: int | None) -> int:
+        for outer in (*self._tree.around(scope), None):
+            heap = self._ready.get(outer, [])
+            # a node stands in the heap of each call around it
+            while heap and self._done[heap[0]]:
+                heapq.heappop(heap)
+            if heap:
+                return heapq.heappop(heap)
+        # on a cycle, which a joined graph of two versions may have, the first goes
+        # first
+        return self._done.index(0)
 
 
 # -- ops that only change shape or layout: each belongs to a neighbour in the same call
@@ -138,31 +156,46 @@ def hosts_of_views(
     A view has one input, so what it joins never waits for it. A view of a leaf that
     several ops use has no host.
     """
-    ops, scopes = column(graph.nodes, "op"), column(graph.nodes, "scope")
-    alone = [
-        node
-        for node in order
-        if is_view(ops[node])
-        and node not in graph.roots_of
-        and len(graph.input_places(node)) == 1
+    ops, scopes, leaves = (
+        column(graph.nodes, "op"),
+        column(graph.nodes, "scope"),
+        graph.leaf_of,
+    )
+    views = [
+        node for node in order if is_view(ops[node]) and node not in graph.roots_of
     ]
-    views, host = set(alone), dict[int, int]()
+    producers, consumers = (
+        column(graph.edges, "producer"),
+        column(graph.edges, "consumer"),
+    )
+    alone = {node for node in views if len(graph.input_places(node)) == 1}
+    host: dict[int, int] = {}
 
     def settle(node: int, others: Iterable[int]) -> None:
         beside = {host.get(other, other) for other in others}
         # all of these are one op, perhaps by way of other views
-        if node in host or len(beside) != 1:
-            return
-        other = beside.pop()
-        is_op = other not in views and other not in graph.leaf_of
-        if is_op and scopes[other] == scopes[node]:
-            host[node] = other
+        if len(beside) == 1:
+            other = beside.pop()
+            if (
+                other not in alone
+                and other not in leaves
+                and scopes[other] == scopes[node]
+            ):
+                host[node] = other
 
-    for node in alone:
-        settle(node, (edge.producer for edge in graph.inputs(node)))
+    for node in views:
+        if node in alone:
+            settle(
+                node,
+                (producers[place] for place in graph.input_places(node)),
+            )
     # from the last one on, since a view of a view belongs where that does
-    for node in reversed(alone):
-        settle(node, (edge.consumer for edge in graph.consumers(node)))
+    for node in reversed(views):
+        if node in alone and node not in host:
+            settle(
+                node,
+                (consumers[place] for place in graph.consumer_places(node)),
+            )
     return host
 
 
@@ -171,5 +204,25 @@ def with_views_beside(
     host: Mapping[int, int],
 ) -> list[int]:
     """The order with each view right before or right after its host."""
-    place = {node: i for i, node in enumerate(order)}
-    return sorted(order, key=lambda node: place[host.get(node, node)])
+    before: dict[int, list[int]] = {}
+    after: dict[int, list[int]] = {}
+    done: set[int] = set()
+
+    for node in order:
+        done.add(node)
+        if node in host:
+            (after if host[node] in done else before).setdefault(
+                host[node],
+                [],
+            ).append(node)
+
+    return [
+        placed
+        for node in order
+        if node not in host
+        for placed in (
+            *before.get(node, ()),
+            node,
+            *after.get(node, ()),
+        )
+    ]

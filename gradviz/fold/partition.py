@@ -236,12 +236,15 @@ class _Folding:
             parameters=sum(self.elements.get(node, 0) for node in inside),
             nbytes=sum(self.held[node] for node in inside),
         )
-        every = {flag for node in inside for flag in self.flags[node]}
         # a box is cut off only when all in it is
-        if not all("cut" in self.flags[node] for node in inside):
-            every.discard("cut")
+        if any("cut" not in self.flags[node] for node in inside):
+            part_off = {"cut"}
+        else:
+            part_off = set()
 
-        flags = tuple(sorted(every))
+        flags = tuple(
+            sorted({flag for node in inside for flag in self.flags[node]} - part_off)
+        )
         if part.op is not None:
             # an op with its views: drawn as that op, with what the last view gives
             single = self._single(i, part.op)
@@ -280,11 +283,13 @@ class _Folding:
         kinds: dict[TensorInfo | None, None] = {}
         box_of, roots_of = self.box_of, self.graph.roots_of
 
-        leaf_of = self.graph.leaf_of
-        is_leaves = all(node in leaf_of for node in inside)
+        if any(node not in self.graph.leaf_of for node in inside):
+            leaf_of = self.graph.leaf_of
+        else:
+            leaf_of = {}
 
         for node in inside:
-            if node in leaf_of and not is_leaves and node not in roots_of:
+            if node in leaf_of and node not in roots_of:
                 continue  # a parameter that is drawn inside, and that others use, too
             places = self.graph.consumer_places(node)
             used = {
@@ -321,15 +326,17 @@ class _Folding:
         """
         shared: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         for leaf in self.graph.leaves if self.partition.earlier else ():
-            if leaf.kind != "parameter":
-                continue
-            later = self.partition.later_users(leaf.node) - {self.box_of[leaf.node]}
+            if leaf.kind == "parameter":
+                later = self.partition.later_users(leaf.node) - {self.box_of[leaf.node]}
+            else:
+                later = set()
             for edge in self.graph.consumers(leaf.node) if later else ():
                 box = self.box_of[edge.consumer]
                 if box in later:
-                    call = self.partition.earlier[box].call
-                    key = self.new[edge.consumer], call
-                    uses = shared.setdefault(key, Counter())
+                    uses = shared.setdefault(
+                        (self.new[edge.consumer], self.partition.earlier[box].call),
+                        Counter(),
+                    )
                     uses[self.new[leaf.node], self._place(leaf.node, 0)] += edge.count
 
         return {key: _uses(counts) for key, counts in shared.items()}

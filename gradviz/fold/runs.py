@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -205,10 +204,15 @@ class Signs:
         self._place = places(self._graph, groups.order).tolist()
         self._leaf_inputs = self._inputs_from_leaves()
         self._wires = self._wires_by_group()
+        self.ops = [0] * len(groups)
         self.of = [0] * len(groups)
 
         # inner groups first: what a group is follows from what is in it
         for group_id in reversed(groups.top_down()):
+            self.ops[group_id] = sum(
+                self.ops[~child] if child < 0 else 1
+                for child in groups[group_id].children
+            )
             self.of[group_id] = (
                 self._number(self._described(group_id)) if group_id else 0
             )
@@ -223,8 +227,6 @@ class Signs:
         node = child if child >= 0 else self._groups[~child].op
         if node is None:
             scope = self._groups[~child].scope
-            if self._groups[~child].part:
-                return self._number((child, "part"))  # its title says which
             path = self._graph.scopes[scope].path if scope is not None else ""
             # `layers.0` and `layers.1` are of one list
             return self._number((self.of[~child], re.sub(r"\d+", "#", path)))
@@ -241,13 +243,25 @@ class Signs:
         """
         if run.period > 1:
             turns = [self._turn(children, run, i) for i in range(run.turns)]
-            first = most = begin = 0
-            for _, alike in groupby(turns):
-                count = len(list(alike))
-                if count > most:
-                    first, most = begin, count
-                begin += count
-            run = _Found(run.start + first * run.period, run.period, most)
+            starts = [
+                i for i, turn in enumerate(turns) if i == 0 or turn != turns[i - 1]
+            ]
+            lengths = {
+                start: end - start
+                for start, end in zip(
+                    starts,
+                    [*starts[1:], len(turns)],
+                )
+            }
+            first = max(
+                lengths,
+                key=lambda start: (lengths[start], -start),
+            )
+            run = _Found(
+                run.start + first * run.period,
+                run.period,
+                lengths[first],
+            )
 
         if self._is_shorter(
             run,
@@ -261,13 +275,13 @@ class Signs:
         """Whether a run is easier to read than its turns, of which this is one, one by
         one.
         """
-        ops = sum(1 for child in turn for _ in self._groups.leaves_of(child))
+        ops = sum(self.ops[~child] if child < 0 else 1 for child in turn)
         if run.turns < 2 or (run.turns == 2 and ops <= FEW):
             return False
         if any(child < 0 and self._groups[~child].op is None for child in turn):
             return True
         least = LEAST_OPS if run.period == 1 else 2 * LEAST_OPS
-        return ops * run.turns >= least
+        return ops * run.turns >= least and (run.turns > 2 or run.period >= LEAST_OPS)
 
     def _turn(
         self,

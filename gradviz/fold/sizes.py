@@ -1,14 +1,27 @@
-"""How many boxes a tree of groups shows, and what a picture may take. How large it
-really is, is measured by whoever draws it.
+"""How large a drawing of a tree of groups will be, about: in pixels, without a layout.
+
+A group is as tall as the longest way through its children, and as wide as what stands
+beside each other on the way. What a picture really takes is measured by whoever draws
+it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Set
 from typing import NamedTuple
 
+import numpy as np
+
 from gradviz.fold.groups import Groups
+from gradviz.fold.order import edges_inside
+
+BOX = (140.0, 36.0)
+LEAF = (110.0, 40.0)
+GAP, RANK_GAP = 18.0, 31.0
+LINE = 10.0  # of an edge that passes by
+FRAME = (28.0, 60.0)  # what a border adds, with its title
+AROUND = 120.0  # title, legend and footer
 
 
 class Size(NamedTuple):
@@ -18,66 +31,211 @@ class Size(NamedTuple):
     height: float
 
 
-PAGE = Size(2000.0, 1600.0)
-"""What a first picture may fill."""
-
-
 class Sizes:
-    """Numbers of boxes of open and closed groups, with the leaves beside them, and with
-    borders around open modules.
+    """Sizes of open and closed groups. `of[at]` is that of a group as it is now,
+    `boxes` how many boxes are shown in all.
     """
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        consumers = groups.graph.consumers
-        self._leaves = Counter[int]()
+        producers, consumers = edges_inside(groups.graph, groups.order)
+        # sorted once, so that bisection finds the edges inside any group
+        by_use = np.argsort(consumers, kind="stable")
+        self._producers, self._consumers = producers[by_use], consumers[by_use]
+        # of each place of the order, how many leaves are used before it
+        self._leaves = [0] * (len(groups.order) + 1)
+        place = {node: i for i, node in enumerate(groups.order)}
+        uses = [0] * len(groups.order)
+
         for leaf in groups.graph.leaves:
-            self._leaves.update({edge.consumer for edge in consumers(leaf.node)})
-        self._ops: dict[int, int] = {}
-        for group_id in reversed(groups.top_down()):
-            self.ops(group_id)
-        self._open: dict[int, int] = {}
+            for consumer in {
+                edge.consumer for edge in groups.graph.consumers(leaf.node)
+            }:
+                if consumer in place:
+                    uses[place[consumer]] += 1
+
+        for i, count in enumerate(uses):
+            self._leaves[i + 1] = self._leaves[i] + count
+
+        self._span = _spans(groups, place)
+        self._node_place = place
+        self._wires_of: dict[int, list[tuple[int, int]]] = {}
+        self.of: dict[int, Size] = {}
+        self._count: dict[int, int] = {}
         self.update(0, {0})
 
     @property
     def boxes(self) -> int:
         """Boxes that are shown, with leaves."""
-        return self.of(~0)
+        return self._count[0]
 
     def ops(self, group_id: int) -> int:
         """Ops in a group."""
-        if group_id not in self._ops:
-            self._ops[group_id] = sum(
-                self.ops(~child) if child < 0 else 1
-                for child in self._groups[group_id].children
-            )
-        return self._ops[group_id]
+        first, after = self.span(~group_id)
+        return after - first
 
-    def of(self, child: int) -> int:
-        """Boxes that are shown of a child. A closed group draws its leaves inside,
-        unless it is an op with its views.
-        """
+    def span(self, child: int) -> tuple[int, int]:
+        """The places in the order that a child takes."""
         if child >= 0:
-            return 1 + self._leaves[child]
-        if ~child in self._open:
-            return self._open[~child]
-        if self._groups[~child].op is None:
-            return 1
-        return 1 + sum(self._leaves[node] for node in self._groups.leaves_of(child))
+            return self._node_place[child], self._node_place[child] + 1
+        if ~child not in self._span:
+            inside = self._groups[~child].children
+            self._span[~child] = self.span(inside[0])[0], self.span(inside[-1])[1]
+        return self._span[~child]
 
     def forget(self, group_id: int) -> None:
         """A group that was taken away."""
-        self._ops.pop(group_id, None)
+        del self._span[group_id]
+
+    def regroup(self, group_id: int) -> None:
+        """The children of a group are others now."""
+        self._wires_of.pop(group_id, None)
 
     def update(self, group_id: int, is_open: Set[int]) -> None:
-        """Count the boxes of a group, and of all around it, anew."""
+        """Size a group, and all around it, anew."""
         outer: int | None = group_id
         while outer is not None:
             if outer in is_open:
-                group = self._groups[outer]
-                # a border with a title takes as much room as a box
-                border = group.kind == "call"
-                self._open[outer] = sum(map(self.of, group.children)) + border
+                self.of[outer], self._count[outer] = self._open(outer)
             else:
-                self._open.pop(outer, None)
+                self.of.pop(outer, None)
+                self._count.pop(outer, None)
             outer = self._groups[outer].parent
+
+    def _leaves_beside(self, child: int) -> int:
+        """Leaves that are drawn for a child: for single ops."""
+        # an open group counts its own leaves, and a closed one draws them inside
+        if child < 0 and self._groups[~child].op is None:
+            return 0
+        first, after = self.span(child)
+        return self._leaves[after] - self._leaves[first]
+
+    def _open(self, group_id: int) -> tuple[Size, int]:
+        children = self._groups[group_id].children
+        if not children:
+            return Size(*BOX), 1
+
+        if group_id not in self._wires_of:
+            self._wires_of[group_id] = self._wires(children)
+
+        wires = self._wires_of[group_id]
+        sizes = [
+            self.of.get(~child, Size(*BOX)) if child < 0 else Size(*BOX)
+            for child in children
+        ]
+        leaves = [self._leaves_beside(child) for child in children]
+        below = [0.0] * len(children)  # where each child ends, from the lower side up
+
+        # the last users come first, so what lies below a child is complete
+        for made_by, used_by in wires:
+            below[made_by] = max(
+                below[made_by], below[used_by] + sizes[used_by].height + RANK_GAP
+            )
+
+        tops = [below[i] + sizes[i].height for i in range(len(children))]
+        height = max(
+            top + (LEAF[1] + RANK_GAP if leaves[i] else 0.0)
+            for i, top in enumerate(tops)
+        )
+        width = self._width(
+            below,
+            tops,
+            [size.width for size in sizes],
+            leaves,
+            wires,
+        )
+        has_frame = self._groups[group_id].kind == "call"
+        count = sum(
+            self._count.get(~child, 1) if child < 0 else 1 for child in children
+        ) + sum(leaves)
+        extra = FRAME if has_frame else (0.0, AROUND) if group_id == 0 else (0.0, 0.0)
+        return Size(width + extra[0], height + extra[1]), count
+
+    def _wires(
+        self,
+        children: list[int],
+    ) -> list[tuple[int, int]]:
+        """Which children make what others use, the last users first."""
+        spans = [self.span(child) for child in children]
+        first = spans[0][0]
+        low, high = np.searchsorted(
+            self._consumers,
+            [first, spans[-1][1]],
+        )
+        producers, consumers = self._producers[low:high], self._consumers[low:high]
+        inside = producers >= first
+        bounds, count = np.asarray([begin for begin, _ in spans]), len(children)
+        makers, users = (
+            np.searchsorted(bounds, side[inside], "right") - 1
+            for side in (producers, consumers)
+        )
+        pairs = np.unique((users * count + makers)[makers != users])
+
+        return [(pair % count, pair // count) for pair in reversed(pairs.tolist())]
+
+    def _width(
+        self,
+        below: list[float],
+        tops: list[float],
+        widths: list[float],
+        leaves: list[int],
+        wires: list[tuple[int, int]],
+    ) -> float:
+        """The most that stands beside each other."""
+        spans = [
+            (
+                below[i],
+                tops[i],
+                widths[i] + GAP,
+            )
+            for i in range(len(below))
+        ]
+        spans += [
+            (
+                tops[i],
+                tops[i] + LEAF[1],
+                leaves[i] * (LEAF[0] + GAP),
+            )
+            for i in range(len(below))
+            if leaves[i]
+        ]
+        # all edges of one producer share a line, which ends at the last user
+        last: dict[int, int] = {}
+        for maker, user in wires:
+            last[maker] = max(last.get(maker, user), user)
+
+        spans += [
+            (
+                tops[user],
+                below[maker],
+                LINE,
+            )
+            for maker, user in last.items()
+        ]
+        starts = sorted({start for start, *_ in spans})
+        change = [0.0] * (len(starts) + 1)
+
+        for start, end, width in spans:
+            # what ends where another one starts does not stand beside it
+            if end > start:
+                change[bisect_right(starts, start) - 1] += width
+                change[min(bisect_right(starts, end - 1e-6), len(starts))] -= width
+
+        return max(np.cumsum(change).tolist(), default=0.0)
+
+
+def _spans(
+    groups: Groups,
+    place: dict[int, int],
+) -> dict[int, tuple[int, int]]:
+    """The places in the order that each group takes."""
+    spans: dict[int, tuple[int, int]] = {}
+    for group_id in reversed(groups.top_down()):
+        inside = groups[group_id].children
+        if not inside:
+            spans[group_id] = (0, 0)
+            continue
+        first, last = inside[0], inside[-1]
+        begin = place[first] if first >= 0 else spans[~first][0]
+        spans[group_id] = begin, (place[last] + 1 if last >= 0 else spans[~last][1])
+    return spans

@@ -57,8 +57,7 @@ def _of_several(groups: Groups, group_id: int) -> str:
         child >= 0 or groups[~child].scope is None for child in parts_in(groups, first)
     )
     beside = f" + {plural(loose, 'op')}" if loose else ""
-    functions, paths = _paths(scopes, modules=False), _paths(scopes, modules=True)
-    types = _types(scopes)
+    functions, paths, types = _functions(scopes), _modules(scopes), _types(scopes)
     is_run = groups[group_id].kind in ("run", "turn")
     if functions and (is_run or len(scopes) == 1):
         return _some(functions) + beside
@@ -93,28 +92,24 @@ def _carrying_work(groups: Groups, child: int) -> list[str]:
     # of many a title names three, and a module says more than an op
     if len(set(words)) > MOST:
         words.sort(key=lambda word: word not in modules)
-    words = _once(words)
-    if len({path.rpartition(".")[0] for path in _paths(calls, modules=True)}) > 1:
+    words = list(dict.fromkeys(words))
+    if len({path.rpartition(".")[0] for path in _modules(calls)}) > 1:
         return words
 
     own = {path: path.rpartition(".")[2] for path in modules if not list_of(path)}
     return [*words[:1], *(own.get(word, word) for word in words[1:])]
 
 
-def _paths(
-    scopes: Iterable[Scope],
-    *,
-    modules: bool,
-) -> list[str]:
-    return _once(scope.path for scope in scopes if bool(scope.type) == modules)
+def _modules(scopes: Iterable[Scope]) -> list[str]:
+    return list(dict.fromkeys(scope.path for scope in scopes if scope.type))
 
 
 def _types(scopes: Iterable[Scope]) -> list[str]:
-    return _once(scope.type for scope in scopes if scope.type)
+    return list(dict.fromkeys(scope.type for scope in scopes if scope.type))
 
 
-def _once(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(words))
+def _functions(scopes: Iterable[Scope]) -> list[str]:
+    return list(dict.fromkeys(scope.path for scope in scopes if not scope.type))
 
 
 def is_list(paths: Sequence[str]) -> bool:
@@ -210,7 +205,7 @@ def work(nodes: Iterable[tuple[str, str]]) -> str:
     chosen = heavy_ops(ops) or names or [name for _, name in ops]
     once = [name for i, name in enumerate(chosen) if i == 0 or name != chosen[i - 1]]
     # a short list keeps `matmul, softmax, matmul`; a long one names each op once
-    return _some(once if len(once) <= MOST else _once(once))
+    return _some(once if len(once) <= MOST else list(dict.fromkeys(once)))
 
 
 def kind_of(groups: Groups, group_id: int) -> GroupKind:

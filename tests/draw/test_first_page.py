@@ -15,7 +15,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.picture import measured, picture
 from gradviz.draw.scene import scene
-from gradviz.fold.sizes import PAGE
+from gradviz.fold.fold import PAGE
 from tests.builders import chain
 from tests.fold.test_fold import Program as Builder
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.fold.fold import fold
-from gradviz.fold.sizes import PAGE, Size
+from gradviz.fold.fold import PAGE, fold
+from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Graph,
     Root,
@@ -103,7 +103,7 @@ def test_what_a_window_closes_is_called_as_what_carries_the_work() -> None:
 
 
 def test_the_repeated_module_is_opened_first_and_the_embeddings_last() -> None:
-    opens = [opened(fold(network(), limit=limit)) for limit in (10, 14, 40)]
+    opens = [opened(fold(network(), limit=limit)) for limit in (8, 12, 40)]
     assert opens[0] <= opens[1] <= opens[2]
     assert "net.layers.0" in opens[0] and "net.embeddings" not in opens[1]
     assert "net.layers.0.attention" in opens[2]

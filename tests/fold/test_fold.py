@@ -14,8 +14,8 @@ import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.fold.fold import fold
-from gradviz.fold.sizes import PAGE, Size
+from gradviz.fold.fold import PAGE, fold
+from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Edge,
     Graph,
@@ -363,7 +363,7 @@ def test_segments_leave_an_expanded_module_alone() -> None:
             x = program.op(f"Op{i}Backward0", x)
     program.op("SumBackward0", x)
     graph = program.graph()
-    folded = fold(graph, limit=40)
+    folded = fold(graph)
     assert sum(group.ops for group in folded.groups) > 150
     assert all("…" in group.title and " … " not in group.title for group in folded.groups)  # not by its first and last
     assert titles(fold(graph, depth=1)) == [("module", "net Net", 1)]
@@ -400,7 +400,7 @@ def convolutions(n: int) -> Graph:
 
 @pytest.mark.parametrize("n", [50, 60])
 def test_a_long_sequential_opens_as_a_window(n: int) -> None:
-    folded = fold(convolutions(n), limit=40)
+    folded = fold(convolutions(n))
     assert "model.features" in {folded.scopes[node.scope].path for node in folded.nodes if node.scope is not None}
     shown = [title for _, title, _ in titles(folded) if title.startswith("model.features.")]
     assert {"model.features.0 Conv2d", f"model.features.{n - 1} Conv2d"} <= set(shown)
