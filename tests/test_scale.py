@@ -15,7 +15,7 @@ import pytest
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
-from gradviz.fold.fold import BOXES, fold
+from gradviz.fold.fold import PAGE, fold
 from gradviz.graph import (
     Edge,
     Graph,
@@ -89,7 +89,7 @@ def recurrent(steps: int) -> Graph:
 def test_a_default_picture_stays_small(steps: int) -> None:
     graph = recurrent(steps)
     folded = fold(graph)
-    assert len(folded.nodes) <= BOXES
+    assert len(folded.nodes) <= PAGE.boxes
     assert sum(len(node.group.nodes) if node.group else 1 for node in folded.nodes) == len(graph.nodes)
 
 
