@@ -220,6 +220,8 @@ def number(value: float) -> str:
     >>> number(3.0), number(0.25), number(-0.04)
     ('3', '0.2', '0')
     """
+    if value == (integer := int(value)):  # nearly always, and rounding is slow
+        return str(integer)
     # adding turns a negative zero into zero
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
 

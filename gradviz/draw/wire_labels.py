@@ -8,7 +8,7 @@ gets none; its tooltip has them. This module knows positions only.
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -22,56 +22,57 @@ GAP = 4.0
 AIR = 2.0
 STEP = 10.0  # at most this far apart are the points of a curve that a label keeps off
 MAX_PIECES = 60  # of a curve, counted in control points
-
-
-MOST_PIXELS = 100_000_000  # of a drawing; a larger one has its labels in tooltips alone
+BORDER = 64.0  # the upright borders of frames come in pieces of at most this height
 
 
 class Ground:
-    """Pixel by pixel, what words should not cover, from the rectangles that they never
-    cover and the points of lines.
+    """What words should not cover, from the top down, so that few of it are looked at
+    for a place; what is solid they never cover.
     """
 
-    def __init__(
-        self,
-        room: Rect,
-        solid: Floats,
-        lines: Floats,
-    ) -> None:
-        width, height = math.ceil(room.x + room.width), math.ceil(room.y + room.height)
-        self._solid = np.zeros((height, width), dtype=bool)
-        self._lines = np.zeros((height, width), dtype=bool)
-        for rect in solid.tolist():
-            self._solid[_pixels(*rect)] = True
-        x, y = np.minimum(lines.astype(np.int64), [width - 1, height - 1]).T
-        self._lines[y, x] = True
+    def __init__(self, solid: Floats, lines: Floats) -> None:
+        rects = np.concatenate([solid, lines])
+        order = np.argsort(rects[:, 1], kind="stable")
+        self._is_solid = order < len(solid)
+        x, self._tops, width, height = rects[order].T
+        self._sides = x, x + width, self._tops + height
+        self._tallest = height.max(initial=0.0)
+        self._words: defaultdict[float, list[Rect]] = defaultdict(list)
 
     def write(self, text: str, place: Rect) -> Words:
         """A line of text in a place, which is solid from now on."""
-        self._solid[_pixels(*place)] = True
-        baseline = place.y + 0.8 * SIZE
-        return Words(place.x, baseline, text, "dim", place.width)
+        self._words[place.y // SIZE].append(place)
+        return Words(
+            place.x,
+            place.y + 0.8 * SIZE,
+            text,
+            "dim",
+            place.width,
+        )
 
     def covered(self, place: Rect) -> int | None:
         """How many points of lines words cover with a little air around them; None
         where they cover something solid.
         """
-        x, y, width, height = place
-        around = _pixels(x - AIR, y - AIR, width + 2 * AIR, height + 2 * AIR)
-        if self._solid[around].any():
+        left, top = place.x - AIR, place.y - AIR
+        right = left + place.width + 2 * AIR
+        bottom = top + place.height + 2 * AIR
+        # sorted by top: what starts more than the tallest above cannot reach down here
+        first, last = self._tops.searchsorted([top - self._tallest, bottom])
+        from_left, to_right, bottoms = (side[first:last] for side in self._sides)
+
+        hit = (from_left < right) & (to_right > left) & (bottoms > top)
+        if (hit & self._is_solid[first:last]).any():
             return None
-        return int(self._lines[around].sum())
 
-
-def _pixels(
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-) -> tuple[slice, slice]:
-    """Rows and columns of a rectangle."""
-    rows = slice(max(int(y), 0), math.ceil(y + height))
-    return rows, slice(max(int(x), 0), math.ceil(x + width))
+        row = place.y // SIZE
+        # words are filed by rows of SIZE, and with air reach over two at most
+        for step in (-2, -1, 0, 1, 2):
+            for words in self._words.get(row + step, ()):
+                across = words.x < right and left < words.x + words.width
+                if across and words.y < bottom and top < words.y + words.height:
+                    return None
+        return int(hit.sum())
 
 
 def label_words(
@@ -84,8 +85,7 @@ def label_words(
     """Words that cover nothing and stay inside `room`, for the labels: of each curve
     the texts to choose from, the best one first, mostly none. `boxes` are rectangles.
     """
-    size = (room.x + room.width) * (room.y + room.height)
-    if not any(labels) or size > MOST_PIXELS:
+    if not any(labels):
         return
 
     small = SIZES["dim"]
@@ -95,9 +95,10 @@ def label_words(
         for words in frame.words
     ]
     borders = _borders(_array(frame.rect for frame in frames))
-    lines = np.concatenate([borders, _pieces(curves)])
-    solid = np.concatenate([boxes, _array(titles)])
-    ground = Ground(room, solid, _dots(lines))
+    ground = Ground(
+        np.concatenate([boxes, _array(titles)]),
+        np.concatenate([borders, samples(curves)]),
+    )
     beginnings: set[tuple[str, float, float]] = set()
     for i, texts in enumerate(labels):
         points = curves.points[curves.starts[i] : curves.starts[i + 1]]
@@ -167,36 +168,33 @@ def _places(
 
 
 def samples(curves: Curves) -> Floats:
-    """Points along every curve, so close together that no word fits between them."""
-    return _dots(_pieces(curves))
-
-
-def _dots(pieces: Floats) -> Floats:
-    """The same along Bezier pieces."""
+    """Points along every curve, as rectangles without a size, so close together that
+    no word fits between them.
+    """
+    counts = np.maximum(np.diff(curves.starts) - 1, 0) // 3
+    first = np.repeat(curves.starts[:-1], counts) + 3 * within(counts)
+    pieces = curves.points[first[:, None] + np.arange(4)]
     lengths = np.abs(np.diff(pieces, axis=1)).sum(axis=(1, 2))
     steps = (lengths / STEP).astype(np.int64) + 2
     along = within(steps) / np.repeat(steps - 1, steps)
     controls = np.repeat(pieces, steps, axis=0).swapaxes(0, 1)
-    return bezier(controls, along)
-
-
-def _pieces(curves: Curves) -> Floats:
-    """The pieces of all curves, by their four control points."""
-    counts = np.maximum(np.diff(curves.starts) - 1, 0) // 3
-    first = np.repeat(curves.starts[:-1], counts) + 3 * within(counts)
-    pieces: Floats = curves.points[first[:, None] + np.arange(4)]
-    return pieces
+    points = bezier(controls, along)
+    return np.concatenate([points, np.zeros_like(points)], axis=1)
 
 
 def _borders(frames: Floats) -> Floats:
-    """The four sides of frames as straight pieces."""
-    left, top, width, height = frames.T
-    x = np.column_stack([left, left + width, left + width, left])
-    y = np.column_stack([top, top, top + height, top + height])
-    corners = np.stack([x, y], axis=2)[:, :, None]
-    sides = np.roll(corners, -1, axis=1) - corners
-    pieces: Floats = corners + sides * (np.arange(4) / 3)[:, None]
-    return pieces.reshape(-1, 4, 2)
+    """The four sides of frames as thin rectangles."""
+    x, y, width, height = frames.T
+    level = np.zeros_like(x)
+    pieces = np.ceil(height / BORDER).astype(np.int64)
+    tall = np.repeat(height / np.maximum(pieces, 1), pieces)
+    tops = np.repeat(y, pieces) + tall * within(pieces)
+    sides = [
+        (np.repeat(side, pieces), tops, np.zeros_like(tops), tall)
+        for side in (x, x + width)
+    ]
+    sides += [(x, end, width, level) for end in (y, y + height)]
+    return np.concatenate([np.column_stack(side) for side in sides])
 
 
 def bezier(piece: Floats, parameters: Floats) -> Floats:

@@ -164,7 +164,7 @@ def test_labels_of_lines_side_by_side_cover_none_of_them() -> None:
     words = [extent(label, 9.0) for label in made.wire_words]
     assert len(words) == 3
     for point in samples(made.curves).tolist():
-        assert not any(contains(label, Rect(*point, 0.0, 0.0)) for label in words)
+        assert not any(contains(label, Rect(*point)) for label in words)
 
 
 def test_labels_keep_off_lines_however_long_these_are_and_leave_out_their_shape_for_it() -> None:
