@@ -62,7 +62,7 @@ def _last_lines(
     # where an edge is alone, as near as may be to columns of one length
     goals = height * np.arange(1, count) / count
     nearest = np.abs(rows.bottom[alone, None] - goals).argmin(axis=0)
-    last = np.unique(alone[nearest])
+    last = np.array(sorted(set(alone[nearest].tolist())))
     lengths = np.diff([0.0, *rows.bottom[last], height])
     return last.tolist() if lengths.max() <= WORTH * height else []
 
