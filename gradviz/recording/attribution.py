@@ -273,20 +273,17 @@ class Recorded:
     def _owner(
         self,
         variable: torch.Tensor,
-        first_calls: Mapping[ModuleTree, Mapping[str, int]],
+        first_calls: Mapping[tuple[ModuleTree, str], int],
     ) -> int | None:
         """The first call of the module that owns a parameter, or of the next module
         around it that was called.
         """
         for tree in self._trees:
-            name = tree.name_of(variable)
-            if name is not None:
-                scope = _nearest(
-                    name.rpartition(".")[0],
-                    first_calls.get(tree, {}),
-                )
-                if scope is not None:
-                    return scope
+            path = tree.name_of(variable)
+            while path:
+                path = path.rpartition(".")[0]
+                if (tree, path) in first_calls:
+                    return first_calls[tree, path]
         return None
 
 
@@ -309,26 +306,13 @@ def _read_line(source: SourceLine | None) -> SourceLine | None:
 
 def _first_calls(
     kept: Mapping[ModuleCall, int],
-) -> dict[ModuleTree, dict[str, int]]:
-    """The first call of each module, by the path that it has in its tree."""
-    first: dict[ModuleTree, dict[str, int]] = {}
+) -> dict[tuple[ModuleTree, str], int]:
+    """The first call of each module, by its tree and the path that it has there."""
+    first: dict[tuple[ModuleTree, str], int] = {}
     for call, scope in kept.items():
-        first.setdefault(call.tree, {}).setdefault(
-            call.tree.paths.get(call.module, ""), scope
-        )
+        path = call.tree.paths.get(call.module, "")
+        first.setdefault((call.tree, path), scope)
     return first
-
-
-def _nearest(
-    path: str,
-    first: Mapping[str, int],
-) -> int | None:
-    """The call at this path, or at the nearest one around it."""
-    while path not in first:
-        if not path:
-            return None
-        path = path.rpartition(".")[0]
-    return first[path]
 
 
 def _kept(
