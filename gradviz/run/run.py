@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # backward calls before the one that is read, of whose nodes lines and modules are known
-_REMEMBERED = 1000
+_REMEMBERED = 300
 
 
 @dataclass(frozen=True)

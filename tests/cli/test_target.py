@@ -223,7 +223,10 @@ def test_a_name(gradviz: Gradviz, tmp_path: Path, name: str, expected: list[tupl
     ("name", "said"),
     [
         ("los", "script.py has no variable 'los'. Did you mean loss?"),
-        ("zzz", "The variables are: bound, dataclass, holder, ids, loss, make, model, nothing, number, out, outs, pair, w."),
+        (
+            "zzz",
+            "The variables are: bound, dataclass, holder, ids, loss, make, model, nothing, number, out, outs, pair, w.",
+        ),
         ("out.logit", "out in script.py is a Output and has no 'logit'. Did you mean logits?"),
         ("nothing", "nothing() in script.py: there is no tensor in this NoneType"),
         ("number", "this is a Python int"),
