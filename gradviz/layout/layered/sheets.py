@@ -118,9 +118,9 @@ def _shelves(
     """Upper left corner of every component in its drawing, and the size of every
     drawing.
 
-    Components of one drawing stand beside and below each other, the highest first; all
-    side by side where one has ports, which stands first, so that nothing lies between
-    it and the border.
+    Components of one drawing stand beside and below each other, the highest first.
+    Those with ports stand side by side at the top, so that nothing lies between them
+    and the border below.
     """
     ported = np.zeros(len(widths), np.bool_)
     ported[component[sheet.pin != FREE]] = True
@@ -129,24 +129,49 @@ def _shelves(
     corner = np.zeros((len(widths), 2))
     sizes = np.zeros((sheet.parts, 2))
 
-    members = group(part, sheet.parts)
-    several = np.diff(members.start) > 1
-    # most drawings are one component, and the page has thousands of them
-    alone = ~several[part]
-    sizes[part[alone]] = np.column_stack((widths, heights))[alone]
-    for p in np.flatnonzero(several).tolist():
-        inside = members.of(p)
-        order = inside[np.lexsort((-heights[inside], ~ported[inside]))]
-        wide, high = widths[order] + 2 * sheet.gap, heights[order] + sheet.rank_gap
-        # the width of a rectangle of this area in the aspect that is aimed at
-        limit = np.inf if ported[inside].any() else (wide @ high * ASPECT) ** 0.5
-        x = y = tallest = 0.0
-        for number, width, height in zip(order.tolist(), wide.tolist(), high.tolist()):
-            if x and x + width > limit:
-                x, y, tallest = 0.0, y + tallest, 0.0
-            corner[number] = x, y
-            x, tallest = x + width, max(tallest, height)
-            sizes[p] = np.maximum(sizes[p], (x, y + tallest))
-        sizes[p] -= 2 * sheet.gap, sheet.rank_gap
+    def in_rows(
+        members: Ints,
+        left: float,
+        limit: float,
+    ) -> tuple[float, float]:
+        """Place components from x = `left` on. Returns the furthest right (a gap on)
+        and lowest points.
+        """
+        x = y = tallest = furthest = 0.0
+        for number in members.tolist():
+            wide = float(widths[number]) + 2 * sheet.gap
+            if x and x + wide > limit:
+                x, y, tallest = 0.0, y + tallest + sheet.rank_gap, 0.0
+            corner[number] = left + x, y
+            x += wide
+            furthest = max(furthest, x)
+            tallest = max(tallest, float(heights[number]))
+        return left + furthest, y + tallest
 
+    members = group(part, sheet.parts)
+    size = np.diff(members.start)
+    alone = np.flatnonzero(size[part] == 1)
+    sizes[part[alone], 0] = widths[alone]
+    sizes[part[alone], 1] = heights[alone]
+    for p in np.flatnonzero(size > 1).tolist():
+        inside = members.of(p)
+        right, bottom = in_rows(
+            inside[ported[inside]],
+            0.0,
+            np.inf,
+        )
+        rest = inside[~ported[inside]]
+        if len(rest):
+            wide = widths[rest] + 2 * sheet.gap
+            high = heights[rest] + sheet.rank_gap
+            area = float((wide * high).sum())
+            # the width of a rectangle of this area in the aspect that is aimed at
+            limit = max(float(wide.max()), (area * ASPECT) ** 0.5)
+            right, low = in_rows(
+                rest[np.argsort(-heights[rest], kind="stable")],
+                right,
+                limit,
+            )
+            bottom = max(bottom, low)
+        sizes[p] = right - 2 * sheet.gap, bottom
     return corner, sizes
