@@ -214,6 +214,7 @@ def _scope(image: Picture, theme: Theme) -> str:
 # -- pieces ----------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=65536)
 def number(value: float) -> str:
     """A length with at most one decimal.
 

@@ -8,6 +8,7 @@ gets none; its tooltip has them. This module knows positions only.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -34,8 +35,9 @@ class Ground:
         rects = np.concatenate([solid, lines])
         order = np.argsort(rects[:, 1], kind="stable")
         self._is_solid = order < len(solid)
-        x, self._tops, width, height = rects[order].T
-        self._sides = x, x + width, self._tops + height
+        x, y, width, height = rects[order].T
+        self._tops = y.tolist()
+        self._sides = x, x + width, y + height
         self._tallest = height.max(initial=0.0)
         self._words: defaultdict[float, list[Rect]] = defaultdict(list)
 
@@ -58,11 +60,12 @@ class Ground:
         right = left + place.width + 2 * AIR
         bottom = top + place.height + 2 * AIR
         # sorted by top: what starts more than the tallest above cannot reach down here
-        first, last = self._tops.searchsorted([top - self._tallest, bottom])
+        first = bisect_left(self._tops, top - self._tallest)
+        last = bisect_left(self._tops, bottom)
         from_left, to_right, bottoms = (side[first:last] for side in self._sides)
 
         hit = (from_left < right) & (to_right > left) & (bottoms > top)
-        if (hit & self._is_solid[first:last]).any():
+        if np.count_nonzero(hit & self._is_solid[first:last]):
             return None
 
         row = place.y // SIZE
@@ -72,7 +75,7 @@ class Ground:
                 across = words.x < right and left < words.x + words.width
                 if across and words.y < bottom and top < words.y + words.height:
                     return None
-        return int(hit.sum())
+        return int(np.count_nonzero(hit))
 
 
 def label_words(

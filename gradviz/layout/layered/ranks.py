@@ -12,6 +12,8 @@ Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,7 +30,8 @@ from gradviz.layout.layered.grouping import (
 )
 
 
-class Neighbours(NamedTuple):
+@dataclass
+class Neighbours:
     """A graph: both ends of every edge, and the nodes below and above each, as plain
     lists, which Python loops read faster than arrays.
     """
@@ -42,6 +45,29 @@ class Neighbours(NamedTuple):
     def ends(self) -> list[int]:
         """The nodes with nothing below them."""
         return [node for node, below in enumerate(self.below) if not below]
+
+    @cached_property
+    def heights(self) -> tuple[list[int], list[int]]:
+        """Longest way down from every node, and the order in which that was settled. Nodes
+        on cycles are never settled.
+        """
+        waiting = [len(below) for below in self.below]
+        height = [0] * self.size
+        ready = self.ends()
+        settled: list[int] = []
+
+        while ready:
+            node = ready.pop()
+            settled.append(node)
+            least = height[node] + 1
+            for other in self.above[node]:
+                if height[other] < least:
+                    height[other] = least
+                waiting[other] -= 1
+                if not waiting[other]:
+                    ready.append(other)
+
+        return height, settled
 
 
 def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
@@ -63,7 +89,7 @@ def _cut(
 
 def rank_nodes(near: Neighbours, component: Ints) -> Ints:
     """Rank by the distance to the end."""
-    height, upwards = heights(near)
+    height, upwards = near.heights
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
     main = _main_ends(near, upwards, component)
@@ -75,35 +101,10 @@ def stream_order(near: Neighbours) -> Ints:
     """The same for a graph with cycles: what leads to one has no such distance, and
     comes first.
     """
-    height, settled = heights(near)
+    height, settled = near.heights
     order = np.full(near.size, -near.size)
     order[settled] = -np.array(height)[settled]
     return order
-
-
-def heights(
-    near: Neighbours,
-) -> tuple[list[int], list[int]]:
-    """Longest way down from every node, and the order in which that was settled. Nodes
-    on cycles are never settled.
-    """
-    waiting = [len(below) for below in near.below]
-    height = [0] * near.size
-    ready = near.ends()
-    settled: list[int] = []
-
-    while ready:
-        node = ready.pop()
-        settled.append(node)
-        least = height[node] + 1
-        for other in near.above[node]:
-            if height[other] < least:
-                height[other] = least
-            waiting[other] -= 1
-            if not waiting[other]:
-                ready.append(other)
-
-    return height, settled
 
 
 def _main_ends(
@@ -230,7 +231,6 @@ def rows_by_component(
 
 def longest_ways(
     near: Neighbours,
-    height: Ints,
     component: Ints,
     entry: Mask,
 ) -> Mask:
@@ -239,10 +239,11 @@ def longest_ways(
     It begins at an `entry` where there is one: what comes from outside is the main
     stream. Of equal ways it is the one in the middle.
     """
-    down, below, length = group(near.upper, near.size), near.lower, height.tolist()
+    down = group(near.upper, near.size)
+    edges, length = _cut(down.order, down.start), near.heights[0]
+    height = np.array(length, np.int64)
     straight = np.zeros(len(near.upper), np.bool_)
 
-    uses = counts(near.upper, near.size)
     uses = counts(near.upper, near.size)
     # of several entries not one that goes everywhere, as an embedding of time does; of
     # other beginnings not one that is used once
@@ -259,9 +260,11 @@ def longest_ways(
         way: list[int] = []
         while length[node]:
             least = length[node] - 1
-            equal = [edge for edge in down.of(node) if length[below[edge]] == least]
-            way.append(int(equal[len(equal) // 2]))
-            node = int(below[way[-1]])
+            # `below` lists the lower ends in the order of the edges
+            lower = zip(edges[node], near.below[node])
+            equal = [(edge, other) for edge, other in lower if length[other] == least]
+            edge, node = equal[len(equal) // 2]
+            way.append(edge)
         straight[way] = True
 
     return straight

@@ -20,7 +20,6 @@ from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.ranks import (
     depth_order,
     given_order,
-    heights,
     longest_ways,
     neighbours,
     rank_nodes,
@@ -58,18 +57,15 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     # what stands in one row is one box when rows are chosen
     row_of = np.arange(sheet.size)
     row_of[sheet.levels.pairs[:, 1]] = sheet.levels.pairs[:, 0]
-    in_rows = neighbours(sheet.size, *row_of[ends])
+    near = neighbours(sheet.size, *ends)
+    in_rows = near
+    if len(sheet.levels.pairs):
+        in_rows = neighbours(sheet.size, *row_of[ends])
     rank = rank_nodes(in_rows, component)
     rank = with_siblings_level(rank, in_rows, sheet.heights, component)[row_of]
     row = rows_by_component(rank, component, count, sheet.levels.turn)
     row = rows_by_component(row, component, count, sheet.pin)
-    near = neighbours(sheet.size, *ends)
-    main = longest_ways(
-        near,
-        np.array(heights(near)[0], np.int64),
-        component,
-        sheet.pin == TOP,
-    )
+    main = longest_ways(near, component, sheet.pin == TOP)
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
     # two first orders, since crossings are only ever improved from where one begins

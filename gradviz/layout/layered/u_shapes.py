@@ -15,7 +15,7 @@ import numpy as np
 from gradviz.layout import Drawing, Ints
 from gradviz.layout.layered.grouping import distinct_pairs, group
 from gradviz.layout.layered.nesting import frame_tree, meeting_items
-from gradviz.layout.layered.ranks import Neighbours, heights, neighbours
+from gradviz.layout.layered.ranks import Neighbours, neighbours
 
 LEAST_SKIPS, MOST_SKIPS = 3, 200
 MOST_EDGES = 2_000  # of a sheet, above which nobody sees its shape
@@ -73,7 +73,7 @@ def _halves(
         return None
 
     number, near = _neighbours(items)
-    height, settled = heights(near)
+    height, settled = near.heights
     if len(settled) < near.size:
         return None  # frames that feed each other
 
