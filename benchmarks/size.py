@@ -215,19 +215,17 @@ def main() -> None:
     sources = texts(folder)
     parsed = trees(folder)
 
-    print(f"{sum(map(tokens, sources.values())):,} tokens")
+    lines = [f"{sum(map(tokens, sources.values())):,} tokens"]
     wide = wide_functions(parsed)
-    print(f"{len(wide)} functions with more than {WIDE} branches")
-    for place, number in wide.items():
-        print(f"  {number} {place}")
+    lines.append(f"{len(wide)} functions with more than {WIDE} branches")
+    lines += [f"  {number} {place}" for place, number in wide.items()]
 
     names = ambiguous_names(parsed)
-    print(f"{len(names)} class names of several classes")
-    for name, files in names.items():
-        print(f"  {name}: {', '.join(files)}")
+    lines.append(f"{len(names)} class names of several classes")
+    lines += [f"  {name}: {', '.join(files)}" for name, files in names.items()]
 
-    for row, value in style(sources).items():
-        print(f"{value:7.4g}  {row}")
+    lines += [f"{value:7.4g}  {row}" for row, value in style(sources).items()]
+    print("\n".join(lines))  # in one piece, so that `| head` breaks no pipe
 
 
 if __name__ == "__main__":

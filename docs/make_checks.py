@@ -32,19 +32,13 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "failing": Group(
-        "backward() fails", ("saved", "history", "old_tensors", "raised", "warned")
-    ),
+    "failing": Group("backward() fails", ("saved", "history", "raised", "warned")),
     "no-gradient": Group("No gradient", ("roots", "cuts", "parameters", "leaves")),
-    "steps": Group(
-        "Training steps", ("updates", "optimizers", "invariants", "steps", "order")
-    ),
+    "steps": Group("Training steps", ("updates", "optimizers", "steps", "order")),
     "results": Group(
         "Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")
     ),
-    "values": Group(
-        "NaN, vanishing, exploding", ("nonfinite", "gradients", "zeros", "diverged")
-    ),
+    "values": Group("NaN, vanishing, exploding", ("nonfinite", "gradients", "zeros")),
     "memory": Group("Memory and graph size", ("memory", "notes")),
     "ranks": Group("Several ranks", ("ranks",)),
 }

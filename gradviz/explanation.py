@@ -187,7 +187,7 @@ def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
     for current in reversed(nodes):
         record = graph.nodes[current]
         leaf = graph.leaf_of.get(current)
-        title = labels.op_title(graph, record)
+        title = labels.op_title(graph, record, names="variable")
         name = labels.leaf_title(leaf) if leaf is not None else title.name
         yield WhyStep(
             name,

@@ -275,7 +275,7 @@ def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
         return [cell(column, row) for column in columns]
 
     table = FittedTable(
-        [Column(column.title, column.kind, column.leaves) for column in columns],
+        [Column(column.title, column.kind, column.drop_order) for column in columns],
         list(map(cells, shown)),
     )
     return Group(
@@ -329,7 +329,7 @@ class _Fact(NamedTuple):
 
     title: str
     kind: Kind
-    leaves: int
+    drop_order: int
     cell: Callable[[TensorFacts], str]
     value: Callable[[TensorFacts], float | None] | None = None
 

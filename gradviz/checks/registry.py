@@ -53,9 +53,10 @@ class Diagnosis(NamedTuple):
 
     `source` is the line of the user's that has to change, and `part` the code in it
     that matters; without a `source` it is the line of the first node, if `where` names
-    that. `where` is for what says more than that line, or than the place of the first
-    node. `follows` are ids of checks: where one of them has found something in the same
-    run, this is told as its consequence.
+    that. A leaf has no line; errors and warnings must have one. `where` is for what
+    says more than that line, or than the place of the first node. `follows` are ids of
+    checks: where one of them has found something in the same run, this is told as its
+    consequence.
     """
 
     summary: str

@@ -310,7 +310,7 @@ def _title(graph: Graph, node: int) -> tuple[str, ...]:
     leaf = graph.leaf_of.get(node)
     if leaf is not None:
         return (labels.leaf_title(leaf),)
-    return labels.op_title(graph, graph.nodes[node])
+    return labels.op_title(graph, graph.nodes[node], names="variable")
 
 
 def _edge(graph: Graph, edge: Edge) -> str:

@@ -47,7 +47,7 @@ def node_lines(
     out.
     """
     names = options.op_names("variable" if options.details else "forward")
-    title, op = labels.op_title(graph, node, module, names)
+    title, op = labels.op_title(graph, node, module, names=names)
     group, lines = node.folded, [title]
     if group is not None:
         line = labels.group_line if options.details else labels.parameters_line

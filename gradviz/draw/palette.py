@@ -1,8 +1,8 @@
 """The colours of pictures and of the page, and what each of them means, once for light
 and once for dark.
 
-As in torchviz, blue is a leaf, grey a backward function, orange a saved tensor, green
-an output. This module knows colours and their
+As in torchviz, blue is a leaf, orange a saved tensor, green an output; an op has the
+colour of its kind, grey where it is none of them. This module knows colours and their
 meaning, not how any format writes them.
 """
 

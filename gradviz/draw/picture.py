@@ -212,11 +212,13 @@ def _texts(link: Link) -> tuple[str, ...]:
     return tuple(filter(None, (link.label, link.short)))
 
 
-# -- boxes: each made when it is asked for, since a million with their texts take more m
+# -- boxes -----------------------------------------------------------------------------
 
 
 class PlacedBoxes:
-    """Block i is box i of the scene with its middle where the placement says."""
+    """Block i is box i of the scene with its middle where the placement says. Each is
+    made when it is asked for: a million with their texts take gigabytes.
+    """
 
     def __init__(
         self,

@@ -38,8 +38,7 @@ from gradviz.wording import visible
 
 # The style sheet of an SVG picture: a few rules for each theme, scoped so that pictures
 # on one page stay apart. Inlined in a page, the rules of an SVG hold for the whole
-# page. So every rule begins with a class that only this picture has. This module knows
-# colours and fonts, no geometry.
+# page. So every rule begins with a class that only this picture has.
 
 KINDS: tuple[BoxKind, ...] = get_args(BoxKind)
 

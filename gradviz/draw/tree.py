@@ -202,7 +202,9 @@ COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
         lambda row: bytes_text(row.nbytes) if row.nbytes else "",
     ),
 )
-"""With the text of each for a row."""
+"""With the text of each for a row. The dtype that most rows have is said once, under
+the table.
+"""
 _BAR = 8  # cells
 OPS_UP_TO = 100
 """Nodes of a graph whose outline lists the backward functions of each module too."""
@@ -317,7 +319,7 @@ def _op_title(
 ) -> str:
     """The variable, the op, other names of its result, and the leaves it was given."""
     held_by = labels.names_text(labels.relative(name, around) for name in node.names)
-    titles = labels.op_title(graph, node, around, names)
+    titles = labels.op_title(graph, node, around, names=names)
     used = [
         labels.leaf_title(graph.leaf_of[edge.producer], around)
         for edge in graph.inputs(node.id)

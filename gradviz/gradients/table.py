@@ -250,7 +250,7 @@ def _table(
     columns = [
         Column("step", "number", 1),
         Column(_WORDS[by][0], "name"),
-        Column("class" if by == "module" else "kind", leaves=2),
+        Column("class" if by == "module" else "kind", drop_order=2),
         Column("norm", "number"),
         Column("max", "number", 4),
         Column("zeros", "number", 5),

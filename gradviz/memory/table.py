@@ -64,13 +64,13 @@ def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
 
 _COLUMNS = (
     Column("held", "number"),
-    Column("inclusive", "number", leaves=6),
-    Column("freed if checkpointed", "number", leaves=5),
-    Column("share", "number", leaves=2),
-    Column("sum", "number", leaves=1),
-    Column("only graph", "number", leaves=7),
-    Column("weights", "number", leaves=3),
-    Column("tensors", "number", leaves=4),
+    Column("inclusive", "number", drop_order=6),
+    Column("freed if checkpointed", "number", drop_order=5),
+    Column("share", "number", drop_order=2),
+    Column("sum", "number", drop_order=1),
+    Column("only graph", "number", drop_order=7),
+    Column("weights", "number", drop_order=3),
+    Column("tensors", "number", drop_order=4),
 )
 
 
@@ -217,9 +217,9 @@ def advice_table(advice: Advice) -> RenderableType:
 
 _STEPS = (
     Column("freed", "number"),
-    Column("recomputed ops", "number", leaves=1),
+    Column("recomputed ops", "number", drop_order=1),
     Column("saved after", "number"),
-    Column("recomputation peak", "number", leaves=2),
+    Column("recomputation peak", "number", drop_order=2),
     Column("wrap in torch.utils.checkpoint", "name"),
     Column("class", "code", 3),
 )

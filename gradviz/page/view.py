@@ -175,7 +175,7 @@ class Texts:
             self._graph,
             node,
             path,
-            self._names,
+            names=self._names,
         )
         line = f"{op} {labels.outputs_line(node.outputs)}".strip()
         return self._short(title, line, kind_of_node(node), node.id)

@@ -147,15 +147,13 @@ class OpTitle(NamedTuple):
     op: str = ""
 
 
-def op_title(
-    graph: Graph, node: Node, module: str = "", names: OpNames = "variable"
-) -> OpTitle:
+def op_title(graph: Graph, node: Node, module: str = "", *, names: OpNames) -> OpTitle:
     """The variable that holds what an op made, else the module that returns it, else
     the op; of a folded node the group's title.
 
     `module` is the path of the module that it is shown in; names leave that out, here
-    and below. `names`: call it by its op of the forward pass instead, or by its
-    backward function as PyTorch writes it.
+    and below. `names`: "variable" is the above; "forward", as pictures ask for, is the
+    op alone; "backward" is its function as PyTorch writes it.
     """
     if node.folded is not None:
         return OpTitle(group_title(node.folded, module))

@@ -3,7 +3,7 @@ a terminal is narrow.
 
 A number is never cut: its column is shown whole or not at all, and a line below the
 table says which are not. Titles break into lines first; then columns leave in the order
-of their `leaves`; then code is cut from the right and names from the left.
+of their `drop_order`; then code is cut from the right and names from the left.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _PART = re.compile(r"[^.:/\s\d]*[.:/\s]+(?=[^\W\d])")
 
 
 class Column(NamedTuple):
-    """One column. Of those that `leaves` ranks, 1 leaves first; 0 stays whatever the
+    """One column. Of those that `drop_order` ranks, 1 leaves first; 0 stays whatever the
     width is.
     """
 
     title: str
     kind: Kind = "word"
-    leaves: int = 0
+    drop_order: int = 0
 
 
 class Amount(Text):
@@ -173,8 +173,8 @@ class FittedTable:
             for i, width in enumerate(widths)
         }
         for i in sorted(
-            (i for i in fitted if self.columns[i].leaves),
-            key=lambda i: self.columns[i].leaves,
+            (i for i in fitted if self.columns[i].drop_order),
+            key=lambda i: self.columns[i].drop_order,
         ):
             if _together(fitted.values()) <= room:
                 break

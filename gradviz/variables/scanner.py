@@ -45,12 +45,9 @@ is given one.
 
 _DEEPEST = 5  # steps from a variable: `trainer.agents[0].policy` is three
 _MOST = 100_000  # values that are looked into or named
-_LONG = (
-    # entries of a container, with those of all containers and objects in it, above
-    # which only tensors, modules
-    1_000
-)
-# and optimizers among further ones are named: it holds data
+# entries of a container, with those of all containers and objects in it, above which
+# only tensors, modules and optimizers among further ones are named: it holds data
+_LONG = 1_000
 _LONGEST = 10_000  # entries of a container that are read
 # the level at which the object is entered whose method runs: shorter names for it are
 # better

@@ -31,7 +31,7 @@ def _of_picture(graph: Graph, shown: Graph) -> Iterator[Box]:
         ops = tuple(sorted(member for member in inside if member not in graph.leaf_of))
         if ops:
             around = shown.scopes[node.scope].path if node.scope is not None else ""
-            yield shorten(labels.op_title(shown, node, around).name, CELLS), ops
+            yield shorten(labels.op_title(shown, node, around, names="variable").name, CELLS), ops
 
 
 def _of_page(graph: Graph, shown: Graph) -> Iterator[Box]:

@@ -81,8 +81,8 @@ def test_what_an_op_is_called(node: int, names: labels.OpNames, title: tuple[str
 
 
 def test_inside_its_frame_an_op_is_not_called_by_the_module() -> None:
-    assert labels.op_title(TITLED, TITLED.nodes[2], "model.blocks.0") == ("matmul", "")
-    assert labels.op_title(TITLED, TITLED.nodes[4], "model") == ("memory", "[1:5]")
+    assert labels.op_title(TITLED, TITLED.nodes[2], "model.blocks.0", names="variable") == ("matmul", "")
+    assert labels.op_title(TITLED, TITLED.nodes[4], "model", names="variable") == ("memory", "[1:5]")
 
 
 def test_every_flag_has_words() -> None:
