@@ -121,6 +121,7 @@ class _Under:
         )
 
 
+@once
 def _runs(kind: type) -> type:
     """The class that defines what runs when such a module is called."""
     return next(cls for cls in kind.__mro__ if "forward" in vars(cls))

@@ -165,8 +165,10 @@ def best_order(
     for start in starts[: 1 + sweeps]:
         order.sort(_keys(layers, start()))
         for turn in range(sweeps + 1):
-            exchange(order, EXCHANGE_ROUNDS)
             crossings = _by_component(layers, order.crossings())
+            if crossings.any():
+                exchange(order, EXCHANGE_ROUNDS)
+                crossings = _by_component(layers, order.crossings())
             # components do not touch each other, so each takes its own best
             better = crossings < best
             best = np.minimum(crossings, best)

@@ -63,8 +63,9 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
         in_rows = neighbours(sheet.size, *row_of[ends])
     rank = rank_nodes(in_rows, component)
     rank = with_siblings_level(rank, in_rows, sheet.heights, component)[row_of]
-    row = rows_by_component(rank, component, count, sheet.levels.turn)
-    row = rows_by_component(row, component, count, sheet.pin)
+    if sheet.levels.turn.any():
+        rank = rows_by_component(rank, component, count, sheet.levels.turn)
+    row = rows_by_component(rank, component, count, sheet.pin)
     main = longest_ways(near, component, sheet.pin == TOP)
     layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
