@@ -25,7 +25,7 @@ from gradviz.walker.isolation import unseen
 from gradviz.walker.private import peek_sequence
 
 CALM = 100
-AWAKE, PERIOD = 4, 256
+AWAKE, PERIOD = 4, 512
 KEPT = 8
 """Steps that nobody watched and of which a later call may show nodes."""
 
