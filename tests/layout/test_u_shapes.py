@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from gradviz.layout import Drawing, Floats, Ints, LayoutFrame, Placement
 from gradviz.layout.layered import place
@@ -152,8 +152,16 @@ def u_nets(draw: st.DrawFn) -> Drawing:
     )
 
 
+def _loose_beside_an_end() -> Drawing:
+    """A box without edges in the frame of the outermost skip's start."""
+    edges = [(i, i + 1) for i in range(6)] + [(0, 6), (1, 5), (2, 4)]
+    frames = (LayoutFrame(None, 0.0, 14.0),)
+    return replace(plain(8, edges), frame_of=np.array([0, *[-1] * 6, 0]), frames=frames, u_shapes=True)
+
+
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(u_nets())
+@example(_loose_beside_an_end())
 def test_random_u_nets_hold_what_any_drawing_promises(drawing: Drawing) -> None:
     assert_framed(drawing, place(drawing))

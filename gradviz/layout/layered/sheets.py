@@ -117,9 +117,12 @@ def _shelves(
 
     Components of one drawing stand beside and below each other, the highest first.
     Those with ports stand side by side at the top, so that nothing lies between them
-    and the border below.
+    and the border below, and what a skip of a U joins stands next to its channel.
     """
-    ported = np.zeros(len(widths), np.bool_)
+    ends = np.flatnonzero(np.abs(sheet.levels.side) == 1)
+    channel = np.zeros(len(widths), np.int64)  # 1 on the right of it, -1 on the left
+    channel[component[ends]] = sheet.levels.side[ends]
+    ported = channel != 0
     ported[component[sheet.pin != FREE]] = True
     part = np.zeros(len(widths), np.int64)
     part[component] = sheet.part
@@ -152,6 +155,7 @@ def _shelves(
     sizes[part[alone], 1] = heights[alone]
     for p in np.flatnonzero(size > 1).tolist():
         inside = members.of(p)
+        inside = inside[np.argsort(channel[inside] == 0, kind="stable")]
         right, bottom = in_rows(
             inside[ported[inside]],
             0.0,
@@ -171,4 +175,6 @@ def _shelves(
             )
             bottom = max(bottom, low)
         sizes[p] = right - 2 * sheet.gap, bottom
+        if (channel[inside] == 1).any():
+            corner[inside, 0] = sizes[p, 0] - corner[inside, 0] - widths[inside]
     return corner, sizes
