@@ -74,7 +74,7 @@ SHEETS = ((1600.0, 900.0, 1.0), (1100.0, 1500.0, 0.8))
 """Pixels of a slide, and of a page, and what each is worth: a picture is shown more
 often than printed.
 """
-U_HEIGHT = 1.5  # how much a pixel of a U counts when it is measured
+U_HEIGHT = 1.2  # how much a pixel of a U counts when it is measured
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 

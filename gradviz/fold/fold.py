@@ -25,6 +25,8 @@ from gradviz.stages import Stage
 
 Depth = Literal["auto", "all"] | int
 PAGE = Limits()
+UPRIGHT = Limits(1600.0, 2000.0)
+"""The page turned, for a body that it does not hold otherwise."""
 NO_LIMITS = Limits(math.inf, math.inf, math.inf)
 TRIES = 4
 """Pictures that are measured."""
@@ -182,10 +184,17 @@ def _first_view(
     """The most that the page holds, and what is to be expanded. What no page holds has
     its leaves joined, or is one box.
     """
-    best = _best(opening, focus, limits, measure) if measure is not None else None
+    first = limits._replace(width=FIRST * limits.width, height=FIRST * limits.height)
+    best = _best(opening, focus, limits, measure, first) if measure else None
     if best is None and measure is not None:
         return _with_few_leaves(opening, focus, expand, measure)
     _fill(opening, focus, best.limits if best is not None else limits)
+    if best is not None and measure is not None and opening.shuts_body():
+        upright = UPRIGHT._replace(boxes=limits.boxes)
+        # no estimate knows what a U or columns save
+        largest = NO_LIMITS._replace(boxes=limits.boxes)
+        best = _best(opening, focus, upright, measure, largest) or best
+        _fill(opening, focus, best.limits)
     for group_id in expand:
         opening.show(group_id)
     return folded(opening) if best is None or expand else best.graph
@@ -213,15 +222,12 @@ def _best(
     focus: int | None,
     limits: Limits,
     measure: Callable[[Graph], Size],
+    now: Limits,
 ) -> _View | None:
-    """The view with most boxes of a few that are measured. Each takes from the last how
-    far the estimate was off.
+    """The view with most boxes of a few that are measured, the first within the limits
+    `now`. Each takes from the last how far the estimate was off.
     """
     best: _View | None = None
-    now = limits._replace(
-        width=FIRST * limits.width,
-        height=FIRST * limits.height,
-    )
 
     for _ in range(TRIES):
         _fill(opening, focus, now)
@@ -236,10 +242,15 @@ def _best(
 
         # what was too large aims a little lower, since the estimate is off again
         spare = 1.0 if fits else 0.97
-        now = now._replace(
-            width=spare * estimate.width / max(wide, 1e-3),
-            height=spare * estimate.height / max(tall, 1e-3),
+        before, now = (
+            now,
+            now._replace(
+                width=spare * estimate.width / max(wide, 1e-3),
+                height=spare * estimate.height / max(tall, 1e-3),
+            ),
         )
+        if now == before:
+            break
 
     return best
 

@@ -10,7 +10,7 @@ estimated from the groups alone, so that only a few pictures are laid out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -145,6 +145,8 @@ class Opening:
                 # and one element of a list, where others differ in constants alone
                 first = first_of.setdefault(self._kin(inner), inner)
                 share = weight * self.sizes.ops(inner) * stands_for / total_ops
+                if first_of.setdefault(self._list(first), first) != first:
+                    share /= 2  # like an earlier one, whose inside says more
                 shares[first] = max(shares.get(first, 0.0), share)
 
         self._weight.update(shares)
@@ -154,15 +156,19 @@ class Opening:
         """Equal for elements of one list that ran equal ops; in a graph whose repeats
         stand alone, for none.
         """
-        scope_id = self.groups[group_id].scope
-        if scope_id is None or not self.groups.structure:
-            return group_id
-        scope = self.groups.graph.scopes[scope_id]
-        if not list_of(scope.path):
+        if self._list(group_id) == group_id or not self.groups.structure:
             return group_id
         ops = self.groups.graph.ops
-        ran = [ops[node] for node in self.groups.members(group_id)]
-        return (list_of(scope.path), scope.type, *ran)
+        ran = tuple(ops[node] for node in self.groups.members(group_id))
+        return self._list(group_id), ran
+
+    def _list(self, group_id: int) -> object:
+        """Equal for elements of one list that are of one class."""
+        scope_id = self.groups[group_id].scope
+        if scope_id is None:
+            return group_id
+        scope = self.groups.graph.scopes[scope_id]
+        return (list_of(scope.path), scope.type) if list_of(scope.path) else group_id
 
     def _is_layer(self, group_id: int) -> bool:
         """Whether a call is a layer that its class says all about: a linear map, a
@@ -217,8 +223,10 @@ class Opening:
             for outer in around(self.groups, group_id):
                 if self._window(outer, limits):
                     return True
+                # all of a group is no window of it
                 self._enclose_all(
-                    outer, self._between(outer, 0) or self._between(outer, 2)
+                    outer,
+                    self._foldable(outer, 0) or self._foldable(outer, 2),
                 )
 
         # nothing helped: as before
@@ -230,25 +238,15 @@ class Opening:
         """Show as many of the first and last children of an open group as the page
         holds; False when it holds none.
 
-        What is closed between them are loose ops, and elements of one list; only where
-        this is too much, all of it together.
+        What is closed between them are loose ops, and elements of one list: of other
+        modules each stands for itself.
         """
-        return self._window_of(
-            group_id, limits, self._alike_between
-        ) or self._window_of(group_id, limits, self._between)
-
-    def _window_of(
-        self,
-        group_id: int,
-        limits: Limits,
-        pieces: Callable[[int, int], list[tuple[int, int]]],
-    ) -> bool:
         least, too_many = -1, len(self.groups[group_id].children)
         windows_before = len(self.windows)
         # by halving: each try lays out the sizes anew
         while too_many - least > 1:
             shown = (least + too_many) // 2
-            self._enclose_all(group_id, pieces(group_id, shown))
+            self._enclose_all(group_id, self._foldable(group_id, shown))
             if self._fits(limits):
                 least, too_many = (shown, too_many)
             else:
@@ -256,16 +254,18 @@ class Opening:
             self._undo_to(windows_before)
 
         if least >= 0:
-            self._enclose_all(group_id, pieces(group_id, least))
+            self._enclose_all(group_id, self._foldable(group_id, least))
 
         return least >= 0
 
-    def _alike_between(
+    def _foldable(
         self,
         group_id: int,
         shown: int,
     ) -> list[tuple[int, int]]:
-        """Of these stretches those of loose ops, and those of elements of one list."""
+        """Of the stretches that a window leaves closed those of loose ops, and those of
+        elements of one list.
+        """
         pieces = []
         children = self.groups[group_id].children
 
@@ -297,8 +297,8 @@ class Opening:
         group_id: int,
         shown: int,
     ) -> list[tuple[int, int]]:
-        """The stretches of children that a window leaves closed: all but some at both
-        ends, what is open, and a large part.
+        """The stretches of children but some at both ends, what is open, and a large
+        part.
         """
         children = self.groups[group_id].children
         if self.groups[group_id].kind == "run":
@@ -404,6 +404,20 @@ class Opening:
     def _back_to(self, before: set[int]) -> None:
         for group_id in self.open - before:
             self._close(group_id)
+
+    def shuts_body(self) -> bool:
+        """Whether a large part of all ops is in one closed group, though it could be
+        opened and none of its list is open.
+        """
+        most = SHARE * self._weight[0]
+        large = [~c for c, _ in self.visible() if self._weight.get(~c, 0.0) > most]
+        shown = set(map(self._list, self.open))
+        return any(
+            self._may_open(group_id)
+            and not self._is_layer(group_id)
+            and self._list(group_id) not in shown
+            for group_id in large
+        )
 
     # -- what is asked for -------------------------------------------------------------
 

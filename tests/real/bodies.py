@@ -38,13 +38,12 @@ def _closed(groups: Groups, is_open: Set[int]) -> Iterator[int]:
 
 
 def _keys(groups: Groups, at: int) -> set[object]:
-    """What calls have in common that show the same when they are open: the structure, the module, or the ops that elements of one
-    list ran."""
+    """What calls have in common that show about the same when open: the structure, the module, or the list and the class."""
     scope = groups[at].scope or 0
     path = groups.graph.scopes[scope].path
     keys: set[object] = {groups.structure.get(scope, ("call", scope)), path}
     if list_of(path):
-        keys.add((list_of(path), *(groups.graph.ops[node] for node in groups.members(at))))
+        keys.add((list_of(path), groups.graph.scopes[scope].type))
     return keys
 
 

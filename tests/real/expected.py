@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 EXPECTED: dict[str, dict[str, str]] = {
-    "clip_contrastive": {
-        "body": "of two towers the page holds one with its layers: the box of the other has 82 of 202 ops, just above the 40 % "
-        "that are a body"
-    },
     "hypernetwork": {
         "scopes": "a module makes the weights of convolutions that its caller runs: inference goes by who registered a parameter, "
         "and takes what is computed from it for a call of that module"

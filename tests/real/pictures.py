@@ -14,6 +14,7 @@ from tests.layout.geometry import overlapping_pairs
 
 WIDEST, TALLEST = 2000, 1600  # px, of a picture that nobody asked to be larger
 SLIDE = 2400, 1100  # or of one that runs to the right
+UPRIGHT = 1600, 2000  # or of one whose body no page holds otherwise
 SLACK = 0.6  # px: places are written with one decimal
 SIZE, STRONG = 11.0, 11.0  # px, of plain and of strong text in boxes
 HEAD = 7.0  # px, of an arrow, which the line ends before
@@ -78,7 +79,7 @@ def _last_x(data: str) -> float:
 
 
 def too_large(drawn: Drawn) -> str:
-    sizes = (WIDEST, TALLEST), SLIDE
+    sizes = (WIDEST, TALLEST), SLIDE, UPRIGHT
     if any(drawn.width <= width and drawn.height <= height for width, height in sizes):
         return ""
     return f"{drawn.width:,.0f} x {drawn.height:,.0f} px"

@@ -4,8 +4,8 @@ To add a program, drop a file into `programs/`, or into `hugging_face/` when it 
 something small for three steps or more, takes less than two seconds, and is correct, so that `gradviz check` has nothing to
 say about it. A program of several files is a folder with a `train.py`. Nothing else is to be written: each program is
 
-- drawn by default, within a page of 2,000 x 1,600 pixels or a slide of 2,400 x 1,100 (`page`), with nothing that overlaps,
-  crosses or is clipped (`geometry`);
+- drawn by default, within a page of 2,000 x 1,600 pixels, upright one of 1,600 x 2,000, or a slide of 2,400 x 1,100 (`page`),
+  with nothing that overlaps, crosses or is clipped (`geometry`);
 - opened where most of it is: no box that holds over 40 % of the ops is closed, unless one like it is open (`body`);
 - on the page with the boxes of the picture, by the same names (`html`);
 - named: no parameter without a name (`names`);
