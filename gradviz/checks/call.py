@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradviz.checks.run import Interval, OptimizerRow, TrainingRun
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine
+from gradviz.source.statements import NOWHERE, Body
 
 if TYPE_CHECKING:
     from gradviz.gradients.values import Values
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from gradviz.recording.record import ModuleRun
     from gradviz.source.cut import Cut
     from gradviz.source.provenance import Provenance
-    from gradviz.source.search import Change
 
 
 class NamedTensor(NamedTuple):
@@ -33,10 +33,7 @@ class NamedTensor(NamedTuple):
     node: int | None = None
     storage: int | None = None
     leaf: bool = True
-    requires_grad: bool = False
     retains_grad: bool = False
-    # where the code around the call reads its `.grad`
-    grad_read: SourceLine | None = None
     aliases: Names = ()  # other variables that hold it, such as "state[0]"
 
 
@@ -88,11 +85,8 @@ class Optimizer(NamedTuple):
     """An optimizer that was given, or found among the variables."""
 
     name: str
-    type: str
     tensors: tuple[NamedTensor, ...]
-    source: SourceLine | None = None  # where it was made
-    # the same one over the run, which goes on behind the call
-    row: OptimizerRow | None = None
+    row: OptimizerRow  # the same one over the run, which goes on behind the call
 
 
 class LeafGradient(NamedTuple):
@@ -125,16 +119,8 @@ class Cycle(NamedTuple):
     """
 
     attribute: str
-    node: int
     of: str
     source: SourceLine | None = None  # where the attribute is set
-
-
-def all_frozen(parameters: Sequence[Parameter]) -> bool:
-    """Whether there are parameters, and none of them requires grad."""
-    return bool(parameters) and not any(
-        parameter.requires_grad for parameter in parameters
-    )
 
 
 @dataclass(eq=False)
@@ -150,16 +136,14 @@ class BackwardCall:
     # the graph with what was cut off, where that is to be drawn
     drawn: Graph | None = None
     call: int | None = None  # the backward call that is about to run through the graph
-    after: bool = False  # backward() has run: `has_grad` says what it left
+    after: bool = False  # it has run since: `has_grad` says what it left
     create_graph: bool = False  # it is a part of a step, and does not end one
     # the engine had run, or failed, when this was read: what it has freed was not freed
     # before
     ran: bool = False
     # nobody named the outputs: they are the tensors that were left when the script
-    # ended
+    # ended, or failed
     guessed: bool = False
-    # the script failed in a forward pass, and this is what it had computed by then
-    unfinished: bool = False
     # the call is made inside the step() of an optimizer, by a closure
     in_step: bool = False
     # sequence numbers at the last backward call of each step before, and at the call
@@ -170,11 +154,8 @@ class BackwardCall:
 
     # the code around the call
     grad_enabled: bool = True
-    backward: SourceLine | None = None  # the line that makes the call
-    # the line that froze the parameters, when all are frozen
-    frozen_at: SourceLine | None = None
-    reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
-    changes: tuple[Change, ...] = ()
+    body: Body = NOWHERE  # of the function that makes the call
+    backward: SourceLine | None = None  # the line that makes it
     # by name of the output
     provenances: dict[str, Provenance] = field(default_factory=dict)
 
@@ -185,7 +166,8 @@ class BackwardCall:
     named_tensors: tuple[NamedTensor, ...] = ()
     # of parameters that no module lists, by node
     homes: Mapping[int, Home] = field(default_factory=dict)
-    cycles: tuple[Cycle, ...] = ()
+    # with the nodes that it made
+    cycles: Mapping[Cycle, Sequence[int]] = field(default_factory=dict)
     # by node of the leaf
     intervals: Mapping[int, Interval] = field(default_factory=dict)
 
@@ -195,7 +177,6 @@ class BackwardCall:
     numbers: tuple[Cut, ...] = ()
 
     # numbers
-    loss: float | None = None  # what backward begins at, when that is one number
     values: Values | None = None
     gradients: Gradients | None = None
     # nodes that were given a number at which they have a pole
@@ -226,6 +207,11 @@ class BackwardCall:
         return self.ends[-1] if self.ends else 0
 
     @property
+    def loss(self) -> float | None:
+        """What backward begins at, when that is one number."""
+        return dict(self.run.losses).get(self.call or 0)
+
+    @property
     def losses(self) -> list[tuple[int, float]]:
         """The calls and losses before, as far as they were read."""
         number = self.call or 0
@@ -252,7 +238,7 @@ class BackwardCall:
         return [
             optimizer
             for optimizer in self.optimizers
-            if optimizer.row is None or not ended or optimizer.row.last_call >= number
+            if not ended or optimizer.row.last_call >= number
         ]
 
     @property

@@ -166,7 +166,7 @@ def check_target(
     runs_on = steps is None and at is None and rank() is None
     watched = WatchedRun(
         target,
-        Gradients(),
+        runs_on=runs_on,
         values=values,
         run_custom=run_custom,
         cuts=cuts,
@@ -186,16 +186,16 @@ def check_target(
             arguments,
             to_end=to_end,
             **how,
-            **watched.hooks(runs_on),
+            **watched.hooks(),
         ).captured()
 
     with around():
-        calls = watched.finish(captured, steps or STEPS, runs_on)
+        calls = watched.finish(captured, steps or STEPS)
         findings = run(calls, only=only, ignore=ignore, values=values)
         findings = completed(calls, findings)
 
     return RunResult(
-        watched.told(findings, captured, runs_on), captured.target, captured.failure
+        watched.told(findings, captured), captured.target, captured.failure
     )
 
 

@@ -173,8 +173,8 @@ def command(
         _write(findings, "json" if as_json else form, verbose, stream)
 
     if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
-        if captured.failure is not None and captured.failure.exit_code is None:
-            error = captured.failure.error
+        error = captured.error
+        if error is not None:
             complain(
                 f"The script then failed: {type(error).__name__}: {text_of(error)}"
             )

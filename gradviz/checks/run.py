@@ -59,7 +59,6 @@ class Event:
     """
 
     kind: Kind
-    number: int = 0  # backward calls so far, this one included
     tensors: frozenset[int] | None = None
     source: SourceLine | None = None
     about: Names = ()
@@ -81,12 +80,11 @@ def letters(log: Log) -> str:
 
 class Interval(NamedTuple):
     """What was done with a leaf since the last call that reached it: whether it was
-    stepped with a gradient, changed in place, and whether that gradient was reset; and
-    how often in a row either was done without.
+    updated, and its gradient reset; and in how many intervals in a row, without that,
+    an optimizer stepped it with a gradient, or it changed in any way.
     """
 
-    stepped: bool = False
-    changed: bool = False
+    updated: bool = False
     reset: bool = False
     steps: int = 0
     changes: int = 0
@@ -193,8 +191,8 @@ class TrainingRun:
     names: dict[int, Names] = field(default_factory=dict)
     calls: int = 0  # backward calls that fill gradients
     updates: int = 0  # steps of optimizers, but for those inside of others
-    scaled: bool = False  # a GradScaler has scaled a loss
-    scaler: bool = False  # a variable holds one, which decides whether steps are taken
+    # a GradScaler has scaled a loss: it decides whether steps are taken
+    scaled: bool = False
     ended: bool = False  # the run ended by itself: nothing follows
     raised: Raised | None = None  # how the script failed
     # calls and losses, of the last calls

@@ -22,7 +22,7 @@ from gradviz.checks.run import Kind
 from gradviz.checks.words import Names, all_names
 from gradviz.errors import reason_of
 from gradviz.graph import Graph
-from gradviz.run.ending import Failure, RunResult
+from gradviz.run.ending import RunResult
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.target import Target
 from gradviz.walker.taps import all_tapped
@@ -30,23 +30,23 @@ from gradviz.wording import one_line, plural
 
 
 class WatchedRun:
-    """Of one run. `process` puts the process into each graph. `cuts`: keep what was cut
-    off, to draw it.
+    """Of one run, which `runs_on` after the calls that are read. `process` puts the
+    process into each graph. `cuts`: keep what was cut off, to draw it.
     """
 
     def __init__(
         self,
         target: Target,
-        limits: Gradients,
         *,
+        runs_on: bool,
         values: bool,
         run_custom: bool,
         cuts: bool,
         process: Callable[[Graph, LiveOutputs], Graph] | None,
     ) -> None:
-        self._target, self._limits, self._process = target, limits, process
+        self._target, self._process, self._runs_on = target, process, runs_on
         self._values, self._run_custom = values, run_custom
-        self._collector = Collector(values=values, limits=limits, cuts=cuts)
+        self._collector = Collector(values=values, cuts=cuts)
         self._run = self._collector.run
         self._functions = FunctionReplay(self._collector.recorder)
         self._watch = RunWatch(self._collector)
@@ -65,18 +65,17 @@ class WatchedRun:
             if self._process is not None:
                 call.graph = self._process(call.graph, live)
             call.guessed = live.call is None and not self._target.name
-            call.unfinished = call.guessed and bool(live.notes)
             if self._values or (call.values is not None and not live.ran):
-                compute_gradients(call, live, None, self._limits, self._run_custom)
+                compute_gradients(call, live, None, Gradients(), self._run_custom)
             return call
 
-    def hooks(self, runs_on: bool) -> dict[str, Any]:
+    def hooks(self) -> dict[str, Any]:
         """What `Run` calls."""
         hooks: dict[str, Any] = {
             "afterwards": self._afterwards,
             "nothing": BackwardCall(Graph(), self._run),
         }
-        if runs_on:
+        if self._runs_on:
             hooks |= {"look": self._watch, "ended": self._watch.ended}
         return hooks
 
@@ -88,18 +87,18 @@ class WatchedRun:
         return call
 
     def finish(
-        self, captured: RunResult[BackwardCall], steps: int, runs_on: bool
+        self, captured: RunResult[BackwardCall], steps: int
     ) -> list[BackwardCall]:
         """The calls that were read, when the run with all that was seen is complete."""
         run, watch, collector = self._run, self._watch, self._collector
         run.read = [captured.result, *captured.later]
-        failure = _failure(captured)
         stopped = len(run.read) >= steps
-        if runs_on:
+        if self._runs_on:
             stopped = bool(captured.until) or watch.seen_enough
 
-        run.ended = failure is None and not stopped
-        run.raised = raised(failure.error) if failure is not None else None
+        error = captured.error
+        run.ended = error is None and not stopped
+        run.raised = raised(error) if error is not None else None
         run.trained_with = collector.cuts.lines_behind()
         # a backward() that is not differentiated need not be right in that
         if not watch.differentiates_again:
@@ -124,13 +123,11 @@ class WatchedRun:
         for key, number in watch.nonzero.items():
             run.nonzero |= dict.fromkeys(run.names.get(key, ()), number)
 
-    def told(
-        self, findings: Findings, captured: RunResult[BackwardCall], runs_on: bool
-    ) -> Findings:
+    def told(self, findings: Findings, captured: RunResult[BackwardCall]) -> Findings:
         """The findings with what was left out, and why; how far the run was watched;
         and how it failed.
         """
-        failure, notes = _failure(captured), findings.notes
+        error, notes = captured.error, findings.notes
         unknown = self._functions.unknown.items()
         reasons = [f"{name} {why}" for name, why in unknown]
         left_out = dict(self._collector.dropped)
@@ -140,10 +137,10 @@ class WatchedRun:
             left_out["later calls"] = one_line(captured.unread)
 
         later = captured.calls - 1 - len(captured.later)
-        if runs_on and later > 0:
+        if self._runs_on and later > 0:
             watched = plural(later, "later backward call")
             notes = (*notes, f"Also watched {watched}, {self._end_of(captured)}.")
-        failed = one_line(reason_of(failure.error)) if failure is not None else ""
+        failed = one_line(reason_of(error)) if error is not None else ""
         skipped = (*findings.skipped, *left_out.items())
         return replace(findings, skipped=skipped, notes=notes, failed=failed)
 
@@ -155,13 +152,6 @@ class WatchedRun:
         if captured.until:
             return f"until {captured.until}"
         return "to the end of the script"
-
-
-def _failure(captured: RunResult[BackwardCall]) -> Failure | None:
-    """How the script failed; to exit is no failure."""
-    if captured.failure is not None and captured.failure.exit_code is None:
-        return captured.failure
-    return None
 
 
 def _users(call: BackwardCall) -> Names:

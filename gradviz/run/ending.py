@@ -136,6 +136,13 @@ class RunResult(Generic[T]):
     calls: int = 0  # backward calls that were seen
     until: str = ""  # what ended the script before it did: the time limit, or Ctrl-C
 
+    @property
+    def error(self) -> BaseException | None:
+        """What the script failed with; to exit is no failure."""
+        if self.failure is not None and self.failure.exit_code is None:
+            return self.failure.error
+        return None
+
     def raise_failure(self) -> None:
         """Show the user's own traceback and raise ScriptError, when the script failed.
         Write the result before.

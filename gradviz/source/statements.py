@@ -47,6 +47,9 @@ class Body(NamedTuple):
         return line_of(self.file, number, self.function)
 
 
+NOWHERE = Body("", "", ())
+
+
 def body_of(code: CodeType) -> Body:
     """What a code object was compiled from, empty where there is no text."""
     is_module = code.co_name == "<module>"

@@ -6,6 +6,7 @@ import gc
 import sys
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +25,8 @@ from gradviz.checks.call import (
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.registry import checks, run
 from gradviz.errors import FormatError, NotATensorError
-from gradviz.graph import SourceLine
 from gradviz.recording.record import ModuleRun
+from gradviz.source.statements import body_around
 from tests.builders import (
     GRAPHS,
     chain,
@@ -336,21 +337,23 @@ def test_every_check_takes_every_graph(name: str) -> None:
     assert found.checked == tuple(one.id for one in checks() if not one.ranks)
 
 
-def test_hand_made_facts_are_enough() -> None:
-    source = SourceLine("train.py", 7, "", "y = h.grad")
-    held = NamedTensor(("h",), node=1, leaf=False, requires_grad=True, grad_read=source)
+def test_hand_made_facts_are_enough(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("\ny = h.grad\n")
+    held = NamedTensor(("h",), node=1, leaf=False)
     parameter = Parameter(("w",), "net", "Linear", 0, ModuleRun(0))
     found = run(
         [
             BackwardCall(
                 chain(3),
+                body=body_around(str(script), 0),
                 named_tensors=(held,),
                 parameters=(parameter,),
                 models=(Model("net", "Net", True),),
             )
         ]
     )
-    assert [(one.id, one.where) for one in found] == [("unused-parameter", "net (Linear)"), ("none-grad", "train.py:7")]
+    assert [(one.id, one.where) for one in found] == [("unused-parameter", "net (Linear)"), ("none-grad", f"{script}:2")]
 
 
 def test_a_graph_freed_as_a_whole_is_a_note_until_backward_is_called_again() -> None:

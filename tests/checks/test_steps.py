@@ -280,7 +280,7 @@ def test_the_watch_keeps_nothing_alive() -> None:
     for expected in ({}, {7: Interval()}):
         assert watch.intervals({7: leaf}) == expected
         leaf.sum().backward()
-        watch.after(True)
+        watch.after({7: leaf}, expected)
     gone = weakref.ref(leaf), weakref.ref(leaf.grad)
     del leaf
     gc.collect()

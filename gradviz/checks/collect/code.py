@@ -1,15 +1,14 @@
-"""Reads the user's code around a backward call: where it is at, how outputs came about,
-what changes in place, what is read.
+"""Reads the user's code around a backward call: where it is at, and how outputs came
+about.
 """
 
 from __future__ import annotations
 
-from gradviz.checks.call import BackwardCall, all_frozen
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.lines import users_frame
-from gradviz.graph import column
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import provenance
-from gradviz.source.search import CodeLocation, changes, freezes, grad_reads
+from gradviz.source.search import CodeLocation
 from gradviz.source.statements import body_around, body_of
 from gradviz.variables.scanner import value_of
 
@@ -26,31 +25,13 @@ def location_of(live: LiveOutputs) -> CodeLocation | None:
 
 
 def read_code(call: BackwardCall, location: CodeLocation) -> None:
-    """Note what the code says of a call."""
-    body, reads = location.body, grad_reads(location.body)
-    call.reads_grad = bool(reads)
-    if call.call is not None and location.line is not None:
-        call.backward = body.line(location.line)
-
-    # the code is searched for changes in place only where a tensor was changed
-    stale = any("modified" in flags for flags in column(call.graph.nodes, "flags"))
-    if stale or any(interval.changed for interval in call.intervals.values()):
-        call.changes = tuple(changes(body))
-    if all_frozen(call.parameters):
-        call.frozen_at = freezes(body.file)
-
-    tensors = []
-    for tensor in call.named_tensors:
-        read = [reads[name] for name in tensor.names if name in reads]
-        tensors.append(tensor._replace(grad_read=read[0]) if read else tensor)
-    call.named_tensors = tuple(tensors)
-    _read_provenances(call, location)
-
-
-def _read_provenances(call: BackwardCall, location: CodeLocation) -> None:
-    """Where the roots without a graph come from, and all of them where a parameter is
-    not used. Cuts that were seen count more.
+    """Note the code of a call, and where the roots without a graph come from, or all of
+    them where a parameter is not used. Cuts that were seen count more.
     """
+    call.body = location.body
+    if call.call is not None and location.line is not None:
+        call.backward = location.body.line(location.line)
+
     trained = [parameter for parameter in call.parameters if parameter.requires_grad]
     unused = any(parameter.node is None for parameter in trained)
     for root in call.graph.roots:

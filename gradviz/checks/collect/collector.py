@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from types import FrameType
 
 import torch
 
@@ -36,9 +35,10 @@ from gradviz.checks.collect.steps import Steps
 from gradviz.checks.run import Interval
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
-from gradviz.graph import Graph, column
+from gradviz.graph import Graph
 from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reasons, without_gradient
+from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import signalled
@@ -51,8 +51,7 @@ class Collector:
     """Of one run. `model` and `optimizer` as the user gave them; without, the variables
     are searched.
 
-    `limits` are the thresholds that gradients which a call leaves are judged by;
-    without them, they are not looked at. `cuts`: keep what was cut off, to draw it.
+    `cuts`: keep what was cut off, to draw it.
     """
 
     def __init__(
@@ -61,10 +60,9 @@ class Collector:
         optimizer: torch.optim.Optimizer | None = None,
         *,
         values: bool = False,
-        limits: Gradients | None = None,
         cuts: bool = False,
     ) -> None:
-        self._model, self._values, self._limits = model, values, limits
+        self._model, self._values = model, values
         code = UserCode()
         self.recorder = Recorder(code)
         self.run = self.recorder.run
@@ -72,7 +70,7 @@ class Collector:
         self._loop = LoopWatch(self.recorder)
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
-        self.steps, self._in_a_row = Steps(self.run), True
+        self.steps = Steps(self.run)
         self.calls = CutLines(parts=cuts)
         self.cuts = self.calls.watch
         replaced = self.recorder.replaced
@@ -167,8 +165,8 @@ class Collector:
         """Note the facts about tensors, modules and optimizers."""
         number, graph = live.call, walked.graph
         # only a run that is watched on tells of each call
-        if number != self.recorder.number and number and live.frame is not None:
-            self.backward(number, live.frame, live.accumulates, live.create_graph)
+        if number is not None and number != self.recorder.number:
+            self.backward(number, live, loss_of([live.outputs]))
         call.ends, call.before = self.steps.ends[:], self.steps.before
         reading = self._reader.reading(walked, live)
         call.graph = graph
@@ -184,23 +182,18 @@ class Collector:
 
         self._parameters = ()
         if number is not None:
-            call.loss = loss_of(live.outputs)
             with self._reading("gradients", number):
                 call.intervals = self._begin(reading)
-            with self._reading("the optimizers", number):
-                self._leaf_watch.reached(reading)
-        else:
-            freed = any("freed" in flags for flags in column(graph.nodes, "flags"))
-            call.after = freed or any(leaf.has_grad for leaf in graph.leaves)
-
         with self._reading("the optimizers", number):
+            if number is not None:
+                self._leaf_watch.reached(reading)
             call.optimizers = tuple(self._reader.held(reading))
         with self._reading("the variables", number):
             call.named_tensors = tuple(_named_tensors(reading))
         with self._reading("the modules", number):
             call.homes = homes_of(graph, call, reading.models)
         with self._reading("reference cycles", number):
-            call.cycles = tuple(cycles(walked))
+            call.cycles = cycles(walked)
         with self._reading("cuts", number):
             seen = self.cuts.this_step("number")
             call.numbers = described(self.cuts, walked, seen)
@@ -218,7 +211,7 @@ class Collector:
             call.zero_weights = all_zero(walked.variables)
 
         # reading every number costs time, so only where something looks wrong
-        suspicious = self._values or is_broken(call.loss, live.variables, scaled)
+        suspicious = self._values or is_broken(call.loss, scaled)
         if coming and not suspicious and not live.ran and not scaled:
             suspicious = bool(at_poles(walked.nodes))
         if suspicious:
@@ -229,37 +222,30 @@ class Collector:
         """A call is about to run: what was done with its leaves since the last one, by
         node.
         """
-        leaves = reading.walked.variables
+        variables = reading.walked.variables.items()
+        leaves = {node: leaf for node, leaf in variables if leaf.is_leaf}
         self._parameters = [tensor for _, tensor in reading.parameters]
-        self._leaves = dict(leaves)
-        intervals: Mapping[int, Interval] = {}
-        if self._in_a_row:
-            intervals = self._leaf_watch.intervals(leaves)
+        self._leaves = leaves
+        intervals = self._leaf_watch.intervals(leaves, reading.live.ran)
 
         self._fresh = set()
         for node, leaf in leaves.items():
             # what is there afterwards is of that call
-            empty = leaf.is_leaf and leaf.grad is None
             reset = intervals.get(node, Interval()).reset
-            if reading.live.ran or empty or reset:
+            if reading.live.ran or leaf.grad is None or reset:
                 self._fresh.add(node)
         return intervals
 
     def backward(
         self,
         number: int,
-        frame: FrameType,
-        fills: bool = True,
-        create_graph: bool = False,
-        in_a_row: bool = True,
+        call: EngineCall | LiveOutputs,
+        loss: float | None,
     ) -> None:
-        """Backward is called for the `number`-th time; `fills`: gradients go to `.grad`;
-        `in_a_row`: it is read, as all before.
-        """
-        self.recorder.backward(number, frame, fills)
-        self._in_a_row = in_a_row
+        """Backward is called for the `number`-th time."""
+        self.recorder.backward(number, call, loss)
         # a call with create_graph is a part of a step, and does not end one
-        if not create_graph:
+        if not call.create_graph:
             self.steps.backward()
 
     def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
@@ -269,11 +255,11 @@ class Collector:
         leaves, self._leaves = self._leaves, {}
 
         with isolated():
-            self._leaf_watch.after(bool(filled))
             if not filled:
                 call.intervals = {}
                 return
 
+            self._leaf_watch.after(leaves, call.intervals)
             call.after = True
             parameters = []
             for parameter, tensor in zip(call.parameters, tensors):
@@ -282,11 +268,10 @@ class Collector:
                 parameters.append(parameter._replace(has_grad=has_grad, filled=new))
             call.parameters = tuple(parameters)
 
-        if self._limits is not None and call.gradients is None:
+        if call.gradients is None:
             # gradients of the user's own classes may refuse anything
             with suppress(Exception):
-                left = gradients_left(leaves, self._fresh)
-                call.gradients = self._limits._replace(leaves=left)
+                call.gradients = Gradients(gradients_left(leaves, self._fresh))
 
 
 def homes_of(
@@ -327,7 +312,6 @@ def _named_tensors(reading: Reading) -> Iterator[NamedTensor]:
             node=node,
             storage=walked.storage_id(tensor),
             leaf=leaf,
-            requires_grad=tensor.requires_grad,
             retains_grad=retains,
             aliases=walked.names.aliases(tensor),
         )

@@ -32,11 +32,12 @@ from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, live_nodes
 
 
-def cycles(walked: Walked) -> Iterator[Cycle]:
+def cycles(walked: Walked) -> dict[Cycle, list[int]]:
     """Custom Functions of which an attribute of `ctx` is an output: that leads to the
     node, which is `ctx`. Each keeps the part of the graph behind it alive when nothing
     else does any more.
     """
+    found: dict[Cycle, list[int]] = {}
     with isolated():
         for i, node in enumerate(walked.nodes):
             # only the node of a custom Function has attributes that Python code sets
@@ -45,7 +46,9 @@ def cycles(walked: Walked) -> Iterator[Cycle]:
             for attribute, value in own_attributes(node).items():
                 if any(grad_fn_of(tensor) is node for tensor in tensors_in(value)):
                     name = type(node).__name__.removesuffix("Backward")
-                    yield Cycle(attribute, i, name, _set_in(node, attribute))
+                    cycle = Cycle(attribute, name, _set_in(node, attribute))
+                    found.setdefault(cycle, []).append(i)
+    return found
 
 
 def _set_in(node: object, attribute: str) -> SourceLine | None:

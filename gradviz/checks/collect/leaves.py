@@ -19,7 +19,6 @@ from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
     ByTensor,
     TensorRef,
-    has_scaler,
     is_readable,
     optimized,
 )
@@ -56,57 +55,57 @@ class LeafWatch:
         self._optimizers, self._modes = optimizers, modes
         self._rows: ByTensor[LeafRow] = WeakIdKeyDictionary()
         self._left: ByTensor[_Left] = WeakIdKeyDictionary()
-        # what the call that is about to run leads to, by node
-        self._coming: dict[int, torch.Tensor] = {}
-        self._intervals: dict[int, Interval] = {}
+        self._number = 0  # of the call that was read last
 
     # -- what is done with a leaf between two calls ------------------------------------
 
     def intervals(
         self,
         leaves: Mapping[int, torch.Tensor],
+        ran: bool = False,
     ) -> dict[int, Interval]:
         """What was done with each of these leaves since a call reached it, by the same
         keys. Whether a gradient was zeroed no counter tells for certain
         (`w.grad.data.zero_()`), so its numbers are looked at, if the leaf was updated.
+
+        Nothing is known where the call `ran`, or calls came between that nobody read.
         """
-        self._intervals = {}
-        self._coming = {key: leaf for key, leaf in leaves.items() if leaf.is_leaf}
-        for key, leaf in self._coming.items():
+        number = self._recorder.number
+        if ran or number > self._number + 1:
+            self._left.clear()
+        self._number, intervals = number, dict[int, Interval]()
+        for key, leaf in leaves.items():
             left = self._left.get(leaf)
             if left is not None:
-                self._intervals[key] = self._since(left, leaf)
-        return self._intervals
+                intervals[key] = self._since(left, leaf)
+        return intervals
 
     def _since(self, left: _Left, leaf: torch.Tensor) -> Interval:
         grad, before = leaf.grad, left.before
         stepped = id(leaf) in self._optimizers.stepped
-        changed = version_of(leaf) != left.version
+        updated = stepped or version_of(leaf) != left.version
         reset = grad is None or left.grad() is not grad
         if grad is not None and not reset:
-            touched = stepped or changed or version_of(grad) != left.grad_version
+            touched = updated or version_of(grad) != left.grad_version
             # where nobody can tell, it may have been
             reset = touched and is_zero(grad) is not False
         if reset:
-            return Interval(stepped, changed, True)
+            return Interval(updated, True)
+        return Interval(
+            updated, False, before.steps + stepped, before.changes + updated
+        )
 
-        steps = before.steps + stepped
-        changes = before.changes + (stepped or changed)
-        return Interval(stepped, changed, False, steps, changes)
-
-    def after(self, filled: bool) -> None:
-        """The call has run, and filled the gradients of its leaves, or not."""
-        coming, self._coming = self._coming, {}
-        if not filled:
-            return
-
-        reached = set(map(id, coming.values()))
+    def after(
+        self, leaves: Mapping[int, torch.Tensor], intervals: Mapping[int, Interval]
+    ) -> None:
+        """The call has run, and filled the gradients of these leaves."""
+        reached = set(map(id, leaves.values()))
         for row in self._run.optimizers:
             row.reached |= not row.held.isdisjoint(reached)
-        for key, leaf in coming.items():
+        for key, leaf in leaves.items():
             grad = leaf.grad
             if grad is not None:
-                before = self._intervals.get(key, Interval())
+                before = intervals.get(key, Interval())
                 self._left[leaf] = _Left(
                     version_of(leaf),
                     weakref.ref(grad),
@@ -119,12 +118,11 @@ class LeafWatch:
 
     def reached(self, reading: Reading) -> None:
         """A call is about to run through these leaves."""
-        run, live, leaves = self._run, reading.live, reading.walked.variables
+        live, leaves = reading.live, reading.walked.variables
         self._name(reading)
         self._read(reading)
         self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
-        run.scaler = run.scaler or has_scaler(live.variables)
         note_mistyped(self._recorder, reading)
         models = reading.models
         self._modes.models = {name: weakref.ref(model) for name, model in models}

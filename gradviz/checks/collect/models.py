@@ -164,7 +164,7 @@ class ModelReader:
                 names, node = walked.names.leaf(tensor), reading.leaf_of.get(id(tensor))
                 tensors.append(NamedTensor(names, node))
             written = as_written(name, variables)
-            yield Optimizer(written, row.type, tuple(tensors), row.source, row)
+            yield Optimizer(written, tuple(tensors), row)
 
 
 def _run(

@@ -16,17 +16,14 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
-from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from gradviz.checks.call import LeafGradient
 from gradviz.checks.poles import pole_of
 from gradviz.gradients.values import outgrown, tensor_in
-from gradviz.variables.scanner import Namespace
 from gradviz.walker.isolation import isolated, unrecorded
-from gradviz.walker.outputs import flatten
 from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself, is_plain
 
@@ -48,18 +45,13 @@ def is_readable(tensor: torch.Tensor) -> bool:
     return not outgrown(tensor)
 
 
-def loss_of(outputs: object) -> float | None:
+def loss_of(outputs: Sequence[Any]) -> float | None:
     """The number, when the outputs are a single real number that can be read; else
     None.
     """
-    if type(outputs) is torch.Tensor:
-        loss = outputs
-    else:
-        tensors = [tensor for _, tensor in flatten(outputs)]
-        if len(tensors) != 1 or not isinstance(tensors[0], torch.Tensor):
-            return None
-        loss = tensors[0]
-
+    loss = outputs[0]
+    if len(outputs) > 1 or not isinstance(loss, torch.Tensor):
+        return None
     try:
         with isolated():
             return float(loss.item()) if _is_single(loss) else None
@@ -79,25 +71,13 @@ def _is_single(loss: torch.Tensor) -> bool:
     return loss.is_floating_point() and not outgrown(loss)
 
 
-def is_broken(
-    loss: float | None,
-    variables: Iterable[Namespace] = (),
-    scaled: bool = False,
-) -> bool:
+def is_broken(loss: float | None, scaled: bool) -> bool:
     """Whether a loss is NaN or infinite. Infinity is no fault where a GradScaler makes
     it: the step is then left out.
     """
     if loss is None or math.isfinite(loss):
         return False
-    return math.isnan(loss) or not (scaled or has_scaler(variables))
-
-
-def has_scaler(variables: Iterable[Namespace]) -> bool:
-    """Whether a variable holds a GradScaler, which multiplies the loss and leaves out
-    steps.
-    """
-    values = chain.from_iterable(list(space.values()) for space in variables)
-    return any(type(value).__name__ == "GradScaler" for value in values)
+    return math.isnan(loss) or not scaled
 
 
 def gradients_left(

@@ -15,6 +15,8 @@ from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.run import Event, Kind, TrainingRun
 from gradviz.graph import SourceLine
 from gradviz.packages import UserCode, with_text
+from gradviz.run.engine import EngineCall
+from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.objects import is_a, parameters
 
 KEPT = 1000
@@ -28,6 +30,7 @@ class Recorder:
 
     def __init__(self, code: UserCode) -> None:
         self.run, self.number = TrainingRun(), 0
+        self._backward: Event | None = None  # where that is logged
         # nobody watches the steps that run now, or some did before: see `Rest`
         self.rests = self.rested = False
         # optimizers whose step() runs now: a closure may call backward inside
@@ -52,22 +55,24 @@ class Recorder:
         self,
         kind: Kind,
         about: object,
-        frame: FrameType,
+        frame: FrameType | None,
         tensors: frozenset[int] | None = None,
-    ) -> None:
+    ) -> Event | None:
         """A call of a training loop, which is about a module, an optimizer or these
-        tensors.
+        tensors. None where it is not logged.
         """
         # what an optimizer calls in its step is its own affair
-        if len(self.run.log) < KEPT and not (self.stepping or self.rested):
-            if is_a(about, torch.optim.Optimizer):
-                tensors = frozenset(map(id, optimized(about)))
-            elif is_a(about, torch.nn.Module):
-                tensors = frozenset(map(id, parameters(about)))
-            if tensors is not None:  # one set for all calls about the same
-                tensors = self._sets.setdefault(tensors, tensors)
-            event = Event(kind, self.number, tensors, self.line(frame))
-            self.run.log.append(event)
+        if len(self.run.log) >= KEPT or self.stepping or self.rested:
+            return None
+        if is_a(about, torch.optim.Optimizer):
+            tensors = frozenset(map(id, optimized(about)))
+        elif is_a(about, torch.nn.Module):
+            tensors = frozenset(map(id, parameters(about)))
+        if tensors is not None:  # one set for all calls about the same
+            tensors = self._sets.setdefault(tensors, tensors)
+        event = Event(kind, tensors, self.line(frame))
+        self.run.log.append(event)
+        return event
 
     def note(
         self,
@@ -88,34 +93,23 @@ class Recorder:
             event.times = max(event.times, times) if times else event.times + 1
             event.lines.update(lines)
         elif len(self._notes) < NOTES:
-            event = Event(
-                kind,
-                self.number,
-                tensors,
-                source,
-                about,
-                times or 1,
-            )
+            event = Event(kind, tensors, source, about, times or 1)
             event.lines.update(lines)
             self._notes[key] = event
             self.run.log.append(event)
 
     def backward(
-        self,
-        number: int,
-        frame: FrameType,
-        fills: bool = True,
+        self, number: int, call: EngineCall | LiveOutputs, loss: float | None
     ) -> None:
-        """The code calls backward for the `number`-th time. `fills`: gradients go to
-        `.grad`.
-        """
-        self.number = number
-        self.log(Kind.BACKWARD, None, frame, None if fills else frozenset())
+        """The code calls backward for the `number`-th time."""
+        self.number, fills = number, call.accumulates
+        reached = None if fills else frozenset[int]()
+        self._backward = self.log(Kind.BACKWARD, None, call.frame, reached)
         self.run.calls += fills
+        if loss is not None:
+            self.run.losses.append((number, loss))
 
     def reaches(self, leaves: Iterable[int]) -> None:
         """The backward call that came last leads to these leaves."""
-        # no such call is logged when the log is full, or inside an optimizer's step
-        for event in self.run.log[-1:]:
-            if (event.kind, event.number) == (Kind.BACKWARD, self.number):
-                event.tensors = frozenset(leaves)
+        if self._backward is not None:
+            self._backward.tensors = frozenset(leaves)

@@ -85,7 +85,7 @@ class RunWatch:
         self._suspects, self._more, self._looks = SUSPECTS, MORE, _LOOKS
         # that called backward, in calls that were read
         self._lines: Counter[tuple[CodeType, int, int]] = Counter()
-        self._in_a_row, self._number = True, 0
+        self._number = 0
         self._leaves: list[torch.Tensor] = []  # between a call and its end
         # calls in a row that left a leaf a gradient of zeros, by identity
         self._zero: Counter[int] = Counter()
@@ -135,16 +135,12 @@ class RunWatch:
             return False
 
         self._leaves = []
-        loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
-        is_news = not is_known or is_broken(loss, scaled=self._run.scaled)
+        loss = loss_of(call.outputs)
+        is_news = not is_known or is_broken(loss, self._run.scaled)
         # else the next call of a line that is new shows more
         if is_news and (self._recall(call) or is_known):
             return False
-        if loss is not None:
-            self._run.losses.append((number, loss))
-        self._collector.backward(
-            number, call.frame, call.accumulates, call.create_graph, False
-        )
+        self._collector.backward(number, call, loss)
         return True
 
     def _recall(self, call: EngineCall) -> bool:
@@ -174,16 +170,13 @@ class RunWatch:
             self._more -= 1
             reading = True
         self._lines[line] += reading
-        self._in_a_row = self._in_a_row and reading
-
         self.differentiates_again |= call.create_graph
-        self._collector.backward(
-            number, call.frame, call.accumulates, call.create_graph, self._in_a_row
-        )
 
         with self._timed():
+            loss = loss_of(call.outputs)
+            self._collector.backward(number, call, loss)
+            self.seen_enough |= is_broken(loss, self._run.scaled)
             self._look(number, call)
-            self.seen_enough |= self._breaks(number, call)
             if not (reading or self.seen_enough) and self._may_look():
                 reading = self._shows(call)
         return reading or self.seen_enough
@@ -205,13 +198,6 @@ class RunWatch:
         )
         self._suspects -= suspicious
         return suspicious
-
-    def _breaks(self, number: int, call: EngineCall) -> bool:
-        """Whether the loss, which is noted, is no number any more."""
-        loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
-        if loss is not None:
-            self._run.losses.append((number, loss))
-        return is_broken(loss, scaled=self._run.scaled)
 
     def _shows_a_death(self) -> bool:
         """Whether a gradient has become zero and stayed so, which one call is to show."""

@@ -65,7 +65,8 @@ def from_the_update(context: BackwardCall, bad: Sequence[Value]) -> Diagnosis:
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
 
     # the line with the rate
-    lines = [optimizer.source for optimizer in context.optimizers if optimizer.source]
+    rows = [optimizer.row for optimizer in context.optimizers]
+    lines = [row.source for row in rows if row.source]
     fix, source = _RATE, next(iter(lines), context.backward)
     # even larger inputs are what divergence made, not its cause
     if values is not None and LARGE < values.largest_input < _DIVERGED:

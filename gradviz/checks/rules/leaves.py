@@ -179,9 +179,9 @@ def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
     if stray and (without or not used):
         yield _STRAY.filled(
             first_names(without) or (optimizer.name,),
-            optimizer.source,
+            optimizer.row.source,
             name=one_line(optimizer.name),
-            type=one_line(optimizer.type),
+            type=one_line(optimizer.row.type),
             stray=plural(stray, "tensor"),
             total=len(optimizer.tensors),
             without=listed(first_names(without)) or "none",

@@ -99,10 +99,7 @@ def reference_cycle(context: BackwardCall) -> Diagnoses:
     ```
     """
     # one finding for each attribute of a class, however many nodes it made
-    for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
-        nodes = [
-            other.node for other in context.cycles if other._replace(node=0) == cycle
-        ]
+    for cycle, nodes in context.cycles.items():
         name = one_line(cycle.attribute)
 
         yield Diagnosis(

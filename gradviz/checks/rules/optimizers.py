@@ -57,7 +57,7 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     run = context.run
     for optimizer in run.optimizers:
         idle = optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached)
-        idle = idle and not run.scaler
+        idle = idle and not run.scaled
         if not idle and not _never_steps(run, optimizer):
             continue
 
@@ -87,7 +87,7 @@ def _never_steps(run: TrainingRun, optimizer: OptimizerRow) -> bool:
     signs = reset, not run.stepped, run.ended and run.calls >= ENOUGH
     # `w -= lr * w.grad` updates, too, and no hook tells of it
     by_hand = any(row.moved for key, row in run.leaves.items() if key in optimizer.held)
-    idle = not (optimizer.steps or run.scaler or by_hand)
+    idle = not (optimizer.steps or run.scaled or by_hand)
     # each sign alone has innocent reasons, such as gradients that are only printed
     return idle and bool(optimizer.reached) and sum(signs) >= 2
 

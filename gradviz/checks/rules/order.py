@@ -14,6 +14,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import Log, letters
 from gradviz.checks.words import Names, code
+from gradviz.source.search import grad_reads
 from gradviz.wording import plural
 
 TIMES = 2
@@ -172,7 +173,7 @@ def scaler_order(context: BackwardCall) -> Diagnoses:
     log = context.run.log
     word = letters(log)
     # code that reads gradients may unscale them itself
-    if not context.reads_grad:
+    if not grad_reads(context.body):
         yield from found(log, _PAST_SCALER)
     if "S" in word and "U" not in word:
         yield from found(log, _NEVER_UPDATED)

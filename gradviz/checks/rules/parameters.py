@@ -18,8 +18,9 @@ from gradviz.checks.words import (
     nodes_of,
     places,
 )
+from gradviz.graph import SourceLine
 from gradviz.source.code_line import as_leaf
-from gradviz.source.search import returned_by
+from gradviz.source.search import grad_reads, returned_by
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter ------------------------------------------------------------------
@@ -75,7 +76,8 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     ```
     """
     # no-graph says why nothing gets a gradient, and an error why nothing comes later
-    if context.unfinished or all(root.node is None for root in context.graph.roots):
+    failed = context.guessed and context.run.raised
+    if failed or all(root.node is None for root in context.graph.roots):
         return
 
     for (_, alarming, *_), cases in _alike(context).items():
@@ -190,12 +192,14 @@ def none_grad(context: BackwardCall) -> Diagnoses:
     print(hidden.grad)
     ```
     """
+    reads = grad_reads(context.body)
     for tensor in context.named_tensors:
+        read = next((reads[name] for name in tensor.names if name in reads), None)
         kept = tensor.leaf or tensor.retains_grad
-        if tensor.grad_read is not None and tensor.requires_grad and not kept:
-            yield _never_filled(context, tensor)
+        if read is not None and not kept:
+            yield _never_filled(context, tensor, read)
 
-    missing = _without_gradient(context) if context.after else []
+    missing = _without_gradient(context)
     if missing:
         modules, nodes = _modules(context, missing), context.graph.nodes
         definitions = {node.function.definition for node in nodes if node.function}
@@ -214,21 +218,25 @@ def none_grad(context: BackwardCall) -> Diagnoses:
 
 def _without_gradient(context: BackwardCall) -> list[Parameter]:
     """The parameters of the graph that have no `.grad`, where others have one."""
-    filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
+    if context.call is not None and not context.after:
+        return []
+    used = [parameter for parameter in context.parameters if parameter.node is not None]
+    filled = {parameter.model for parameter in used if parameter.has_grad}
     missing = []
-    for parameter in context.parameters:
+    for parameter in used:
         # right behind backward() nothing was reset since
-        others = filled if context.call is not None else filled & {parameter.model}
-        lacks = parameter.requires_grad and not parameter.has_grad
-        if parameter.node is not None and lacks and others:
+        others = filled if context.after else filled & {parameter.model}
+        if parameter.requires_grad and not parameter.has_grad and others:
             missing.append(parameter)
     return missing
 
 
-def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
-    """A result whose `.grad` is read."""
+def _never_filled(
+    context: BackwardCall, tensor: NamedTensor, read: SourceLine
+) -> Diagnosis:
+    """A result whose `.grad` a line reads."""
     name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
-    leaf, read = as_leaf(maker), tensor.grad_read
+    leaf = as_leaf(maker)
     diagnosis = (_FROM_LEAF if leaf else _RESULT).filled(
         tensor.names, maker, name=name, leaf=leaf, read=code(read)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gradviz.checks.call import BackwardCall, all_frozen
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import (
     BARE,
@@ -19,6 +19,7 @@ from gradviz.checks.words import code, line, listed
 from gradviz.graph import Root, SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
+from gradviz.source.search import freezes
 from gradviz.wording import one_line
 
 
@@ -33,7 +34,14 @@ class _Case(NamedTuple):
 
     @property
     def frozen(self) -> bool:
-        return all_frozen(self.context.parameters)
+        """Whether there are parameters, and none of them requires grad."""
+        parameters = self.context.parameters
+        return bool(parameters) and not any(p.requires_grad for p in parameters)
+
+    @property
+    def frozen_at(self) -> SourceLine | None:
+        """The line that froze the parameters, when all are frozen."""
+        return freezes(self.context.body.file) if self.frozen else None
 
     @property
     def real(self) -> bool:
@@ -184,7 +192,7 @@ def _told(case: _Case) -> Diagnosis:
         seen = f"backward() fills .grad of {name} and nothing else"
         fix += " Then leave out what tells {0} to require grad." * case.frozen
 
-    source = case.bare if reason is _REASONS[0] else context.frozen_at or origin
+    source = case.bare if reason is _REASONS[0] else case.frozen_at or origin
     diagnosis = Row(summary, f"{{seen}}; {reason.why}", fix).filled(
         (root.name,),
         source,
@@ -193,8 +201,8 @@ def _told(case: _Case) -> Diagnosis:
         cuts=all_cut_words(case.cuts),
         mend=mend_all(case.cuts),
         count=len(context.parameters),
-        by=f" by {code(context.frozen_at)}" if context.frozen_at else "",
-        frozen_line=line(context.frozen_at) or "the model",
+        by=f" by {code(case.frozen_at)}" if case.frozen_at else "",
+        frozen_line=line(case.frozen_at) or "the model",
         made=code(origin),
         made_line=line(origin),
         plain=listed(case.provenance.plain),

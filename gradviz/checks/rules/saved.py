@@ -24,7 +24,7 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
 from gradviz.source.code_line import in_place, out_of_place
-from gradviz.source.search import Change
+from gradviz.source.search import Change, changes
 from gradviz.wording import one_line, tensor_line
 
 _Slots = list[tuple[int, SavedTensor]]
@@ -213,7 +213,7 @@ def _changes(
     source = context.graph.nodes[saver].source
     return [
         change.source
-        for change in context.changes
+        for change in changes(context.body)
         if change.source != source
         and (change.name in names or (parameter and _updates(context, change, names)))
     ]

@@ -22,6 +22,7 @@ from gradviz.checks.words import (
     nodes_of,
 )
 from gradviz.graph import Leaf, SourceLine
+from gradviz.source.search import grad_reads
 from gradviz.wording import one_line, plural
 
 # -- growing-graph ---------------------------------------------------------------------
@@ -194,7 +195,7 @@ def gradient_not_reset(context: BackwardCall) -> Diagnoses:
     optimized, leaves = context.optimized, context.graph.leaves
     # what is neither optimized nor changed by hand follows another network: see
     # never-updated
-    by_hand = context.reads_grad or optimized.isdisjoint(nodes_of(leaves))
+    by_hand = grad_reads(context.body) or optimized.isdisjoint(nodes_of(leaves))
     growing = [
         leaf
         for leaf in leaves
@@ -224,9 +225,9 @@ def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:
     takes a step with a closure.
     """
     since = context.intervals.get(leaf.node, Interval())
-    if context.in_step or not optimized:
-        return since.changes == TIMES and (since.stepped or since.changed)
-    return since.steps == TIMES and since.stepped
+    by_hand = context.in_step or not optimized
+    times = since.changes if by_hand else since.steps
+    return since.updated and times == TIMES
 
 
 def _reset(context: BackwardCall, leaves: Sequence[Leaf]) -> str:
