@@ -206,6 +206,11 @@ class Place(NamedTuple):
     source: SourceLine
     script_line: SourceLine | None = None
 
+    @property
+    def own_line(self) -> SourceLine:
+        """The script's own line, else the library's, with its text."""
+        return with_text(self.script_line or self.source)
+
 
 class CallSite:
     """An instruction of the user's code, and the one that called its function: a node

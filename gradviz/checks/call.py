@@ -59,7 +59,6 @@ class Parameter(NamedTuple):
     run: ModuleRun
     requires_grad: bool = True
     has_grad: bool = False
-    filled: bool = False  # backward() left a gradient where there was none before
     node: int | None = None
     sharded: bool = False  # the graph holds another tensor in its place, unknown which
     # of an unused one: the line of the user's class that makes it, or the module around

@@ -19,7 +19,6 @@ from gradviz.checks.collect.functions import FunctionReplay
 from gradviz.checks.collect.watch import RunWatch
 from gradviz.checks.finding import Findings
 from gradviz.checks.run import Kind
-from gradviz.checks.words import Names, all_names
 from gradviz.errors import reason_of
 from gradviz.graph import Graph
 from gradviz.run.ending import RunResult
@@ -114,7 +113,6 @@ class WatchedRun:
         for key in watch.reached:
             run.used.update(run.names.get(key, ()))
         for call in run.read:
-            run.used.update(_users(call))
             for leaf in call.leaf_gradients:
                 if leaf.zeros < 1:
                     names = call.graph.leaf_of[leaf.node].names
@@ -152,9 +150,3 @@ class WatchedRun:
         if captured.until:
             return f"until {captured.until}"
         return "to the end of the script"
-
-
-def _users(call: BackwardCall) -> Names:
-    """The names of what takes part in a call."""
-    filled = [parameter for parameter in call.parameters if parameter.filled]
-    return all_names([*call.graph.leaves, *filled])

@@ -25,7 +25,7 @@ from gradviz.cuts.behind import (
 )
 from gradviz.cuts.parts import CutPart, Drop, WithCuts, part_behind
 from gradviz.graph import Graph, SourceLine, column
-from gradviz.packages import Place, UserCode, with_text
+from gradviz.packages import Place, UserCode
 from gradviz.source.cut import Cut, DetachKind
 from gradviz.source.feeding import Line, feeding
 from gradviz.walker.places import Attribution
@@ -66,7 +66,7 @@ class SeenCut:
 
     @property
     def source(self) -> SourceLine:
-        return _line_of(self.place)
+        return self.place.own_line
 
 
 class CutWatch:
@@ -89,7 +89,7 @@ class CutWatch:
     def switched(self, frame: FrameType | None) -> None:
         """A call that is no block has switched recording off; None: or on again."""
         place = self._code.place(frame) if frame is not None else None
-        self.off = _line_of(place) if place is not None else None
+        self.off = place.own_line if place is not None else None
 
     def cutting(
         self,
@@ -280,7 +280,3 @@ class CutWatch:
         """The cuts that gave a leaf its numbers."""
         every = self.every
         return [seen for seen in every if seen.into is not None and seen.into() is leaf]
-
-
-def _line_of(place: Place) -> SourceLine:
-    return with_text(place.script_line or place.source)

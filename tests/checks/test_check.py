@@ -353,7 +353,10 @@ def test_hand_made_facts_are_enough(tmp_path: Path) -> None:
             )
         ]
     )
-    assert [(one.id, one.where) for one in found] == [("unused-parameter", "net (Linear)"), ("none-grad", f"{script}:2")]
+    assert [(one.id, one.where) for one in found] == [
+        ("unused-parameter", "net (Linear)"),
+        ("none-grad", f"{script}:2"),
+    ]
 
 
 def test_a_graph_freed_as_a_whole_is_a_note_until_backward_is_called_again() -> None:

@@ -33,6 +33,7 @@ from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.steps import Steps
 from gradviz.checks.run import Interval
+from gradviz.checks.words import all_names
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
@@ -170,6 +171,7 @@ class Collector:
         call.ends, call.before = self.steps.ends[:], self.steps.before
         reading = self._reader.reading(walked, live)
         call.graph = graph
+        self.run.used.update(all_names(graph.leaves))
         call.grad_enabled = torch.is_grad_enabled()
         call.in_step = bool(self.recorder.stepping)
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)
@@ -264,8 +266,10 @@ class Collector:
             parameters = []
             for parameter, tensor in zip(call.parameters, tensors):
                 has_grad = tensor.grad is not None
-                new = has_grad and not parameter.has_grad
-                parameters.append(parameter._replace(has_grad=has_grad, filled=new))
+                # a custom Function may run a module again in its backward
+                if has_grad and not parameter.has_grad:
+                    self.run.used.update(parameter.names)
+                parameters.append(parameter._replace(has_grad=has_grad))
             call.parameters = tuple(parameters)
 
         if call.gradients is None:

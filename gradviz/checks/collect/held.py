@@ -18,7 +18,6 @@ from gradviz.checks.call import Cycle
 from gradviz.checks.collect.lines import Variables, assignment_in, leaf_of
 from gradviz.checks.run import RetainedHistory, steps_of
 from gradviz.graph import SourceLine
-from gradviz.packages import with_text
 from gradviz.recording.session import running
 from gradviz.source.search import addition_to
 from gradviz.variables.objects import (
@@ -144,4 +143,4 @@ def _line_of(number: int) -> SourceLine | None:
     session = running()
     site: Any = session.event_log().lines.at(number) if session is not None else None
     place = site.place if site is not None else None
-    return with_text(place.script_line or place.source) if place is not None else None
+    return place.own_line if place is not None else None

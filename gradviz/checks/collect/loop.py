@@ -37,8 +37,8 @@ class LoopWatch:
         yield torch.optim.Optimizer.zero_grad, self._logging(Kind.ZERO)
         yield torch.nn.Module.zero_grad, self._logging(Kind.ZERO)
         yield scaler.scale, self._scaled
-        yield scaler.unscale_, self._logging(Kind.UNSCALE, 1)
-        yield scaler.step, self._logging(Kind.SCALER_STEP, 1)
+        yield scaler.unscale_, self._logging(Kind.UNSCALE)
+        yield scaler.step, self._logging(Kind.SCALER_STEP)
         yield scaler.update, self._logging(Kind.UPDATE)
         yield clips.clip_grad_norm_, self._clipped
         yield clips.clip_grad_value_, self._clipped
@@ -49,16 +49,11 @@ class LoopWatch:
         guard: Any = lr_scheduler._enable_get_lr_call
         yield guard.__init__, self._scheduled
 
-    def _logging(self, kind: Kind, position: int = 0) -> Began:
-        """What logs the calls of a function, which are about the argument there."""
+    def _logging(self, kind: Kind) -> Began:
+        """What logs the calls of a function."""
 
-        def called(
-            frame: FrameType,
-            *arguments: Any,
-            **_: Any,
-        ) -> None:
-            about = next(iter(arguments[position:]), None)
-            self._recorder.log(kind, about, frame)
+        def called(frame: FrameType, *arguments: Any, **_: Any) -> None:
+            self._recorder.log(kind, frame, *arguments)
 
         return called
 
@@ -69,7 +64,7 @@ class LoopWatch:
         *_: Any,
     ) -> None:
         self._recorder.run.scaled |= scaler.is_enabled()
-        self._recorder.log(Kind.SCALE, scaler, frame)
+        self._recorder.log(Kind.SCALE, frame)
 
     def _replaces(
         self, frame: FrameType, module: torch.nn.Module, *_: Any, **__: Any
@@ -91,7 +86,7 @@ class LoopWatch:
         """An infinite limit only asks for the norm, and clips nothing."""
         limit = max_norm if max_norm is not None else clip_value
         if not isinstance(limit, float) or not math.isinf(limit):
-            self._recorder.log(Kind.CLIP, None, frame)
+            self._recorder.log(Kind.CLIP, frame)
 
     def _scheduled(
         self,
@@ -115,7 +110,7 @@ class LoopWatch:
             optimizer = scheduler.optimizer
             # a rate of 0 is left out on purpose
             if any(group["lr"] for group in optimizer.param_groups):
-                self._recorder.log(Kind.SCHEDULE, optimizer, caller)
+                self._recorder.log(Kind.SCHEDULE, caller, optimizer)
 
     def _warned(
         self,

@@ -97,7 +97,7 @@ class OptimizerWatch:
         self._run.updates += not recorder.stepping
         if recorder.rests:
             return
-        recorder.log(Kind.STEP, optimizer, sys._getframe(1))
+        recorder.log(Kind.STEP, sys._getframe(1), optimizer)
         recorder.stepping.append(id(optimizer))
 
         # an optimizer of the user's own may hold anything

@@ -44,7 +44,7 @@ class Recorder:
     def script_line(self, frame: FrameType | None) -> SourceLine | None:
         """The script's own line; the library's where no script is running."""
         place = self._code.place(frame)
-        return with_text(place.script_line or place.source) if place else None
+        return place.own_line if place else None
 
     def line(self, frame: FrameType | None) -> SourceLine | None:
         """The nearest line outside torch."""
@@ -54,20 +54,21 @@ class Recorder:
     def log(
         self,
         kind: Kind,
-        about: object,
         frame: FrameType | None,
+        *arguments: object,
         tensors: frozenset[int] | None = None,
     ) -> Event | None:
-        """A call of a training loop, which is about a module, an optimizer or these
-        tensors. None where it is not logged.
+        """A call of a training loop, which is about these tensors, or the module or the
+        optimizer among its arguments. None where it is not logged.
         """
         # what an optimizer calls in its step is its own affair
         if len(self.run.log) >= KEPT or self.stepping or self.rested:
             return None
-        if is_a(about, torch.optim.Optimizer):
-            tensors = frozenset(map(id, optimized(about)))
-        elif is_a(about, torch.nn.Module):
-            tensors = frozenset(map(id, parameters(about)))
+        for about in arguments:
+            if is_a(about, torch.optim.Optimizer):
+                tensors = frozenset(map(id, optimized(about)))
+            elif is_a(about, torch.nn.Module):
+                tensors = frozenset(map(id, parameters(about)))
         if tensors is not None:  # one set for all calls about the same
             tensors = self._sets.setdefault(tensors, tensors)
         event = Event(kind, tensors, self.line(frame))
@@ -104,7 +105,7 @@ class Recorder:
         """The code calls backward for the `number`-th time."""
         self.number, fills = number, call.accumulates
         reached = None if fills else frozenset[int]()
-        self._backward = self.log(Kind.BACKWARD, None, call.frame, reached)
+        self._backward = self.log(Kind.BACKWARD, call.frame, tensors=reached)
         self.run.calls += fills
         if loss is not None:
             self.run.losses.append((number, loss))

@@ -96,7 +96,7 @@ class Rest:
         with unseen():
             return not math.isfinite(leaf.grad.sum().item())
 
-    def news(self) -> None:
+    def news(self, *_: Any, **__: Any) -> None:
         """Something has begun: what follows is watched."""
         self._awake = CALM
         # a running engine is to find anomaly mode as the user has it

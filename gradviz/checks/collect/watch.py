@@ -33,7 +33,6 @@ from gradviz.checks.collect.numbers import (
 from gradviz.checks.collect.rest import Rest
 from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
-from gradviz.packages import with_text
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
@@ -118,12 +117,8 @@ class RunWatch:
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         """What says that another part of the script begins."""
-
-        def switched(*_: Any, **__: Any) -> None:
-            self._rest.news()
-
-        yield torch.nn.Module.train, switched
-        yield torch.optim.Optimizer.__init__, switched
+        yield torch.nn.Module.train, self._rest.news
+        yield torch.optim.Optimizer.__init__, self._rest.news
 
     # -- which calls to read as well ---------------------------------------------------
 
@@ -284,8 +279,7 @@ class RunWatch:
 
         for first, *others in passes.values():
             if others:
-                source = with_text(first.place.script_line or first.place.source)
-                key = Kind.UNUSED, source, first.type
+                key = Kind.UNUSED, first.place.own_line, first.type
                 unmet = self._unmet.setdefault(key, _Unmet())
                 ranges = (range(each.began, each.ended) for each in (first, *others))
                 unmet.numbers += ranges

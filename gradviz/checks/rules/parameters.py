@@ -98,8 +98,7 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
         name for optimizer in context.at_work for name in all_names(optimizer.tensors)
     }
     for parameter in context.parameters:
-        # a custom Function may run a module again in its backward
-        used = parameter.node is not None or parameter.filled or parameter.sharded
+        used = parameter.node is not None or parameter.sharded
         if used or not context.run.used.isdisjoint(parameter.names):
             continue
 
