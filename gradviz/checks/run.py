@@ -102,9 +102,7 @@ class LeafRow:
     reached: int = 0  # in how many calls
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    # its version at the last call, and a few of its elements at the first
-    version: int | None = None
-    elements: object = None
+    elements: object = None  # a few of them, at the first call
 
 
 @dataclass(slots=True, eq=False)
@@ -190,6 +188,7 @@ class TrainingRun:
     # of all leaves and parameters, by identity
     names: dict[int, Names] = field(default_factory=dict)
     calls: int = 0  # backward calls that fill gradients
+    differentiated: bool = False  # a call had create_graph=True
     updates: int = 0  # steps of optimizers, but for those inside of others
     # a GradScaler has scaled a loss: it decides whether steps are taken
     scaled: bool = False

@@ -46,9 +46,10 @@ class WatchedRun:
         self._target, self._process, self._runs_on = target, process, runs_on
         self._values, self._run_custom = values, run_custom
         self._collector = Collector(values=values, cuts=cuts)
-        self._run = self._collector.run
-        self._functions = FunctionReplay(self._collector.recorder)
-        self._watch = RunWatch(self._collector)
+        recorder = self._collector.recorder
+        self._run = recorder.run
+        self._functions = FunctionReplay(recorder)
+        self._watch = RunWatch(recorder, self._collector.calls)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -100,7 +101,7 @@ class WatchedRun:
         run.raised = raised(error) if error is not None else None
         run.trained_with = collector.cuts.lines_behind()
         # a backward() that is not differentiated need not be right in that
-        if not watch.differentiates_again:
+        if not run.differentiated:
             run.log = [each for each in run.log if each.kind != Kind.SECOND_SLOPE]
         self._relate()
         return run.read
@@ -134,7 +135,7 @@ class WatchedRun:
         if captured.unread:
             left_out["later calls"] = one_line(captured.unread)
 
-        later = captured.calls - 1 - len(captured.later)
+        later = captured.calls - len(self._run.read)
         if self._runs_on and later > 0:
             watched = plural(later, "later backward call")
             notes = (*notes, f"Also watched {watched}, {self._end_of(captured)}.")

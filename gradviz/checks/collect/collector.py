@@ -31,7 +31,6 @@ from gradviz.checks.collect.numbers import (
 )
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
-from gradviz.checks.collect.steps import Steps
 from gradviz.checks.run import Interval
 from gradviz.checks.words import all_names
 from gradviz.cuts.words import CutLines
@@ -39,7 +38,6 @@ from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
 from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reasons, without_gradient
-from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import signalled
@@ -71,7 +69,6 @@ class Collector:
         self._loop = LoopWatch(self.recorder)
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
-        self.steps = Steps(self.run)
         self.calls = CutLines(parts=cuts)
         self.cuts = self.calls.watch
         replaced = self.recorder.replaced
@@ -124,15 +121,19 @@ class Collector:
             ran=live.ran,
             create_graph=live.create_graph,
         )
-        attribution, walks = None, list[Walked]()
-        if live.recording is not None:
-            attribution = live.recording.attribution(self._model, live.variables)
+        recording, attribution = live.recording, None
+        if recording is not None:
+            attribution = recording.attribution(self._model, live.variables)
 
         def inspect(walked: Walked) -> None:
             self._collect(call, walked, live)
-            walks.append(walked)
+            if self.cuts.draws:
+                reasons = Reasons(live.variables, recording, self.calls)
+                absent = tuple(without_gradient(walked, reasons))
+                drawn = self.cuts.joined(walked, attribution, live.frame)
+                call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
 
-        graph = capture(
+        capture(
             live.outputs,
             model=self._model,
             variables=live.variables,
@@ -141,20 +142,13 @@ class Collector:
             attribution=attribution,
             inspect=inspect,
         )
-        if self.cuts.draws:
-            reasons = Reasons(live.variables, live.recording, self.calls)
-            absent = tuple(without_gradient(walks[0], reasons))
-            drawn = self.cuts.joined(walks[0], attribution, live.frame)
-            call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
-
-        call.graph = graph.with_root_names(live.names)
         with self._reading("the script's code", live.call):
             location = location_of(live)
             if location is not None:
                 read_code(call, location)
         if live.call is not None:
             with self._reading("what variables hold", live.call):
-                self.steps.look(live.variables)
+                self.recorder.steps.look(live.variables)
         return call
 
     def _collect(
@@ -164,16 +158,16 @@ class Collector:
         live: LiveOutputs,
     ) -> None:
         """Note the facts about tensors, modules and optimizers."""
-        number, graph = live.call, walked.graph
+        number, recorder = live.call, self.recorder
         # only a run that is watched on tells of each call
-        if number is not None and number != self.recorder.number:
-            self.backward(number, live, loss_of([live.outputs]))
-        call.ends, call.before = self.steps.ends[:], self.steps.before
+        if number is not None and number != recorder.number:
+            recorder.backward(number, live, loss_of([live.outputs]))
+        call.ends, call.before = recorder.steps.ends[:], recorder.steps.before
         reading = self._reader.reading(walked, live)
-        call.graph = graph
-        self.run.used.update(all_names(graph.leaves))
+        call.graph = walked.graph.with_root_names(live.names)
+        self.run.used.update(all_names(call.graph.leaves))
         call.grad_enabled = torch.is_grad_enabled()
-        call.in_step = bool(self.recorder.stepping)
+        call.in_step = bool(recorder.stepping)
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)
         models = list[Model]()
         for name, model in reading.models:
@@ -193,7 +187,7 @@ class Collector:
         with self._reading("the variables", number):
             call.named_tensors = tuple(_named_tensors(reading))
         with self._reading("the modules", number):
-            call.homes = homes_of(graph, call, reading.models)
+            call.homes = homes_of(call, reading.models)
         with self._reading("reference cycles", number):
             call.cycles = cycles(walked)
         with self._reading("cuts", number):
@@ -208,17 +202,16 @@ class Collector:
         self, call: BackwardCall, walked: Walked, live: LiveOutputs
     ) -> None:
         """Zeros of weights; and everything, where NaN and Inf are near."""
-        coming, scaled = live.call is not None, self.run.scaled
-        if coming:
+        if live.call is not None:
             call.zero_weights = all_zero(walked.variables)
+        elif not self._values:
+            return
 
+        scaled, call.poles = self.run.scaled, at_poles(walked.nodes)
+        near = call.poles and not (live.ran or scaled)
         # reading every number costs time, so only where something looks wrong
-        suspicious = self._values or is_broken(call.loss, scaled)
-        if coming and not suspicious and not live.ran and not scaled:
-            suspicious = bool(at_poles(walked.nodes))
-        if suspicious:
+        if self._values or near or is_broken(call.loss, scaled):
             call.values = values_of(walked, live.outputs)
-            call.poles = at_poles(walked.nodes)
 
     def _begin(self, reading: Reading) -> Mapping[int, Interval]:
         """A call is about to run: what was done with its leaves since the last one, by
@@ -237,18 +230,6 @@ class Collector:
             if reading.live.ran or leaf.grad is None or reset:
                 self._fresh.add(node)
         return intervals
-
-    def backward(
-        self,
-        number: int,
-        call: EngineCall | LiveOutputs,
-        loss: float | None,
-    ) -> None:
-        """Backward is called for the `number`-th time."""
-        self.recorder.backward(number, call, loss)
-        # a call with create_graph is a part of a step, and does not end one
-        if not call.create_graph:
-            self.steps.backward()
 
     def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
         """Backward has run: note what it left in `.grad`."""
@@ -278,15 +259,11 @@ class Collector:
                 call.gradients = Gradients(gradients_left(leaves, self._fresh))
 
 
-def homes_of(
-    graph: Graph,
-    call: BackwardCall,
-    models: Models,
-) -> dict[int, Home]:
+def homes_of(call: BackwardCall, models: Models) -> dict[int, Home]:
     """Where parameters are kept that no module lists, by node."""
     listed = {parameter.node for parameter in call.parameters}
     homes: dict[int, Home] = {}
-    for leaf in graph.leaves:
+    for leaf in call.graph.leaves:
         if leaf.kind == "parameter" and leaf.node not in listed:
             place = home(leaf.names, models)
             if place is not None:

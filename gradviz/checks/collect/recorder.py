@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from gradviz.checks.collect.numbers import optimized
+from gradviz.checks.collect.steps import Steps
 from gradviz.checks.run import Event, Kind, TrainingRun
 from gradviz.graph import SourceLine
 from gradviz.packages import UserCode, with_text
@@ -30,6 +31,7 @@ class Recorder:
 
     def __init__(self, code: UserCode) -> None:
         self.run, self.number = TrainingRun(), 0
+        self.steps = Steps(self.run)
         self._backward: Event | None = None  # where that is logged
         # nobody watches the steps that run now, or some did before: see `Rest`
         self.rests = self.rested = False
@@ -82,7 +84,7 @@ class Recorder:
         *about: str,
         tensors: frozenset[int] | None = None,
         lines: Iterable[tuple[str, int]] = (),
-        times: int = 0,
+        times: int = 1,
     ) -> None:
         """Something that is one event, however often its line does it; or at most so
         many `times` in a row.
@@ -91,10 +93,10 @@ class Recorder:
         event = self._notes.get(key)
 
         if event is not None:
-            event.times = max(event.times, times) if times else event.times + 1
+            event.times = max(event.times, times)
             event.lines.update(lines)
         elif len(self._notes) < NOTES:
-            event = Event(kind, tensors, source, about, times or 1)
+            event = Event(kind, tensors, source, about, times)
             event.lines.update(lines)
             self._notes[key] = event
             self.run.log.append(event)
@@ -107,6 +109,10 @@ class Recorder:
         reached = None if fills else frozenset[int]()
         self._backward = self.log(Kind.BACKWARD, call.frame, tensors=reached)
         self.run.calls += fills
+        self.run.differentiated |= call.create_graph
+        # a call with create_graph is a part of a step, and does not end one
+        if not call.create_graph:
+            self.steps.backward()
         if loss is not None:
             self.run.losses.append((number, loss))
 

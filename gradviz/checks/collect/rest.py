@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -52,13 +52,13 @@ class Rest:
 
     def __init__(self, recorder: Recorder, cuts: CutCalls) -> None:
         self._recorder, self._cuts = recorder, cuts
-        self._until, self._number, self._began = CALM, 0, 0
+        self._until, self._began = CALM, 0
         self._watched: dict[Hashable, tuple[_Step, dict[int, str]]] = {}  # by line
         self._passed: deque[_Step] = deque(maxlen=KEPT)
         # for how many calls everything is to be watched from now on, if so
         self._awake = 0
         # backward comes to it last: what breaks on the way shows in its gradient
-        self._last_leaf: weakref.ref[torch.Tensor] | None = None
+        self._last_leaf: Callable[[], torch.Tensor | None] = lambda: None
 
     def passes(
         self,
@@ -69,7 +69,6 @@ class Rest:
     ) -> bool:
         """Whether nobody has watched the step that ends with call `number`."""
         before, self._began = self._began, peek_sequence()
-        self._number = number
         step = _Step(line, range(before, self._began))
         if self._recorder.rests:
             self._passed.append(step)
@@ -80,7 +79,7 @@ class Rest:
         if number > self._until - AWAKE:
             self._watched[line] = step, step.ops(_names(outputs))
         if number >= self._until:
-            self._last_leaf = _last_leaf(outputs)
+            self._last_leaf, self._until = _last_leaf(outputs), number + PERIOD
             self._rest()
         return False
 
@@ -88,7 +87,7 @@ class Rest:
         """The call has run. Whether nobody watched it, and it has left a gradient that
         is not finite.
         """
-        leaf = self._last_leaf() if self._recorder.rests and self._last_leaf else None
+        leaf = self._last_leaf() if self._recorder.rests else None
         if self._awake:
             self._resume()
         if leaf is None or type(leaf.grad) is not torch.Tensor:
@@ -121,7 +120,6 @@ class Rest:
 
     def _rest(self) -> None:
         self._recorder.rests = self._recorder.rested = True
-        self._until = self._number + PERIOD
         self._passed.clear()
         self._cuts.rest()
         session = running()
@@ -129,7 +127,7 @@ class Rest:
             session.rest()
 
     def _resume(self) -> None:
-        until, self._awake = self._number + self._awake, 0
+        until, self._awake = self._recorder.number + self._awake, 0
         if not self._recorder.rests:
             self._until = max(self._until, until)
             return
@@ -147,12 +145,14 @@ def _names(outputs: Any) -> dict[int, str]:
     return {node._sequence_nr(): node.name() for node in nodes if leaf_of(node) is None}
 
 
-def _last_leaf(outputs: Any) -> weakref.ref[torch.Tensor] | None:
-    """The smallest leaf of the op that ran first; None where there is no plain one."""
+def _last_leaf(outputs: Any) -> Callable[[], torch.Tensor | None]:
+    """The smallest leaf of the op that ran first, held weakly; None where there is no
+    plain one.
+    """
     found: dict[tuple[int, int], torch.Tensor] = {}
     for node in nodes_behind(outputs):
         for producer, _ in node.next_functions:
             leaf = leaf_of(producer)
             if type(leaf) is torch.nn.Parameter and leaf.layout == torch.strided:
                 found.setdefault((node._sequence_nr(), leaf.numel()), leaf)
-    return weakref.ref(found[min(found)]) if found else None
+    return weakref.ref(found[min(found)]) if found else lambda: None

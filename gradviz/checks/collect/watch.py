@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import (
     Variables,
     leaf_of,
@@ -30,8 +29,10 @@ from gradviz.checks.collect.numbers import (
     is_broken,
     loss_of,
 )
+from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.rest import Rest
 from gradviz.checks.run import Kind
+from gradviz.cuts.words import CutLines
 from gradviz.graph import SourceLine
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
@@ -77,24 +78,22 @@ class RunWatch:
     the plan.
     """
 
-    def __init__(self, collector: Collector) -> None:
-        self._collector, self._recorder = collector, collector.recorder
-        self._run = collector.run
+    def __init__(self, recorder: Recorder, cuts: CutLines) -> None:
+        self._recorder, self._run, self._cuts = recorder, recorder.run, cuts
         self._began, self._spent = time.perf_counter(), 0.0
         self._suspects, self._more, self._looks = SUSPECTS, MORE, _LOOKS
         # that called backward, in calls that were read
         self._lines: Counter[tuple[CodeType, int, int]] = Counter()
-        self._number = 0
-        self._leaves: list[torch.Tensor] = []  # between a call and its end
+        # by identity, between a call and its end
+        self._leaves: dict[int, torch.Tensor] = {}
         # calls in a row that left a leaf a gradient of zeros, by identity
         self._zero: Counter[int] = Counter()
         # by line, with what is said of it
         self._unmet: dict[tuple[Kind, SourceLine, str], _Unmet] = {}
         self._next = FIRST
-        self._rest = Rest(collector.recorder, collector.calls)
+        self._rest = Rest(recorder, cuts)
         self._broke = False  # a call that nobody watched left a gradient that is NaN
         self.seen_enough = False
-        self.differentiates_again = False  # whether a call had create_graph=True
         self.reached: set[int] = set()  # identities of leaves that calls have led to
         # the last call that left a leaf a gradient other than zero, by identity
         self.nonzero: dict[int, int] = {}
@@ -106,7 +105,7 @@ class RunWatch:
         """
         began = time.perf_counter()
         try:
-            with self._collector.calls.paused(), suppress(Exception):
+            with self._cuts.paused(), suppress(Exception):
                 yield
         finally:
             self._spent += time.perf_counter() - began
@@ -129,13 +128,13 @@ class RunWatch:
         if not self._rest.passes(number, line, call.outputs, is_known):
             return False
 
-        self._leaves = []
+        self._leaves = {}
         loss = loss_of(call.outputs)
         is_news = not is_known or is_broken(loss, self._run.scaled)
         # else the next call of a line that is new shows more
         if is_news and (self._recall(call) or is_known):
             return False
-        self._collector.backward(number, call, loss)
+        self._recorder.backward(number, call, loss)
         return True
 
     def _recall(self, call: EngineCall) -> bool:
@@ -145,7 +144,7 @@ class RunWatch:
         is_known = False
         with self._timed():
             is_known = self._rest.recall(call.outputs)
-            self._leaves = _leaves(nodes_behind(call.outputs))
+            self._leaves = _leaves_of(nodes_behind(call.outputs))
         return is_known
 
     def before(
@@ -157,19 +156,16 @@ class RunWatch:
         """Whether the call is to be read, for what its tensors show, or because it is
         read anyway.
         """
-        self._leaves, self._number = [], number
-        line = self._line(call)
+        self._leaves, line = {}, self._line(call)
         plain = call.accumulates and not call.create_graph
         few = plain and self._lines[line] < TIMES
         if not reading and self._more > 0 and (few or self._shows_a_death()):
             self._more -= 1
             reading = True
         self._lines[line] += reading
-        self.differentiates_again |= call.create_graph
-
         with self._timed():
             loss = loss_of(call.outputs)
-            self._collector.backward(number, call, loss)
+            self._recorder.backward(number, call, loss)
             self.seen_enough |= is_broken(loss, self._run.scaled)
             self._look(number, call)
             if not (reading or self.seen_enough) and self._may_look():
@@ -185,9 +181,8 @@ class RunWatch:
     def _shows(self, call: EngineCall) -> bool:
         """Whether the nodes that a call runs through show why to read it."""
         nodes = nodes_behind(call.outputs)
-        self._leaves = _leaves(nodes)
-        self.reached.update(map(id, self._leaves))
-
+        self._leaves = _leaves_of(nodes)
+        self.reached.update(self._leaves)
         suspicious = (
             self._suspects > 0 and not self._run.scaled and bool(at_poles(nodes))
         )
@@ -209,20 +204,20 @@ class RunWatch:
         """Whether the call that has run is to be read, for the gradients that it left."""
         if filled is None or self._broke:
             self._recall(call)
-        leaves, self._leaves = self._leaves, []
+        leaves, self._leaves = self._leaves, {}
+        number = self._recorder.number
         if not filled or not leaves or self._run.scaled:
             return False
 
         with self._timed():
-            by_identity = {id(leaf): leaf for leaf in leaves}
-            left = gradients_left(by_identity, by_identity)
+            left = gradients_left(leaves, leaves)
             self.seen_enough = any(gradient.nonfinite for gradient in left)
-            self._run.looked.append(self._number)
+            self._run.looked.append(number)
             for gradient in left:
                 self._zero[gradient.node] += 1
                 if not gradient.zeros:
                     self._zero[gradient.node] = 0
-                    self.nonzero[gradient.node] = self._number
+                    self.nonzero[gradient.node] = number
 
         return self.seen_enough
 
@@ -243,14 +238,14 @@ class RunWatch:
         if number >= self._next:
             self._next = number * APART
             if self._may_look():
-                self._collector.steps.look(namespaces(users_frame(call.frame)))
+                self._recorder.steps.look(namespaces(users_frame(call.frame)))
 
     def ended(self, variables: Variables) -> None:
         """The script has come to its end: nothing more will meet a graph."""
         with self._timed():
             self._take_passes()
             self._note_unmet()
-            self._collector.steps.look(variables)
+            self._recorder.steps.look(variables)
 
     def _compare(self, call: EngineCall, retains: bool) -> None:
         """Which passes, and which graphs that were retained, a call meets."""
@@ -292,6 +287,6 @@ class RunWatch:
         self._unmet.clear()
 
 
-def _leaves(nodes: Sequence[Node]) -> list[torch.Tensor]:
+def _leaves_of(nodes: Sequence[Node]) -> dict[int, torch.Tensor]:
     leaves = map(leaf_of, nodes)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return {id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}
