@@ -89,14 +89,12 @@ class Optimizer(NamedTuple):
 
 
 class LeafGradient(NamedTuple):
-    """The gradient that a leaf would get."""
+    """The gradient that a leaf would get, or has been left with."""
 
     node: int
     norm: float
     zeros: float
     nonfinite: int
-    # earlier calls have added to it: it shows only that this one is not zero
-    mixed: bool = False
 
 
 class Gradients(NamedTuple):
@@ -143,8 +141,6 @@ class BackwardCall:
     # nobody named the outputs: they are the tensors that were left when the script
     # ended, or failed
     guessed: bool = False
-    # the call is made inside the step() of an optimizer, by a closure
-    in_step: bool = False
     # sequence numbers at the last backward call of each step before, and at the call
     # before: what ran before has a lower one
     ends: Sequence[int] = ()
@@ -190,15 +186,15 @@ class BackwardCall:
 
     @property
     def earlier(self) -> list[BackwardCall]:
-        """The calls that were read before this one, and end a step."""
+        """The calls that were read before this one."""
         calls = self.run.read
-        before = calls[: calls.index(self)] if self in calls else []
-        return [call for call in before if not call.create_graph]
+        return calls[: calls.index(self)] if self in calls else []
 
     @property
     def previous(self) -> BackwardCall | None:
-        """The last of these."""
-        return next(reversed(self.earlier), None)
+        """The last of these that ends a step."""
+        before = [call for call in self.earlier if not call.create_graph]
+        return before[-1] if before else None
 
     @property
     def since(self) -> int:

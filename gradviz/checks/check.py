@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -129,15 +128,10 @@ def check(
         limits = Gradients(vanishing=vanishing, exploding=exploding)
         compute_gradients(call, live, model, limits, run_custom)
 
-    return _of_one(call, collector, only=only, ignore=ignore, values=values)
-
-
-def _of_one(call: BackwardCall, collector: Collector, **options: Any) -> Findings:
-    findings = completed([call], run([call], **options))
-    return replace(
-        findings,
-        skipped=(*findings.skipped, *collector.dropped.items()),
-    )
+    findings = run([call], only=only, ignore=ignore, values=values)
+    findings = completed([call], findings)
+    skipped = (*findings.skipped, *collector.dropped.items())
+    return replace(findings, skipped=skipped)
 
 
 def check_target(
@@ -172,20 +166,16 @@ def check_target(
         cuts=cuts,
         process=process,
     )
-    how: Any = {
-        "at": at,
-        "keep_going": keep_going,
-        "around": around,
-        "steps": steps or STEPS,
-    }
-
     with watched.watching():
         captured = Run(
             target,
             watched.read,
             arguments,
+            at=at,
+            keep_going=keep_going,
+            around=around,
+            steps=steps or STEPS,
             to_end=to_end,
-            **how,
             **watched.hooks(),
         ).captured()
 

@@ -80,12 +80,11 @@ def letters(log: Log) -> str:
 
 class Interval(NamedTuple):
     """What was done with a leaf since the last call that reached it: whether it was
-    updated, and its gradient reset; and in how many intervals in a row, without that,
-    an optimizer stepped it with a gradient, or it changed in any way.
+    updated; and in how many intervals since its gradient was reset an optimizer stepped
+    it with a gradient, or it changed in any way.
     """
 
     updated: bool = False
-    reset: bool = False
     steps: int = 0
     changes: int = 0
 
@@ -189,7 +188,6 @@ class TrainingRun:
     names: dict[int, Names] = field(default_factory=dict)
     calls: int = 0  # backward calls that fill gradients
     differentiated: bool = False  # a call had create_graph=True
-    updates: int = 0  # steps of optimizers, but for those inside of others
     # a GradScaler has scaled a loss: it decides whether steps are taken
     scaled: bool = False
     ended: bool = False  # the run ended by itself: nothing follows

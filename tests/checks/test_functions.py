@@ -14,7 +14,6 @@ from gradviz.checks.collect.functions import APPLY, FunctionReplay
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.cli.main import cli
-from gradviz.packages import UserCode
 from gradviz.walker.taps import all_tapped
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.checks.test_scripts import check, written
@@ -229,7 +228,7 @@ def test_a_function_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     children: list[object] = []
     monkeypatch.setattr("gradviz.checks.collect.functions._in_a_child", lambda judge: children.append(judge) or judge())
-    recorder = Recorder(UserCode())
+    recorder = Recorder()
     seen = FunctionReplay(recorder)
     with all_tapped(seen.listeners()):
         for size in (2, 3):

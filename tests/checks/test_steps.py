@@ -16,7 +16,6 @@ from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Interval
 from gradviz.cli.main import cli
-from gradviz.packages import UserCode
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner
 
@@ -273,7 +272,7 @@ def test_nothing_is_found(name: str, steps: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_watch_keeps_nothing_alive() -> None:
-    recorder = Recorder(UserCode())
+    recorder = Recorder()
     modes = ModeWatch(recorder)
     watch = LeafWatch(recorder, OptimizerWatch(recorder, modes), modes)
     leaf = torch.ones(3, requires_grad=True)

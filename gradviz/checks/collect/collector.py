@@ -8,12 +8,19 @@ conclude from the facts is none of its business.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import torch
 
-from gradviz.checks.call import BackwardCall, Gradients, Home, Model, NamedTensor
+from gradviz.checks.call import (
+    BackwardCall,
+    Gradients,
+    Home,
+    Model,
+    NamedTensor,
+    Parameter,
+)
 from gradviz.checks.collect.code import location_of, read_code
 from gradviz.checks.collect.cuts import cut_roots, cuts_entering, described
 from gradviz.checks.collect.held import cycles
@@ -36,7 +43,6 @@ from gradviz.checks.words import all_names
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
-from gradviz.packages import UserCode
 from gradviz.recording.reasons import Reasons, without_gradient
 from gradviz.run.outputs import LiveOutputs
 from gradviz.walker.isolation import isolated
@@ -62,8 +68,7 @@ class Collector:
         cuts: bool = False,
     ) -> None:
         self._model, self._values = model, values
-        code = UserCode()
-        self.recorder = Recorder(code)
+        self.recorder = Recorder()
         self.run = self.recorder.run
         self._modes = ModeWatch(self.recorder)
         self._loop = LoopWatch(self.recorder)
@@ -74,20 +79,16 @@ class Collector:
         replaced = self.recorder.replaced
         self._reader = ModelReader(model, optimizer, self.optimizers, replaced)
         # of the call that was read last, until its backward has run
-        self._parameters: Sequence[torch.Tensor] = ()
+        self._parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
-        self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
         # parts of calls that could not be read, and why
         self.dropped: dict[str, str] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run, and is watched."""
-        with ExitStack() as until:
-            until.enter_context(self.optimizers.watching())
-            for watch in (self._loop, self._modes):
-                until.enter_context(all_tapped(watch.listeners()))
-            until.enter_context(self.calls.watching())
+        listeners = (*self._loop.listeners(), *self._modes.listeners())
+        with self.optimizers.watching(), all_tapped(listeners), self.calls.watching():
             yield
 
     @contextmanager
@@ -167,14 +168,17 @@ class Collector:
         call.graph = walked.graph.with_root_names(live.names)
         self.run.used.update(all_names(call.graph.leaves))
         call.grad_enabled = torch.is_grad_enabled()
-        call.in_step = bool(recorder.stepping)
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)
-        models = list[Model]()
-        for name, model in reading.models:
-            training = vars(model).get("training", True)
-            kind, certain = type(model).__name__, self._model is not None
-            models.append(Model(name, kind, certain, training))
-        call.models = tuple(models)
+        certain = self._model is not None
+        call.models = tuple(
+            Model(
+                name,
+                type(model).__name__,
+                certain,
+                vars(model).get("training", True),
+            )
+            for name, model in reading.models
+        )
 
         self._parameters = ()
         if number is not None:
@@ -219,22 +223,13 @@ class Collector:
         """
         variables = reading.walked.variables.items()
         leaves = {node: leaf for node, leaf in variables if leaf.is_leaf}
-        self._parameters = [tensor for _, tensor in reading.parameters]
-        self._leaves = leaves
-        intervals = self._leaf_watch.intervals(leaves, reading.live.ran)
-
-        self._fresh = set()
-        for node, leaf in leaves.items():
-            # what is there afterwards is of that call
-            reset = intervals.get(node, Interval()).reset
-            if reading.live.ran or leaf.grad is None or reset:
-                self._fresh.add(node)
-        return intervals
+        self._parameters, self._leaves = reading.parameters, leaves
+        return self._leaf_watch.intervals(leaves, reading.live.ran)
 
     def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
         """Backward has run: note what it left in `.grad`."""
         # let go of the user's tensors, whatever happens below
-        tensors, self._parameters = self._parameters, ()
+        before, self._parameters = self._parameters, ()
         leaves, self._leaves = self._leaves, {}
 
         with isolated():
@@ -245,7 +240,7 @@ class Collector:
             self._leaf_watch.after(leaves, call.intervals)
             call.after = True
             parameters = []
-            for parameter, tensor in zip(call.parameters, tensors):
+            for parameter, tensor in before:
                 has_grad = tensor.grad is not None
                 # a custom Function may run a module again in its backward
                 if has_grad and not parameter.has_grad:
@@ -256,7 +251,7 @@ class Collector:
         if call.gradients is None:
             # gradients of the user's own classes may refuse anything
             with suppress(Exception):
-                call.gradients = Gradients(gradients_left(leaves, self._fresh))
+                call.gradients = Gradients(gradients_left(leaves))
 
 
 def homes_of(call: BackwardCall, models: Models) -> dict[int, Home]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.call import Cycle
-from gradviz.checks.collect.lines import Variables, assignment_in, leaf_of
+from gradviz.checks.collect.lines import Variables, assignment_in, names_behind
 from gradviz.checks.run import RetainedHistory, steps_of
 from gradviz.graph import SourceLine
 from gradviz.recording.session import running
@@ -28,7 +28,7 @@ from gradviz.variables.objects import (
 from gradviz.variables.scanner import as_written, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import grad_fn_of
-from gradviz.walker.walk import Walked, live_nodes
+from gradviz.walker.walk import Walked
 
 
 def cycles(walked: Walked) -> dict[Cycle, list[int]]:
@@ -115,8 +115,7 @@ def held_since(
     with isolated():
         for name, held in held_by(variables).items():
             # the newest ones say enough, and a list may hold thousands
-            nodes = [n for n in live_nodes(held[-_TENSORS:]) if leaf_of(n) is None]
-            name_of = {node._sequence_nr(): node.name() for node in nodes}
+            name_of = names_behind(held[-_TENSORS:])
             numbers = sorted(name_of, reverse=True)
             steps = steps_of(numbers, ends)
             if steps < _STEPS:

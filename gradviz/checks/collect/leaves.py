@@ -84,16 +84,16 @@ class LeafWatch:
         grad, before = leaf.grad, left.before
         stepped = id(leaf) in self._optimizers.stepped
         updated = stepped or version_of(leaf) != left.version
+        # a step goes on while its closure calls backward
+        stepped |= updated and bool(self._recorder.stepping)
         reset = grad is None or left.grad() is not grad
         if grad is not None and not reset:
             touched = updated or version_of(grad) != left.grad_version
             # where nobody can tell, it may have been
             reset = touched and is_zero(grad) is not False
         if reset:
-            return Interval(updated, True)
-        return Interval(
-            updated, False, before.steps + stepped, before.changes + updated
-        )
+            return Interval(updated)
+        return Interval(updated, before.steps + stepped, before.changes + updated)
 
     def after(
         self, leaves: Mapping[int, torch.Tensor], intervals: Mapping[int, Interval]
@@ -105,12 +105,11 @@ class LeafWatch:
         for key, leaf in leaves.items():
             grad = leaf.grad
             if grad is not None:
-                before = intervals.get(key, Interval())
                 self._left[leaf] = _Left(
                     version_of(leaf),
                     weakref.ref(grad),
                     version_of(grad),
-                    before,
+                    intervals.get(key, Interval()),
                 )
                 self._optimizers.stepped.discard(id(leaf))
 
@@ -150,14 +149,13 @@ class LeafWatch:
             key, row = id(tensor), self._rows.get(tensor)
             elements = _mark(tensor) if key not in held else None
             if row is None:
-                row, parameter = LeafRow(names.leaf(tensor)), parameters.get(key)
+                named = self._run.names.setdefault(key, names.leaf(tensor))
+                row, parameter = LeafRow(named), parameters.get(key)
                 row.elements = elements
                 if parameter is not None:
-                    row.names, row.module = parameter.names, parameter.module
+                    row.module = parameter.module
                     row.model = reading.models[parameter.model][0]
-                self._rows[tensor] = row
-                self._run.leaves[key] = row
-                self._run.names.setdefault(key, row.names)
+                self._rows[tensor] = self._run.leaves[key] = row
             elif elements is not None:
                 row.moved = bool(row.moved) or elements != row.elements
 

@@ -132,6 +132,12 @@ def nodes_behind(outputs: Sequence[Any]) -> list[Node]:
     return live_nodes([output for _, output in flatten(list(outputs))])
 
 
+def names_behind(outputs: Sequence[Any]) -> dict[int, str]:
+    """The names of these nodes, by their number; leaves have none."""
+    nodes = nodes_behind(outputs)
+    return {node._sequence_nr(): node.name() for node in nodes if leaf_of(node) is None}
+
+
 def leaf_of(node: Node) -> object:
     """The leaf of an AccumulateGrad; None for other nodes."""
     if type(node).__name__ == "AccumulateGrad":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import (
-    Container,
     Iterable,
     Mapping,
     MutableMapping,
@@ -80,13 +79,9 @@ def is_broken(loss: float | None, scaled: bool) -> bool:
     return math.isnan(loss) or not scaled
 
 
-def gradients_left(
-    leaves: Mapping[int, torch.Tensor], fresh: Container[int]
-) -> tuple[LeafGradient, ...]:
+def gradients_left(leaves: Mapping[int, torch.Tensor]) -> tuple[LeafGradient, ...]:
     """The size of the `.grad` of each leaf that has one which can be read, by the same
     keys. `zeros` is 0 or 1.
-
-    That of a leaf which is not `fresh` had something in it before the call.
     """
     left, grads = [], _readable(leaves)
     with unrecorded():
@@ -97,8 +92,7 @@ def gradients_left(
                 wrong = int((~torch.isfinite(grad)).sum())
                 norm = float(grad.abs().max())
 
-            new, zeros = key in fresh, float(norm == 0)
-            left.append(LeafGradient(key, norm, zeros, wrong if new else 0, not new))
+            left.append(LeafGradient(key, norm, float(norm == 0), wrong))
 
     return tuple(left)
 

@@ -94,7 +94,7 @@ class OptimizerWatch:
         if torch.compiler.is_compiling():
             return
         recorder = self._recorder
-        self._run.updates += not recorder.stepping
+        recorder.steps.updated |= not recorder.stepping
         if recorder.rests:
             return
         recorder.log(Kind.STEP, sys._getframe(1), optimizer)

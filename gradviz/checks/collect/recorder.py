@@ -29,7 +29,7 @@ NOTES = 100
 class Recorder:
     """Of one run, whose `number`-th backward call came last."""
 
-    def __init__(self, code: UserCode) -> None:
+    def __init__(self) -> None:
         self.run, self.number = TrainingRun(), 0
         self.steps = Steps(self.run)
         self._backward: Event | None = None  # where that is logged
@@ -39,7 +39,7 @@ class Recorder:
         self.stepping: list[int] = []
         # modules that `functional_call` ran with other tensors, and where
         self.replaced = WeakKeyDictionary[torch.nn.Module, SourceLine | None]()
-        self._code = code
+        self._code = UserCode()
         self._notes: dict[tuple[Kind, object], Event] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
 

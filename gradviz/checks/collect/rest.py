@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.lines import leaf_of, nodes_behind
+from gradviz.checks.collect.lines import leaf_of, names_behind, nodes_behind
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.cuts.seen import CutCalls
 from gradviz.recording.session import running
@@ -77,7 +77,7 @@ class Rest:
             return True
 
         if number > self._until - AWAKE:
-            self._watched[line] = step, step.ops(_names(outputs))
+            self._watched[line] = step, step.ops(names_behind(outputs))
         if number >= self._until:
             self._last_leaf, self._until = _last_leaf(outputs), number + PERIOD
             self._rest()
@@ -102,21 +102,16 @@ class Rest:
         if torch._C._current_graph_task_id() == -1:
             self._resume()
 
-    def recall(self, outputs: Any) -> bool:
+    def recall(self, outputs: Any) -> None:
         """What is behind these is to be read: what is known of steps that were watched
-        holds for those that were passed and were like them. Returns whether all of it
-        is known.
+        holds for those that were passed and were like them.
         """
-        name_of, session = _names(outputs), running()
-        if session is None:
-            return False
-        log = session.event_log()
-        while self._passed:
+        name_of, session = names_behind(outputs), running()
+        while session is not None and self._passed:
             step = self._passed.popleft()
             watched, ops = self._watched.get(step.line, (step, {}))
             if ops and ops == step.ops(name_of):
-                log.repeat(watched.numbers, step.numbers.start)
-        return None not in map(log.lines.at, name_of)
+                session.event_log().repeat(watched.numbers, step.numbers.start)
 
     def _rest(self) -> None:
         self._recorder.rests = self._recorder.rested = True
@@ -137,12 +132,6 @@ class Rest:
         session = running()
         if session is not None:
             session.resume()
-
-
-def _names(outputs: Any) -> dict[int, str]:
-    """The names of the nodes behind these, by number."""
-    nodes = nodes_behind(outputs)
-    return {node._sequence_nr(): node.name() for node in nodes if leaf_of(node) is None}
 
 
 def _last_leaf(outputs: Any) -> Callable[[], torch.Tensor | None]:

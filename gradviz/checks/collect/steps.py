@@ -12,11 +12,12 @@ from gradviz.walker.private import peek_sequence
 
 class Steps:
     """Of one run. `ends` are the sequence numbers at the last call of each step that is
-    over, `before` is that at the call before the last one.
+    over, `before` is that at the call before the last one. `updated`: an optimizer has
+    taken a step since the last one.
     """
 
     def __init__(self, run: TrainingRun) -> None:
-        self._run, self._updates = run, 0
+        self._run, self.updated = run, False
         self.ends = array("Q")
         self.before = self._last = 0
 
@@ -24,11 +25,10 @@ class Steps:
         """A call comes. Those between which no optimizer took a step belong to one step;
         where the code has none, nobody sees its updates, and each call is a step.
         """
-        run = self._run
-        if self._last and (run.updates != self._updates or not run.optimizers):
+        if self._last and (self.updated or not self._run.optimizers):
             self.ends.append(self._last)
         self.before, self._last = self._last, peek_sequence()
-        self._updates = run.updates
+        self.updated = False
 
     def look(self, variables: Variables) -> None:
         """Note the variables that hold the graphs of several steps."""

@@ -20,6 +20,7 @@ import torch
 from gradviz.checks.collect.lines import (
     Variables,
     leaf_of,
+    names_behind,
     nodes_behind,
     users_frame,
 )
@@ -130,22 +131,18 @@ class RunWatch:
 
         self._leaves = {}
         loss = loss_of(call.outputs)
-        is_news = not is_known or is_broken(loss, self._run.scaled)
-        # else the next call of a line that is new shows more
-        if is_news and (self._recall(call) or is_known):
+        # of a line that is new, the next call shows more
+        if is_known and is_broken(loss, self._run.scaled):
+            self._recall(call)
             return False
         self._recorder.backward(number, call, loss)
         return True
 
-    def _recall(self, call: EngineCall) -> bool:
-        """A call that nobody watched is to be looked at. Whether it is known how it was
-        made.
-        """
-        is_known = False
+    def _recall(self, call: EngineCall) -> None:
+        """A call that nobody watched is to be looked at."""
         with self._timed():
-            is_known = self._rest.recall(call.outputs)
+            self._rest.recall(call.outputs)
             self._leaves = _leaves_of(nodes_behind(call.outputs))
-        return is_known
 
     def before(
         self,
@@ -210,7 +207,7 @@ class RunWatch:
             return False
 
         with self._timed():
-            left = gradients_left(leaves, leaves)
+            left = gradients_left(leaves)
             self.seen_enough = any(gradient.nonfinite for gradient in left)
             self._run.looked.append(number)
             for gradient in left:
@@ -249,8 +246,7 @@ class RunWatch:
 
     def _compare(self, call: EngineCall, retains: bool) -> None:
         """Which passes, and which graphs that were retained, a call meets."""
-        nodes = nodes_behind(call.outputs)
-        numbers = {node._sequence_nr() for node in nodes if leaf_of(node) is None}
+        numbers = names_behind(call.outputs).keys()
         for unmet in self._unmet.values():
             unmet.met |= not all(map(numbers.isdisjoint, unmet.numbers))
 

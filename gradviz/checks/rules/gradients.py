@@ -131,10 +131,10 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
 
 
 def read(context: BackwardCall) -> Iterator[tuple[Leaf, LeafGradient]]:
-    """The parameters whose gradient is known and of this call alone."""
+    """The parameters whose gradient is known and finite."""
     for gradient in context.leaf_gradients:
         leaf = context.graph.leaf_of[gradient.node]
-        if leaf.kind == "parameter" and not (gradient.nonfinite or gradient.mixed):
+        if leaf.kind == "parameter" and not gradient.nonfinite:
             yield leaf, gradient
 
 

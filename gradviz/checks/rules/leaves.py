@@ -101,7 +101,8 @@ def recorded_updates(context: BackwardCall) -> dict[str, int]:
     lead to from a leaf which nobody names any more, by name.
     """
     graph = context.graph
-    inputs = (leaf for call in context.earlier for leaf in call.graph.leaves)
+    steps = [call for call in context.earlier if not call.create_graph]
+    inputs = (leaf for call in steps for leaf in call.graph.leaves)
     before = all_names(leaf for leaf in inputs if leaf.kind == "input")
     updated = dict[str, int]()
     for tensor in context.named_tensors:

@@ -94,11 +94,10 @@ def _follows(context: BackwardCall) -> bool:
     into the parameters.
     """
     in_leaves = any(value.made_by in context.graph.leaf_of for value in _every(context))
-    calls = context.run.read
-    for call in calls[: calls.index(context)] if context in calls else ():
-        if not math.isfinite(call.loss or 0.0) or (call.is_broken and in_leaves):
-            return True
-    return False
+    return any(
+        not math.isfinite(call.loss or 0.0) or (call.is_broken and in_leaves)
+        for call in context.earlier
+    )
 
 
 def _every(context: BackwardCall) -> Sequence[Value]:

@@ -221,12 +221,10 @@ def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:
     """Whether a leaf has just been updated often enough since its gradient was reset;
     later calls say nothing new.
 
-    What an optimizer holds may be changed in place for other reasons, but not while it
-    takes a step with a closure.
+    What an optimizer holds may be changed in place for other reasons.
     """
     since = context.intervals.get(leaf.node, Interval())
-    by_hand = context.in_step or not optimized
-    times = since.changes if by_hand else since.steps
+    times = since.steps if optimized else since.changes
     return since.updated and times == TIMES
 
 
