@@ -84,6 +84,10 @@ class WatchedRun:
         self._watch.engine_ended()
         self._collector.afterwards(call, filled)
         self._watch.seen_enough |= call.is_broken and not self._run.scaled
+        for leaf in call.leaf_gradients:
+            if leaf.zeros < 1:
+                names = call.graph.leaf_of[leaf.node].names
+                self._run.nonzero |= dict.fromkeys(names, call.call or 0)
         return call
 
     def finish(
@@ -103,24 +107,7 @@ class WatchedRun:
         # a backward() that is not differentiated need not be right in that
         if not run.differentiated:
             run.log = [each for each in run.log if each.kind != Kind.SECOND_SLOPE]
-        self._relate()
         return run.read
-
-    def _relate(self) -> None:
-        """Note which parameters the calls use, and when a leaf got a gradient that is
-        not zero.
-        """
-        run, watch = self._run, self._watch
-        for key in watch.reached:
-            run.used.update(run.names.get(key, ()))
-        for call in run.read:
-            for leaf in call.leaf_gradients:
-                if leaf.zeros < 1:
-                    names = call.graph.leaf_of[leaf.node].names
-                    run.nonzero |= dict.fromkeys(names, call.call or 0)
-
-        for key, number in watch.nonzero.items():
-            run.nonzero |= dict.fromkeys(run.names.get(key, ()), number)
 
     def told(self, findings: Findings, captured: RunResult[BackwardCall]) -> Findings:
         """The findings with what was left out, and why; how far the run was watched;

@@ -36,7 +36,6 @@ def _checked(folder: Path, **told: str) -> tuple[dict[str, str], bool]:
 @pytest.mark.parametrize(
     ("function", "part"),
     [
-        ("collector.location_of", "the script's code"),
         ("collector.read_code", "the script's code"),
         ("collector.homes_of", "the modules"),
     ],

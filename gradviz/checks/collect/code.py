@@ -13,29 +13,25 @@ from gradviz.source.statements import body_around, body_of
 from gradviz.variables.scanner import value_of
 
 
-def location_of(live: LiveOutputs) -> CodeLocation | None:
-    """The line that runs now, or the end of a script whose global variables are left."""
-    frame = users_frame(live.frame)
+def read_code(call: BackwardCall, live: LiveOutputs) -> None:
+    """Note the code of a call, or that at the end of a script whose global variables are
+    left; and where the roots come from that have no graph, or that are leaves. Cuts that
+    were seen count more.
+    """
+    frame, line = users_frame(live.frame), None
     if frame is not None:
         body, line = body_of(frame.f_code), frame.f_lineno
     else:
-        file = str(value_of("__file__", live.variables))
-        body, line = body_around(file, 0), None
-    return CodeLocation(body, line, live.variables) if body.statements else None
+        body = body_around(str(value_of("__file__", live.variables)), 0)
+    if not body.statements:
+        return
 
-
-def read_code(call: BackwardCall, location: CodeLocation) -> None:
-    """Note the code of a call, and where the roots without a graph come from, or all of
-    them where a parameter is not used. Cuts that were seen count more.
-    """
-    call.body = location.body
-    if call.call is not None and location.line is not None:
-        call.backward = location.body.line(location.line)
-
-    trained = [parameter for parameter in call.parameters if parameter.requires_grad]
-    unused = any(parameter.node is None for parameter in trained)
+    call.body = body
+    if call.call is not None and line is not None:
+        call.backward = body.line(line)
+    location = CodeLocation(body, line, live.variables)
     for root in call.graph.roots:
-        if root.node is None or unused:
+        if root.node is None or root.node in call.graph.leaf_of:
             read = provenance(location, root.name)
             seen = call.provenances.get(root.name, read)
             call.provenances[root.name] = read._replace(cuts=seen.cuts)

@@ -21,7 +21,7 @@ from gradviz.checks.call import (
     NamedTensor,
     Parameter,
 )
-from gradviz.checks.collect.code import location_of, read_code
+from gradviz.checks.collect.code import read_code
 from gradviz.checks.collect.cuts import cut_roots, cuts_entering, described
 from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
@@ -144,9 +144,7 @@ class Collector:
             inspect=inspect,
         )
         with self._reading("the script's code", live.call):
-            location = location_of(live)
-            if location is not None:
-                read_code(call, location)
+            read_code(call, live)
         if live.call is not None:
             with self._reading("what variables hold", live.call):
                 self.recorder.steps.look(live.variables)

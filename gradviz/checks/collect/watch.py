@@ -87,7 +87,8 @@ class RunWatch:
         self._lines: Counter[tuple[CodeType, int, int]] = Counter()
         # by identity, between a call and its end
         self._leaves: dict[int, torch.Tensor] = {}
-        # calls in a row that left a leaf a gradient of zeros, by identity
+        # calls in a row that left a leaf a gradient of zeros, after one that did not, by
+        # identity
         self._zero: Counter[int] = Counter()
         # by line, with what is said of it
         self._unmet: dict[tuple[Kind, SourceLine, str], _Unmet] = {}
@@ -95,9 +96,6 @@ class RunWatch:
         self._rest = Rest(recorder, cuts)
         self._broke = False  # a call that nobody watched left a gradient that is NaN
         self.seen_enough = False
-        self.reached: set[int] = set()  # identities of leaves that calls have led to
-        # the last call that left a leaf a gradient other than zero, by identity
-        self.nonzero: dict[int, int] = {}
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -179,7 +177,8 @@ class RunWatch:
         """Whether the nodes that a call runs through show why to read it."""
         nodes = nodes_behind(call.outputs)
         self._leaves = _leaves_of(nodes)
-        self.reached.update(self._leaves)
+        for key in self._leaves:
+            self._run.used.update(self._run.names.get(key, ()))
         suspicious = (
             self._suspects > 0 and not self._run.scaled and bool(at_poles(nodes))
         )
@@ -188,7 +187,7 @@ class RunWatch:
 
     def _shows_a_death(self) -> bool:
         """Whether a gradient has become zero and stayed so, which one call is to show."""
-        dead = [key for key in self.nonzero if self._zero[key] == DEAD]
+        dead = [key for key, times in self._zero.items() if times == DEAD]
         self._zero.update(dead)
         return bool(dead)
 
@@ -211,10 +210,13 @@ class RunWatch:
             self.seen_enough = any(gradient.nonfinite for gradient in left)
             self._run.looked.append(number)
             for gradient in left:
-                self._zero[gradient.node] += 1
+                key = gradient.node
                 if not gradient.zeros:
-                    self._zero[gradient.node] = 0
-                    self.nonzero[gradient.node] = number
+                    self._zero[key] = 0
+                    names = self._run.names.get(key, ())
+                    self._run.nonzero |= dict.fromkeys(names, number)
+                elif key in self._zero:
+                    self._zero[key] += 1
 
         return self.seen_enough
 

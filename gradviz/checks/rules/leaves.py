@@ -107,7 +107,7 @@ def recorded_updates(context: BackwardCall) -> dict[str, int]:
     updated = dict[str, int]()
     for tensor in context.named_tensors:
         node = tensor.node
-        if node is not None and not tensor.leaf and node not in graph.leaf_of:
+        if node is not None and node not in graph.leaf_of:
             names = [name for name in tensor.names if name in before]
             names = names or [*tensor.names] * _is_updated(graph, node)
             updated |= dict.fromkeys(names[:1], node)
