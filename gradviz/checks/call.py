@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.run import Interval, OptimizerRow, TrainingRun
@@ -220,9 +221,7 @@ class BackwardCall:
     @property
     def cuts(self) -> tuple[Cut, ...]:
         """Where graphs were cut off from what takes part in this one all the same."""
-        return tuple(
-            dict.fromkeys(cut for cuts in self.entered.values() for cut in cuts)
-        )
+        return tuple(dict.fromkeys(chain(*self.entered.values())))
 
     @property
     def at_work(self) -> list[Optimizer]:

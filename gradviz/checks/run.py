@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.words import Names
@@ -208,7 +208,7 @@ class TrainingRun:
     @property
     def cuts(self) -> list[Cut]:
         """What the calls that were read show of them."""
-        return list(dict.fromkeys(cut for call in self.read for cut in call.cuts))
+        return list(dict.fromkeys(chain(*(call.cuts for call in self.read))))
 
     @property
     def stepped(self) -> bool:

@@ -114,11 +114,9 @@ class WatchedRun:
         and how it failed.
         """
         error, notes = captured.error, findings.notes
-        unknown = self._functions.unknown.items()
-        reasons = [f"{name} {why}" for name, why in unknown]
         left_out = dict(self._collector.dropped)
-        if reasons:
-            left_out["wrong-backward"] = ", ".join(reasons)
+        if self._functions.unknown:
+            left_out["wrong-backward"] = ", ".join(self._functions.unknown)
         if captured.unread:
             left_out["later calls"] = one_line(captured.unread)
 

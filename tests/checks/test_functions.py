@@ -275,3 +275,9 @@ def test_a_backward_that_is_differentiated_needs_a_graph(
     for one in found if expected else ():
         assert "return gradient * " in one["code"] and "ctx.saved_tensors" in one["fix"]
         assert "without create_graph" not in one["why"]
+
+
+def test_it_is_found_where_calls_are_counted(tmp_path: Path) -> None:
+    script = written(tmp_path, AGAIN.format(slope="2 * ctx.double", again=True))
+    found, _ = check(script, "--steps", "2")
+    assert [one["id"] for one in found if one["severity"] != "note"] == ["wrong-backward"]

@@ -7,7 +7,7 @@ conclude from the facts is none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -38,7 +38,6 @@ from gradviz.checks.collect.numbers import (
 )
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
-from gradviz.checks.run import Interval
 from gradviz.checks.words import all_names
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
@@ -76,8 +75,7 @@ class Collector:
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
         self.calls = CutLines(parts=cuts)
         self.cuts = self.calls.watch
-        replaced = self.recorder.replaced
-        self._reader = ModelReader(model, optimizer, self.optimizers, replaced)
+        self._reader = ModelReader(model, optimizer, self.recorder, self.optimizers)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -181,7 +179,10 @@ class Collector:
         self._parameters = ()
         if number is not None:
             with self._reading("gradients", number):
-                call.intervals = self._begin(reading)
+                variables = walked.variables.items()
+                self._leaves = {node: leaf for node, leaf in variables if leaf.is_leaf}
+                self._parameters = reading.parameters
+                call.intervals = self._leaf_watch.intervals(self._leaves, live.ran)
         with self._reading("the optimizers", number):
             if number is not None:
                 self._leaf_watch.reached(reading)
@@ -215,36 +216,26 @@ class Collector:
         if self._values or near or is_broken(call.loss, scaled):
             call.values = values_of(walked, live.outputs)
 
-    def _begin(self, reading: Reading) -> Mapping[int, Interval]:
-        """A call is about to run: what was done with its leaves since the last one, by
-        node.
-        """
-        variables = reading.walked.variables.items()
-        leaves = {node: leaf for node, leaf in variables if leaf.is_leaf}
-        self._parameters, self._leaves = reading.parameters, leaves
-        return self._leaf_watch.intervals(leaves, reading.live.ran)
-
     def afterwards(self, call: BackwardCall, filled: bool | None) -> None:
         """Backward has run: note what it left in `.grad`."""
         # let go of the user's tensors, whatever happens below
         before, self._parameters = self._parameters, ()
         leaves, self._leaves = self._leaves, {}
 
-        with isolated():
-            if not filled:
-                call.intervals = {}
-                return
+        if not filled:
+            call.intervals = {}
+            return
 
-            self._leaf_watch.after(leaves, call.intervals)
-            call.after = True
-            parameters = []
-            for parameter, tensor in before:
-                has_grad = tensor.grad is not None
-                # a custom Function may run a module again in its backward
-                if has_grad and not parameter.has_grad:
-                    self.run.used.update(parameter.names)
-                parameters.append(parameter._replace(has_grad=has_grad))
-            call.parameters = tuple(parameters)
+        self._leaf_watch.after(leaves, call.intervals)
+        call.after = True
+        parameters = []
+        for parameter, tensor in before:
+            has_grad = tensor.grad is not None
+            # a custom Function may run a module again in its backward
+            if has_grad and not parameter.has_grad:
+                self.run.used.update(parameter.names)
+            parameters.append(parameter._replace(has_grad=has_grad))
+        call.parameters = tuple(parameters)
 
         if call.gradients is None:
             # gradients of the user's own classes may refuse anything

@@ -55,8 +55,7 @@ class FunctionReplay:
         self._recorder = recorder
         self._seen, self._replaying = set[Any](), False  # classes
         self._spent = 0.0  # seconds
-        # why a class could not be compared, after its name
-        self.unknown: dict[str, str] = {}
+        self.unknown: list[str] = []  # classes that could not be compared, and why
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         """Each class is replayed when it is applied for the first time."""
@@ -80,7 +79,7 @@ class FunctionReplay:
     def _compare(self, kind: Any, values: Sequence[Any]) -> None:
         obstacle = self._obstacle(values)
         if obstacle:
-            self.unknown[kind.__name__] = obstacle
+            self.unknown.append(f"{kind.__name__} {obstacle}")
             return
 
         self._replaying, began = True, time.perf_counter()  # in the child, too
@@ -92,7 +91,7 @@ class FunctionReplay:
             self._spent += time.perf_counter() - began
 
         if isinstance(faults, str):
-            self.unknown[kind.__name__] = faults
+            self.unknown.append(f"{kind.__name__} {faults}")
             return
         backward = kind.backward.__code__
         for letter, place in faults:

@@ -26,7 +26,6 @@ from gradviz.variables.objects import (
     tensors_in,
 )
 from gradviz.variables.scanner import as_written, scan
-from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked
 
@@ -37,16 +36,15 @@ def cycles(walked: Walked) -> dict[Cycle, list[int]]:
     else does any more.
     """
     found: dict[Cycle, list[int]] = {}
-    with isolated():
-        for i, node in enumerate(walked.nodes):
-            # only the node of a custom Function has attributes that Python code sets
-            if not isinstance(node, torch.autograd.function.BackwardCFunction):
-                continue
-            for attribute, value in own_attributes(node).items():
-                if any(grad_fn_of(tensor) is node for tensor in tensors_in(value)):
-                    name = type(node).__name__.removesuffix("Backward")
-                    cycle = Cycle(attribute, name, _set_in(node, attribute))
-                    found.setdefault(cycle, []).append(i)
+    for i, node in enumerate(walked.nodes):
+        # only the node of a custom Function has attributes that Python code sets
+        if not isinstance(node, torch.autograd.function.BackwardCFunction):
+            continue
+        for attribute, value in own_attributes(node).items():
+            if any(grad_fn_of(tensor) is node for tensor in tensors_in(value)):
+                name = type(node).__name__.removesuffix("Backward")
+                cycle = Cycle(attribute, name, _set_in(node, attribute))
+                found.setdefault(cycle, []).append(i)
     return found
 
 
@@ -96,8 +94,7 @@ def held_by(variables: Variables) -> dict[str, list[torch.Tensor]]:
 
 def _has_graph(tensor: torch.Tensor) -> bool:
     try:
-        with isolated():
-            return tensor.requires_grad and grad_fn_of(tensor) is not None
+        return tensor.requires_grad and grad_fn_of(tensor) is not None
     except RuntimeError:  # a view that torch refuses to follow
         return False
 
@@ -112,24 +109,21 @@ def held_since(
     """The variables that hold the graphs of several steps, which ended at these sequence
     numbers.
     """
-    with isolated():
-        for name, held in held_by(variables).items():
-            # the newest ones say enough, and a list may hold thousands
-            name_of = names_behind(held[-_TENSORS:])
-            numbers = sorted(name_of, reverse=True)
-            steps = steps_of(numbers, ends)
-            if steps < _STEPS:
-                continue
+    for name, held in held_by(variables).items():
+        # the newest ones say enough, and a list may hold thousands
+        name_of = names_behind(held[-_TENSORS:])
+        numbers = sorted(name_of, reverse=True)
+        steps = steps_of(numbers, ends)
+        if steps < _STEPS:
+            continue
 
-            # nobody may have watched the last steps, but one before them
-            like = [
-                number for number in numbers if name_of[number] == name_of[numbers[0]]
-            ]
-            source = next(filter(None, map(_line_of, like)), None)
-            added = _adds(source.file, name) if source is not None else None
-            old = sum(number < ends[-1] for number in numbers)
-            written = as_written(name, variables)
-            yield RetainedHistory(written, old, steps, source, added)
+        # nobody may have watched the last steps, but one before them
+        like = [number for number in numbers if name_of[number] == name_of[numbers[0]]]
+        source = next(filter(None, map(_line_of, like)), None)
+        added = _adds(source.file, name) if source is not None else None
+        old = sum(number < ends[-1] for number in numbers)
+        written = as_written(name, variables)
+        yield RetainedHistory(written, old, steps, source, added)
 
 
 def _adds(file: str, name: str) -> SourceLine | None:

@@ -20,7 +20,6 @@ from gradviz.checks.collect.numbers import (
     ByTensor,
     TensorRef,
     is_readable,
-    optimized,
 )
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
@@ -118,26 +117,15 @@ class LeafWatch:
     def reached(self, reading: Reading) -> None:
         """A call is about to run through these leaves."""
         live, leaves = reading.live, reading.walked.variables
-        self._name(reading)
+        for parameter, tensor in reading.parameters:
+            self._run.names[id(tensor)] = parameter.names
+        self._optimizers.look()
         self._read(reading)
         self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
         note_mistyped(self._recorder, reading)
         models = reading.models
         self._modes.models = {name: weakref.ref(model) for name, model in models}
-
-    def _name(self, reading: Reading) -> None:
-        """Bring what is known of optimizers up to date, and the names of what they
-        hold.
-        """
-        names, walked = self._run.names, reading.walked
-        for parameter, tensor in reading.parameters:
-            names[id(tensor)] = parameter.names
-        for name, optimizer in reading.optimizers:
-            self._optimizers.row(optimizer).name = name
-            for tensor in optimized(optimizer):
-                names.setdefault(id(tensor), walked.names.leaf(tensor))
-        self._optimizers.look()
 
     def _read(self, reading: Reading) -> None:
         call, names = reading.live.call or 0, reading.walked.names

@@ -22,7 +22,6 @@ from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
-from gradviz.graph import SourceLine
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.search import sets_attribute
@@ -62,11 +61,11 @@ class ModelReader:
         self,
         model: torch.nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
+        recorder: Recorder,
         watch: OptimizerWatch,
-        replaced: Mapping[torch.nn.Module, SourceLine | None],
     ) -> None:
         self._model, self._optimizer = model, optimizer
-        self._watch, self._replaced = watch, replaced
+        self._recorder, self._watch = recorder, watch
 
     def reading(self, walked: Walked, live: LiveOutputs) -> Reading:
         """What there is at a call."""
@@ -148,7 +147,7 @@ class ModelReader:
         owner, outer = class_around(modules, path), path
         while outer:
             outer = outer.rpartition(".")[0]
-            line = self._replaced.get(modules[outer])
+            line = self._recorder.replaced.get(modules[outer])
             parameter = parameter._replace(replaced=parameter.replaced or line)
 
         if owner is None:
@@ -156,12 +155,14 @@ class ModelReader:
         return parameter._replace(made=made_at(*owner), forward=forward_of(owner[0]))
 
     def held(self, reading: Reading) -> Iterator[Optimizer]:
-        """The optimizers with what they hold."""
+        """The optimizers with what they hold, of which the names are noted."""
         walked, variables = reading.walked, reading.live.variables
         for name, optimizer in reading.optimizers:
             row, tensors = self._watch.row(optimizer), list[NamedTensor]()
+            row.name = name
             for tensor in optimized(optimizer):
                 names, node = walked.names.leaf(tensor), reading.leaf_of.get(id(tensor))
+                self._recorder.run.names.setdefault(id(tensor), names)
                 tensors.append(NamedTensor(names, node))
             written = as_written(name, variables)
             yield Optimizer(written, tuple(tensors), row)

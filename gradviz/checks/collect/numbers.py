@@ -60,14 +60,12 @@ def loss_of(outputs: Sequence[Any]) -> float | None:
 
 def _is_single(loss: torch.Tensor) -> bool:
     """Whether this is one real number that can be read: asked at every step."""
-    if is_plain(loss) and not loss.is_nested:
-        if loss.numel() != 1 or not loss.is_floating_point():
-            return False
-        needed = (loss.storage_offset() + 1) * loss.element_size()
-        return not loss.is_meta and loss.untyped_storage().nbytes() >= needed
     if loss.is_nested or answers_itself(loss) or loss.is_meta or loss.numel() != 1:
         return False
-    return loss.is_floating_point() and not outgrown(loss)
+    if not is_plain(loss):
+        return loss.is_floating_point() and not outgrown(loss)
+    needed = (loss.storage_offset() + 1) * loss.element_size()
+    return loss.is_floating_point() and loss.untyped_storage().nbytes() >= needed
 
 
 def is_broken(loss: float | None, scaled: bool) -> bool:
@@ -101,14 +99,13 @@ def _readable(
     leaves: Mapping[int, torch.Tensor],
 ) -> dict[int, torch.Tensor]:
     grads: dict[int, torch.Tensor] = {}
-    with isolated():
-        for key, leaf in leaves.items():
-            grad = leaf.grad if leaf.is_leaf else None
-            # a subclass may run code of its own in any operation
-            if type(grad) is not torch.Tensor or not grad.numel():
-                continue
-            if grad.dtype.is_floating_point and is_readable(grad):
-                grads[key] = grad.detach()
+    for key, leaf in leaves.items():
+        grad = leaf.grad if leaf.is_leaf else None
+        # a subclass may run code of its own in any operation
+        if type(grad) is not torch.Tensor or not grad.numel():
+            continue
+        if grad.dtype.is_floating_point and is_readable(grad):
+            grads[key] = grad.detach()
     return grads
 
 

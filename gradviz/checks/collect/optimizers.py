@@ -85,7 +85,7 @@ class OptimizerWatch:
         """Bring up to date what optimizers hold, at a backward call."""
         for optimizer, row in list(self._rows.items()):
             # an optimizer of the user's own may hold anything
-            with isolated(), suppress(Exception):
+            with suppress(Exception):
                 row.held.update(map(id, optimized(optimizer)))
 
     @uninterrupted

@@ -43,8 +43,11 @@ class _Step(NamedTuple):
         name_of: dict[int, str],
     ) -> dict[int, str]:
         """Names of the nodes of this step, by their place in it."""
-        made = [number for number in name_of if number in self.numbers]
-        return {number - self.numbers.start: name_of[number] for number in made}
+        return {
+            number - self.numbers.start: name
+            for number, name in name_of.items()
+            if number in self.numbers
+        }
 
 
 class Rest:
