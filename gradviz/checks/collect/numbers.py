@@ -48,9 +48,9 @@ def loss_of(outputs: Sequence[Any]) -> float | None:
     """The number, when the outputs are a single real number that can be read; else
     None.
     """
-    loss = outputs[0]
-    if len(outputs) > 1 or not isinstance(loss, torch.Tensor):
+    if len(outputs) != 1 or not isinstance(outputs[0], torch.Tensor):
         return None
+    loss = outputs[0]
     try:
         with isolated():
             return float(loss.item()) if _is_single(loss) else None

@@ -91,15 +91,12 @@ class Recorder:
         """
         key = kind, source if source is not None else about
         event = self._notes.get(key)
-
+        if event is None and len(self._notes) < NOTES:
+            event = self._notes[key] = Event(kind, tensors, source, about)
+            self.run.log.append(event)
         if event is not None:
             event.times = max(event.times, times)
             event.lines.update(lines)
-        elif len(self._notes) < NOTES:
-            event = Event(kind, tensors, source, about, times)
-            event.lines.update(lines)
-            self._notes[key] = event
-            self.run.log.append(event)
 
     def backward(
         self, number: int, call: EngineCall | LiveOutputs, loss: float | None
