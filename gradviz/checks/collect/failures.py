@@ -142,10 +142,11 @@ def _custom(text: str) -> SourceLine | None:
     """Where the backward() returns of the custom Function that the engine's message is
     about.
     """
-    match = _CUSTOM.search(text)
+    match, line = _CUSTOM.search(text), None
     kinds: list[Any] = [torch.autograd.Function]
     for kind in kinds:  # grows while it is read
         kinds += kind.__subclasses__()
+        # of several, the newest: a cell of a notebook defines it once more
         if match is not None and kind.__name__ == match[1]:
-            return returned_by(definition_of(kind.backward.__code__))
-    return None
+            line = returned_by(definition_of(kind.backward.__code__))
+    return line
