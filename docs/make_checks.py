@@ -40,7 +40,6 @@ GROUPS = {
     ),
     "values": Group("NaN, vanishing, exploding", ("nonfinite", "gradients", "zeros")),
     "memory": Group("Memory and graph size", ("memory", "notes")),
-    "ranks": Group("Several ranks", ("ranks",)),
 }
 """Pages in docs/checks/, by name."""
 NOTE = "<!-- Written by docs/make_checks.py. Change the checks' docstrings instead. -->"
@@ -120,11 +119,7 @@ def _section(one: Check) -> str:
     options = ["--only", one.id, *(["--values"] if one.needs_values else [])]
     command = f"gradviz check script.py {' '.join(options)}"
     text = page(one)
-    if one.ranks:
-        command = "torchrun --nproc-per-node 2 -m gradviz render script.py -o net.json\n$ gradviz merge net.rank*.json"
-    printed = (
-        output(text[EXAMPLE], options) if not one.ranks else ""
-    )  # that takes several processes
+    printed = output(text[EXAMPLE], options)
     rest = "\n\n".join(f"**{title}.** {text[title]}" for title in SECTIONS)
     return (
         f"## `{one.id}`\n\n{one.severity.capitalize()}. {text[MEANING]}\n\n```python\n{text[EXAMPLE]}```\n\n"

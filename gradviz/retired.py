@@ -293,6 +293,7 @@ CHECKS: dict[str, str] = {
     "padding-counted": "",
     "paid-frozen": "",
     "pile-of-hooks": "",
+    "ranks-differ": "",
     "rate-near-zero": "",
     "ready-twice": "",
     "requires-grad-input": "",
@@ -306,6 +307,7 @@ CHECKS: dict[str, str] = {
     "two-optimizers": "",
     "unseen-change": "",
     "untied": "",
+    "unused-on-some-ranks": "",
     "useless-labels": "",
     "wasted-gradient": "",
     "wrong-sign": "",
@@ -317,6 +319,12 @@ check that one is part of now, or "".
 """
 
 _CHECK = "{} is retired: no report of a real program needed it."
+_INSTEAD = {
+    **dict.fromkeys(
+        ("ranks-differ", "unused-on-some-ranks"),
+        " gradviz merge net.rank*.json compares the graph files of ranks.",
+    ),
+}
 _MERGED = "{} is part of {} now: gradviz check --explain {}."
 
 
@@ -415,7 +423,7 @@ def about_check(name: str) -> str:
     successor = CHECKS[name]
     if successor:
         return _MERGED.format(name, successor, successor)
-    return _CHECK.format(name)
+    return _CHECK.format(name) + _INSTEAD.get(name, "")
 
 
 def _row(

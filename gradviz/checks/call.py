@@ -17,7 +17,6 @@ from gradviz.graph import Graph, SourceLine
 
 if TYPE_CHECKING:
     from gradviz.gradients.values import Values
-    from gradviz.ranks.rank_diff import RankDiff
     from gradviz.recording.record import ModuleRun
     from gradviz.source.cut import Cut
     from gradviz.source.provenance import Provenance
@@ -166,7 +165,6 @@ class BackwardCall:
     # before: what ran before has a lower one
     ends: Sequence[int] = ()
     before: int = 0
-    ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
 
     # the code around the call
     grad_enabled: bool = True

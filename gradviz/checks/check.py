@@ -154,7 +154,6 @@ def check_target(
     run_custom: bool = False,
     cuts: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
-    process: Callable[[Graph, LiveOutputs], Graph] | None = None,
 ) -> RunResult[Findings]:
     """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
@@ -170,7 +169,6 @@ def check_target(
         values=values,
         run_custom=run_custom,
         cuts=cuts,
-        process=process,
     )
     how: Any = {
         "at": at,

@@ -6,7 +6,7 @@ Judges nothing: it makes the rows that checks are run on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,15 +24,14 @@ from gradviz.errors import reason_of
 from gradviz.graph import Graph
 from gradviz.run.ending import Failure, RunResult
 from gradviz.run.outputs import LiveOutputs
+from gradviz.run.reading import with_process
 from gradviz.run.target import Target
 from gradviz.walker.taps import all_tapped
 from gradviz.wording import one_line, plural
 
 
 class WatchedRun:
-    """Of one run. `process` puts the process into each graph. `cuts`: keep what was cut
-    off, to draw it.
-    """
+    """Of one run. `cuts`: keep what was cut off, to draw it."""
 
     def __init__(
         self,
@@ -42,9 +41,8 @@ class WatchedRun:
         values: bool,
         run_custom: bool,
         cuts: bool,
-        process: Callable[[Graph, LiveOutputs], Graph] | None,
     ) -> None:
-        self._target, self._limits, self._process = target, limits, process
+        self._target, self._limits = target, limits
         self._values, self._run_custom = values, run_custom
         self._collector = Collector(values=values, limits=limits, cuts=cuts)
         self._run = self._collector.run
@@ -62,8 +60,7 @@ class WatchedRun:
         """What is known at a call."""
         with self._collector.calls.paused():
             call = self._collector.read(live)
-            if self._process is not None:
-                call.graph = self._process(call.graph, live)
+            call.graph = with_process(call.graph)
             call.guessed = live.call is None and not self._target.name
             call.unfinished = call.guessed and bool(live.notes)
             if self._values or (call.values is not None and not live.ran):

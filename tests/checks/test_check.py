@@ -333,7 +333,7 @@ def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_check_takes_every_graph(name: str) -> None:
     found = run([BackwardCall(GRAPHS[name])], values=True)
-    assert found.checked == tuple(one.id for one in checks() if not one.ranks)
+    assert found.checked == tuple(one.id for one in checks())
 
 
 def test_hand_made_facts_are_enough() -> None:

@@ -57,6 +57,7 @@ def test_no_check_that_is_there_is_retired_and_successors_are_there() -> None:
     [
         ("--ignore untied", 0, "untied is retired"),
         ("--only untied --only no-graph", 0, "untied is retired"),
+        ("--ignore ranks-differ", 0, "gradviz merge net.rank*.json compares the graph files of ranks."),
         ("--ignore zero-start", 0, "zero-start is part of zero-gradient now"),
         ("--only untied", 2, "untied is retired"),
         ("--only all-zero --only alias", 2, "all-zero is part of zero-gradient now"),

@@ -20,7 +20,7 @@ from tests.command_line import CliRunner
 from tests.walker.graphs import needs_raw
 
 SAMPLES = Path(__file__).parents[2] / "samples"
-EVERY = {one.id: one for one in checks() if not one.ranks}  # tests/ranks has those that need several processes
+EVERY = {one.id: one for one in checks()}
 
 
 def check(path: Path, *options: str, arguments: tuple[str, ...] = ()) -> tuple[list[dict[str, Any]], int]:
