@@ -38,7 +38,7 @@ GROUPS = {
     "results": Group(
         "Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")
     ),
-    "values": Group("NaN, vanishing, exploding", ("nonfinite", "gradients", "zeros")),
+    "values": Group("NaN, exploding, dead ReLUs", ("nonfinite", "gradients")),
     "memory": Group("Memory and graph size", ("memory", "notes")),
 }
 """Pages in docs/checks/, by name."""
@@ -56,8 +56,7 @@ number, and `gradviz check` only these:
 
 - the loss, and the norms of the gradients that a call leaves in `.grad`;
 - up to 4,096 elements of parameters at a few optimizer steps, and 8 of leaves that no optimizer holds, to see whether they move;
-- whether all inputs or weights of a layer are zero, and whether a logarithm, a root or a division stands at a number where its
-  derivative is infinite;
+- whether a logarithm, a root or a division stands at a number where its derivative is infinite;
 - copies of what custom Functions are given, which are replayed in a child process (`wrong-backward`).
 
 If a loss or gradient is NaN or infinite, or an operation stands at such a number, all numbers of that call are read.

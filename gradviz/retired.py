@@ -55,7 +55,6 @@ _RECORDS = (
     "gradviz always records modules and lines. "
     "To read a graph without them, call gradviz.walk(loss) in the script."
 )
-_LIMITS = "The limits of gradients are set in Python: "
 _TREE = (
     "gradviz render no longer chooses the rows of a text file: "
     "gradviz tree train.py --by node > tree.txt does."
@@ -150,12 +149,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--vanishing",
-        f"{_LIMITS}gradviz.check(loss, values=True, vanishing=1e-4).",
+        "gradviz check no longer tells of gradients that vanish: gradviz flow train.py shows that of each module.",
         ("check",),
     ),
     RetiredOption(
         "--exploding",
-        f"{_LIMITS}gradviz.check(loss, values=True, exploding=1e3).",
+        "The limit of exploding-gradient is fixed now: gradviz flow train.py shows the gradient of each module.",
         ("check",),
     ),
     RetiredOption(
@@ -270,7 +269,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
 CHECKS: dict[str, str] = {
     "accumulation": "",
     "alias": "",
-    "all-zero": "zero-gradient",
+    "all-zero": "",
     "cancelled-gradient": "",
     "collective-order": "",
     "deep-graph": "",
@@ -309,10 +308,12 @@ CHECKS: dict[str, str] = {
     "untied": "",
     "unused-on-some-ranks": "",
     "useless-labels": "",
+    "vanishing-gradient": "",
     "wasted-gradient": "",
     "wrong-sign": "",
-    "zero-derivative": "zero-gradient",
-    "zero-start": "zero-gradient",
+    "zero-derivative": "",
+    "zero-gradient": "",
+    "zero-start": "",
 }
 """Ids of checks, which `--only`, `--ignore` and `--explain` take with a note, and the
 check that one is part of now, or "".
@@ -323,6 +324,10 @@ _INSTEAD = {
     **dict.fromkeys(
         ("ranks-differ", "unused-on-some-ranks"),
         " gradviz merge net.rank*.json compares the graph files of ranks.",
+    ),
+    **dict.fromkeys(
+        ("vanishing-gradient", "zero-gradient"),
+        " gradviz flow train.py shows the gradient of each module.",
     ),
 }
 _MERGED = "{} is part of {} now: gradviz check --explain {}."

@@ -113,9 +113,6 @@ class Gradients(NamedTuple):
     leaves: tuple[LeafGradient, ...] = ()
     nonfinite: tuple[int, ...] = ()
     problem: str = ""  # why it could not be computed
-    # below this part of the largest gradient nearer to the output
-    vanishing: float = 1e-5
-    exploding: float = 1e4  # above this multiple of the gradient nearest to the output
 
 
 class Cycle(NamedTuple):
@@ -198,8 +195,6 @@ class BackwardCall:
     gradients: Gradients | None = None
     # nodes that were given a number at which they have a pole
     poles: frozenset[int] = frozenset()
-    # leaves of two dimensions or more whose elements are all zero
-    zero_weights: tuple[int, ...] = ()
 
     @property
     def is_last(self) -> bool:

@@ -39,7 +39,6 @@ FAMILIES = (
     "warned",
     "nonfinite",
     "gradients",
-    "zeros",
     "memory",
     "notes",
     "raised",

@@ -349,6 +349,15 @@ LEFT_ALONE: dict[str, str] = {
         loss = torch.nn.functional.cross_entropy(model(torch.ones(6, 3)), labels, ignore_index=0)
         loss.backward()
     """,
+    "vanishing-gradient": """
+        import torch
+
+        torch.manual_seed(0)
+        layers = [layer for _ in range(12) for layer in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())]
+        model = torch.nn.Sequential(*layers)
+        loss = model(torch.randn(4, 8)).square().mean()
+        loss.backward()
+    """,
     "wasted-gradient": """
         import torch
 
@@ -374,5 +383,13 @@ LEFT_ALONE: dict[str, str] = {
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+    """,
+    "zero-gradient": """
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+        torch.nn.init.constant_(model[0].bias, -100.0)
+        loss = model(torch.ones(2, 3)).sum()
+        loss.backward()
     """,
 }

@@ -100,7 +100,6 @@ def test_no_false_alarm_on_a_sample(
             for name, expected in (
                 ("inplace_saved", ("stale-saved", "activation", 21)),
                 ("second_backward", ("freed-graph", "state", 31)),
-                ("vanishing", ("vanishing-gradient", "model.layers.0.weight", None)),
             )
         ),
         ("problems/growing_loss.py", {("growing-graph", "total_loss", 33)}),

@@ -154,17 +154,7 @@ def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
     return list(map(float, norms))
 
 
-# -- zeros and poles -------------------------------------------------------------------
-
-
-def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
-    """The keys of the matrices whose elements are all zero."""
-    with unrecorded():
-        return tuple(
-            key
-            for key, leaf in leaves.items()
-            if leaf.dim() > 1 and is_readable(leaf) and not leaf.detach().any()
-        )
+# -- poles -----------------------------------------------------------------------------
 
 
 def at_poles(nodes: Sequence[LiveNode]) -> frozenset[int]:
