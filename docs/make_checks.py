@@ -39,7 +39,7 @@ GROUPS = {
         "Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")
     ),
     "values": Group("NaN, exploding, dead ReLUs", ("nonfinite", "gradients")),
-    "memory": Group("Memory and graph size", ("memory", "notes")),
+    "memory": Group("Memory", ("memory",)),
 }
 """Pages in docs/checks/, by name."""
 NOTE = "<!-- Written by docs/make_checks.py. Change the checks' docstrings instead. -->"

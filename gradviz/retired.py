@@ -273,6 +273,7 @@ CHECKS: dict[str, str] = {
     "cancelled-gradient": "",
     "collective-order": "",
     "deep-graph": "",
+    "double-backward": "",
     "draw-without-gradient": "",
     "duplicate-saved": "",
     "eval-while-training": "wrong-mode",

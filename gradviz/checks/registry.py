@@ -40,7 +40,6 @@ FAMILIES = (
     "nonfinite",
     "gradients",
     "memory",
-    "notes",
     "raised",
 )
 """Modules of this package that hold checks, in the order in which checks are listed."""

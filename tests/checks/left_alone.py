@@ -39,6 +39,15 @@ LEFT_ALONE: dict[str, str] = {
             loss.backward()
             model.zero_grad()
     """,
+    "double-backward": """
+        import torch
+
+        w = torch.ones(3, requires_grad=True)
+        score = torch.tanh(w).sum()
+        (slope,) = torch.autograd.grad(score, w, create_graph=True)
+        penalty = slope.square().sum()
+        penalty.backward()
+    """,
     "draw-without-gradient": """
         import torch
 

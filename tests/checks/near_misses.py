@@ -212,15 +212,6 @@ NEAR: dict[str, str] = {
         loss = model(torch.randn(4, 8)).mean() / 1e6
         loss.backward()
     """,
-    "double-backward": """
-        import torch
-
-        w = torch.ones(3, requires_grad=True)
-        score = torch.tanh(w).sum()
-        (slope,) = torch.autograd.grad(score, w)
-        loss = (w * slope).square().sum()
-        loss.backward()
-    """,
     "gradient-not-reset": """
         import torch
 

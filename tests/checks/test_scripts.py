@@ -67,7 +67,6 @@ def test_the_nearest_script_does_not(one: Check, tmp_path: Path) -> None:
 
 
 NOTES: dict[str, set[str]] = {
-    "double_backward.py": {"double-backward"},
     "grad_modes.py": {"unused-parameter"},
 }
 """What is good to know about a sample; none of the others has a finding."""
