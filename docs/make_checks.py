@@ -32,7 +32,7 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "failing": Group("backward() fails", ("saved", "history", "raised", "warned")),
+    "failing": Group("backward() fails", ("saved", "history", "raised")),
     "no-gradient": Group("No gradient", ("roots", "cuts", "parameters", "leaves")),
     "steps": Group("Training steps", ("updates", "optimizers", "steps", "order")),
     "results": Group(

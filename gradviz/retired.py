@@ -304,6 +304,7 @@ CHECKS: dict[str, str] = {
     "step-size": "",
     "swallowed-update": "",
     "tied-parameter": "",
+    "torch-warning": "",
     "two-optimizers": "",
     "unseen-change": "",
     "untied": "",

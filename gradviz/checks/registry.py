@@ -36,7 +36,6 @@ FAMILIES = (
     "loss_inputs",
     "broadcasts",
     "misuse",
-    "warned",
     "nonfinite",
     "gradients",
     "memory",

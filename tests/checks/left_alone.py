@@ -314,6 +314,15 @@ LEFT_ALONE: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "torch-warning": """
+        import torch
+
+        model = torch.nn.GRU(3, 4, dropout=0.5)
+        for step in range(3):
+            loss = model(torch.ones(5, 2, 3))[0].square().mean()
+            loss.backward()
+            model.zero_grad()
+    """,
     "two-optimizers": """
         import torch
 

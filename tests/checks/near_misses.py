@@ -293,17 +293,6 @@ NEAR: dict[str, str] = {
             (slope,) = torch.autograd.grad(loss, model.weight)
             model.zero_grad()
     """,
-    "torch-warning": """
-        import torch
-
-        model = torch.nn.GRU(3, 4, num_layers=2, dropout=0.5)
-        for step in range(3):
-            output, state = model(torch.ones(5, 2, 3))
-            loss = output.square().mean()
-            print(float(loss), torch.tensor(loss))
-            loss.backward()
-            model.zero_grad()
-    """,
     "broadcast": """
         import torch
 
