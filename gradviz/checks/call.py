@@ -95,14 +95,11 @@ class Optimizer(NamedTuple):
 
 
 class LeafGradient(NamedTuple):
-    """The gradient that a leaf would get."""
+    """The gradient that a leaf would get. `nonfinite` of its elements are NaN or Inf."""
 
     node: int
-    norm: float
-    zeros: float
+    norm: float  # 0 only where all elements are
     nonfinite: int
-    # earlier calls have added to it: it shows only that this one is not zero
-    mixed: bool = False
 
 
 class Gradients(NamedTuple):

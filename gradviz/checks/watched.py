@@ -113,7 +113,7 @@ class WatchedRun:
         for call in run.read:
             run.used.update(_users(call))
             for leaf in call.leaf_gradients:
-                if leaf.zeros < 1:
+                if leaf.norm:
                     names = call.graph.leaf_of[leaf.node].names
                     run.nonzero |= dict.fromkeys(names, call.call or 0)
 

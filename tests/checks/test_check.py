@@ -363,4 +363,4 @@ def test_every_check_is_documented() -> None:
 
 
 def test_leaf_gradients_are_plain() -> None:
-    assert LeafGradient(0, 1.0, 0.0, 0).norm == 1.0
+    assert LeafGradient(0, 1.0, 0).norm == 1.0

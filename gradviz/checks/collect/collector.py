@@ -74,8 +74,8 @@ class Collector:
         self._reader = ModelReader(model, optimizer, self.optimizers, replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
-        self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
-        self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
+        # likewise the leaves, by node, whose `.grad` will be of that call only
+        self._fresh: dict[int, torch.Tensor] = {}
         # parts of calls that could not be read, and why
         self.dropped: dict[str, str] = {}
 
@@ -223,18 +223,17 @@ class Collector:
         """
         leaves = reading.walked.variables
         self._parameters = [tensor for _, tensor in reading.parameters]
-        self._leaves = dict(leaves)
         intervals: Mapping[int, Interval] = {}
         if self._in_a_row:
             intervals = self._leaf_watch.intervals(leaves)
 
-        self._fresh = set()
+        self._fresh = {}
         for node, leaf in leaves.items():
             # what is there afterwards is of that call
             empty = leaf.is_leaf and leaf.grad is None
             reset = intervals.get(node, Interval()).reset
             if reading.live.ran or empty or reset:
-                self._fresh.add(node)
+                self._fresh[node] = leaf
         return intervals
 
     def backward(
@@ -258,7 +257,7 @@ class Collector:
         """Backward has run: note what it left in `.grad`."""
         # let go of the user's tensors, whatever happens below
         tensors, self._parameters = self._parameters, ()
-        leaves, self._leaves = self._leaves, {}
+        fresh, self._fresh = self._fresh, {}
 
         with isolated():
             self._leaf_watch.after(bool(filled))
@@ -277,8 +276,7 @@ class Collector:
         if call.gradients is None:
             # gradients of the user's own classes may refuse anything
             with suppress(Exception):
-                left = gradients_left(leaves, self._fresh)
-                call.gradients = Gradients(left)
+                call.gradients = Gradients(gradients_left(fresh))
 
 
 def homes_of(

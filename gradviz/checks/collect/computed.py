@@ -49,8 +49,7 @@ def compute_gradients(
     arriving = {node for node, size in flow.incoming.items() if not size.nonfinite}
     call.gradients = Gradients(
         leaves=tuple(
-            LeafGradient(leaf.node, leaf.norm, leaf.zeros, leaf.nonfinite)
-            for leaf in flow.leaves
+            LeafGradient(leaf.node, leaf.norm, leaf.nonfinite) for leaf in flow.leaves
         ),
         # finite in, NaN or Inf out: that is where it starts
         nonfinite=tuple(node for node in flow.order if node in leaving & arriving),

@@ -16,8 +16,6 @@ from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import known_elements
 from gradviz.wording import one_line, plural
 
-VALUES = {"needs_values": True, "once": True}
-
 # -- exploding-gradient ----------------------------------------------------------------
 
 RATIO = 1e4
@@ -53,7 +51,8 @@ _EXPLODES = Row(
     "warning",
     "gradients grow without bounds on their way to the first modules",
     follows=("nonfinite",),
-    **VALUES,
+    needs_values=True,
+    once=True,
 )
 def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the
@@ -110,10 +109,10 @@ def _is_huge(layer: Layer, last: Layer) -> bool:
 
 
 def _read(context: BackwardCall) -> Iterator[tuple[Leaf, LeafGradient]]:
-    """The parameters whose gradient is known and of this call alone."""
+    """The parameters whose gradient is known."""
     for gradient in context.leaf_gradients:
         leaf = context.graph.leaf_of[gradient.node]
-        if leaf.kind == "parameter" and not (gradient.nonfinite or gradient.mixed):
+        if leaf.kind == "parameter" and not gradient.nonfinite:
             yield leaf, gradient
 
 
@@ -158,7 +157,8 @@ _DEAD = Row(
     "a layer of ReLUs has come to give zero for every input",
     follows=("nonfinite", "exploding-gradient"),
     reads_saved=True,
-    **VALUES,
+    needs_values=True,
+    once=True,
 )
 def dead_relu(context: BackwardCall) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no
@@ -189,14 +189,16 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    graph = context.graph
-    alive = set(nodes_of(_leaves(context, zeros=False)))
-    for leaf in _leaves(context, zeros=True):
-        last = context.run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
-        zero = sum(call > last for call in context.run.looked)
+    graph, run = context.graph, context.run
+    alive = {leaf.node for leaf, gradient in _read(context) if gradient.norm}
+    for leaf, gradient in _read(context):
+        last = run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
+        zero = sum(call > last for call in run.looked)
         # a gradient that was never there may be zero by design
         died = 0 < last < (context.call or 0) and zero >= _AFTER
-        relu = _dead_in_front(graph, leaf.node, alive) if died else None
+        if gradient.norm or not died:
+            continue
+        relu = _dead_in_front(graph, leaf.node, alive)
         if relu is None:
             continue
 
@@ -207,12 +209,6 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
             nodes=(relu, leaf.node)
         )
         return
-
-
-def _leaves(context: BackwardCall, *, zeros: bool) -> list[Leaf]:
-    """The parameters whose gradient is known to be all zero, or not to be."""
-    gradients = _read(context)
-    return [leaf for leaf, gradient in gradients if (gradient.zeros == 1.0) == zeros]
 
 
 def _dead_in_front(
