@@ -17,7 +17,6 @@ from gradviz.graph import Graph, SourceLine
 
 if TYPE_CHECKING:
     from gradviz.gradients.values import Values
-    from gradviz.ranks.rank_diff import RankDiff
     from gradviz.recording.record import ModuleRun
     from gradviz.source.cut import Cut
     from gradviz.source.provenance import Provenance
@@ -96,14 +95,11 @@ class Optimizer(NamedTuple):
 
 
 class LeafGradient(NamedTuple):
-    """The gradient that a leaf would get."""
+    """The gradient that a leaf would get. `nonfinite` of its elements are NaN or Inf."""
 
     node: int
-    norm: float
-    zeros: float
+    norm: float  # 0 only where all elements are
     nonfinite: int
-    # earlier calls have added to it: it shows only that this one is not zero
-    mixed: bool = False
 
 
 class Gradients(NamedTuple):
@@ -114,9 +110,6 @@ class Gradients(NamedTuple):
     leaves: tuple[LeafGradient, ...] = ()
     nonfinite: tuple[int, ...] = ()
     problem: str = ""  # why it could not be computed
-    # below this part of the largest gradient nearer to the output
-    vanishing: float = 1e-5
-    exploding: float = 1e4  # above this multiple of the gradient nearest to the output
 
 
 class Cycle(NamedTuple):
@@ -166,7 +159,6 @@ class BackwardCall:
     # before: what ran before has a lower one
     ends: Sequence[int] = ()
     before: int = 0
-    ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
 
     # the code around the call
     grad_enabled: bool = True
@@ -200,8 +192,6 @@ class BackwardCall:
     gradients: Gradients | None = None
     # nodes that were given a number at which they have a pole
     poles: frozenset[int] = frozenset()
-    # leaves of two dimensions or more whose elements are all zero
-    zero_weights: tuple[int, ...] = ()
 
     @property
     def is_last(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.call import BackwardCall, Gradients
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
@@ -47,8 +47,6 @@ def check(
     *,
     recording: Recording | None = None,
     values: bool = False,
-    vanishing: float = Gradients().vanishing,
-    exploding: float = Gradients().exploding,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
     run_custom: bool = False,
@@ -71,11 +69,7 @@ def check(
         then know modules and lines. Without it, the one that is open.
     values
         also read numbers and compute gradients, for NaN, Inf and gradients that
-        vanish, explode or are zero.
-    vanishing, exploding
-        a module's gradient below this part of that of modules
-        nearer to the output, or above this multiple of the nearest one, is
-        reported.
+        explode.
     only, ignore
         ids of checks to run, or to leave out.
     run_custom
@@ -126,8 +120,7 @@ def check(
     collector = Collector(model, optimizer, values=values)
     call = collector.read(live)
     if values:
-        limits = Gradients(vanishing=vanishing, exploding=exploding)
-        compute_gradients(call, live, model, limits, run_custom)
+        compute_gradients(call, live, model, run_custom)
 
     return _of_one(call, collector, only=only, ignore=ignore, values=values)
 
@@ -154,7 +147,6 @@ def check_target(
     run_custom: bool = False,
     cuts: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
-    process: Callable[[Graph, LiveOutputs], Graph] | None = None,
 ) -> RunResult[Findings]:
     """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
@@ -166,11 +158,9 @@ def check_target(
     runs_on = steps is None and at is None and rank() is None
     watched = WatchedRun(
         target,
-        Gradients(),
         values=values,
         run_custom=run_custom,
         cuts=cuts,
-        process=process,
     )
     how: Any = {
         "at": at,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from gradviz.checks.finding import SEVERITIES
-from gradviz.cli.launch import process_hook, reports
+from gradviz.cli.launch import reports
 from gradviz.cli.options import json_option, run_custom_option, with_feature
 from gradviz.cli.progress import progress, reading
 from gradviz.cli.source import Source
@@ -200,7 +200,6 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
         keep_going=source.keep_going,
         to_end=source.keep_going,
         around=reading,
-        process=process_hook(),
         **options,
     )
 

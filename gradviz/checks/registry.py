@@ -36,14 +36,10 @@ FAMILIES = (
     "loss_inputs",
     "broadcasts",
     "misuse",
-    "warned",
     "nonfinite",
     "gradients",
-    "zeros",
     "memory",
-    "notes",
     "raised",
-    "ranks",
 )
 """Modules of this package that hold checks, in the order in which checks are listed."""
 
@@ -126,7 +122,6 @@ class Check(NamedTuple):
     function: Function
     needs_values: bool = False
     follows: Names = ()
-    ranks: bool = False  # it runs on the merged graph of several ranks, and on no other
     once: bool = False
     whole_run: bool = False
     reads_saved: bool = False
@@ -179,7 +174,6 @@ def chosen(
 
 
 _VALUES = "they read tensor values. Turn them on with --values, in Python values=True"
-_RANKS = "compares ranks: gradviz merge net.rank*.json"
 
 
 def run(
@@ -191,25 +185,17 @@ def run(
 ) -> Findings:
     """Run the chosen checks on each graph of one run of the user's code. What several
     graphs show is said once.
-
-    Checks on several ranks run on calls of several ranks, and no others do.
     """
-    only = tuple(only)
     ran, skipped = list[str](), list[tuple[str, str]]()
-    of_ranks = any(call.ranks is not None for call in calls)
     read = [each for each in calls if each.values or each.gradients]
     found: dict[tuple[object, ...], Explained] = {}
 
     for rule in chosen(only, ignore):
-        reason = _RANKS
-        if rule.ranks == of_ranks:
-            reason = _why_not(rule, calls, values or bool(read))
-
+        reason = _why_not(rule, calls, values or bool(read))
         if not reason:
             ran.append(rule.id)
             _add(rule, read if rule.needs_values and read else calls, found)
-        # that checks of other commands are left out goes without saying
-        elif reason != _RANKS or rule.id in only:
+        else:
             skipped.append((rule.id, reason))
 
     return Findings(

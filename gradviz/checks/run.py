@@ -40,7 +40,6 @@ class Kind(Enum):
     UPDATE = "U"
     STEP = "s"
     SCHEDULE = "l"
-    WARNING = "w"  # of torch's; about its text
     EVALUATED = "v"  # in training mode where nothing is recorded; about the model
     ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
     RETAINED = "r"  # a graph that no later call met

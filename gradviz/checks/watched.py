@@ -6,12 +6,12 @@ Judges nothing: it makes the rows that checks are run on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gradviz.checks.call import BackwardCall, Gradients
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.collect.failures import raised
@@ -24,29 +24,26 @@ from gradviz.errors import reason_of
 from gradviz.graph import Graph
 from gradviz.run.ending import Failure, RunResult
 from gradviz.run.outputs import LiveOutputs
+from gradviz.run.reading import with_process
 from gradviz.run.target import Target
 from gradviz.walker.taps import all_tapped
 from gradviz.wording import one_line, plural
 
 
 class WatchedRun:
-    """Of one run. `process` puts the process into each graph. `cuts`: keep what was cut
-    off, to draw it.
-    """
+    """Of one run. `cuts`: keep what was cut off, to draw it."""
 
     def __init__(
         self,
         target: Target,
-        limits: Gradients,
         *,
         values: bool,
         run_custom: bool,
         cuts: bool,
-        process: Callable[[Graph, LiveOutputs], Graph] | None,
     ) -> None:
-        self._target, self._limits, self._process = target, limits, process
-        self._values, self._run_custom = values, run_custom
-        self._collector = Collector(values=values, limits=limits, cuts=cuts)
+        self._target, self._values = target, values
+        self._run_custom = run_custom
+        self._collector = Collector(values=values, cuts=cuts)
         self._run = self._collector.run
         self._functions = FunctionReplay(self._collector.recorder)
         self._watch = RunWatch(self._collector)
@@ -62,12 +59,11 @@ class WatchedRun:
         """What is known at a call."""
         with self._collector.calls.paused():
             call = self._collector.read(live)
-            if self._process is not None:
-                call.graph = self._process(call.graph, live)
+            call.graph = with_process(call.graph)
             call.guessed = live.call is None and not self._target.name
             call.unfinished = call.guessed and bool(live.notes)
             if self._values or (call.values is not None and not live.ran):
-                compute_gradients(call, live, None, self._limits, self._run_custom)
+                compute_gradients(call, live, None, self._run_custom)
             return call
 
     def hooks(self, runs_on: bool) -> dict[str, Any]:
@@ -117,7 +113,7 @@ class WatchedRun:
         for call in run.read:
             run.used.update(_users(call))
             for leaf in call.leaf_gradients:
-                if leaf.zeros < 1:
+                if leaf.norm:
                     names = call.graph.leaf_of[leaf.node].names
                     run.nonzero |= dict.fromkeys(names, call.call or 0)
 

@@ -77,11 +77,10 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_only_and_ignore_choose_checks() -> None:
-    net, x = Two(lambda self, x: self.a(x)), torch.ones(1, 4, requires_grad=True)
-    (slope,) = torch.autograd.grad(net(x).tanh().sum(), x, create_graph=True)
-    loss = slope.square().sum()
-    assert ids(gradviz.check(loss, net, only=["double-backward"])) == ["double-backward"]
-    assert ids(gradviz.check(loss, net, ignore=["double-backward"])) == ["unused-parameter"]
+    net = Two(lambda self, x: self.a(x))
+    loss = net(torch.ones(1, 4)).detach().sum()
+    assert ids(gradviz.check(loss, net, only=["no-graph"])) == ["no-graph"]
+    assert "no-graph" not in ids(gradviz.check(loss, net, ignore=["no-graph"]))
     with pytest.raises(FormatError, match="Did you mean no-graph"):
         gradviz.check(loss, only=["no-grap"])
 
@@ -333,7 +332,7 @@ def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_check_takes_every_graph(name: str) -> None:
     found = run([BackwardCall(GRAPHS[name])], values=True)
-    assert found.checked == tuple(one.id for one in checks() if not one.ranks)
+    assert found.checked == tuple(one.id for one in checks())
 
 
 def test_hand_made_facts_are_enough() -> None:
@@ -364,4 +363,4 @@ def test_every_check_is_documented() -> None:
 
 
 def test_leaf_gradients_are_plain() -> None:
-    assert LeafGradient(0, 1.0, 0.0, 0).norm == 1.0
+    assert LeafGradient(0, 1.0, 0).norm == 1.0

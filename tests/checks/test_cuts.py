@@ -287,25 +287,6 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "rounding on the way": Fault(
-        "zero-gradient",
-        "return torch.round(x * 16) / 16",
-        "(x.round() - x).detach()",
-        "return torch.round(x * 16) / 16",
-        "x = x * 16; return (x + (x.round() - x).detach()) / 16",
-        """
-        import torch
-        def quantize(x):
-            return torch.round(x * 16) / 16
-        net = torch.nn.Linear(3, 2)
-        opt = torch.optim.SGD(net.parameters(), lr=0.1)
-        for i in range(3):
-            loss = (quantize(net(torch.randn(4, 3))) - 1).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """,
-    ),
     "a parameter that is copied in forward()": Fault(
         "unused-parameter",
         "weight = torch.tensor(self.weight, requires_grad=True)",

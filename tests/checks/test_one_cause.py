@@ -258,43 +258,6 @@ def test_numbers_that_become_a_tensor_again_are_stacked() -> None:
     assert "torch.stack" in mend(Cut("number", source))
 
 
-def test_two_factors_at_zero_are_found_also_after_a_first_training(tmp_path: Path) -> None:
-    script = """
-    import torch
-    from torch import nn
-
-
-    class Adapter(nn.Module):
-        def __init__(self, base):
-            super().__init__()
-            self.base = base.requires_grad_(False)
-            self.down, self.up = nn.Parameter(torch.empty(2, 4)), nn.Parameter(torch.empty(3, 2))
-            self.reset()
-
-        def reset(self):
-            nn.init.zeros_(self.down)
-            nn.init.zeros_(self.up)
-
-        def forward(self, x):
-            return self.base(x) + x @ self.down.t() @ self.up.t()
-
-
-    net = nn.Linear(4, 3)
-    for step in range(6):
-        optimizer = optimizer if step % 3 else torch.optim.SGD(net.parameters(), lr=0.1)
-        optimizer.zero_grad()
-        (net(torch.randn(8, 4)) - 1).square().mean().backward()
-        optimizer.step()
-        if step == 2:
-            head, adapter = nn.Linear(3, 3), Adapter(net)
-            net = nn.Sequential(adapter, head)
-    """
-    (found,) = (one for one in alarms(textwrap.dedent(script), tmp_path) if one["id"] == "zero-gradient")
-    assert set(found["names"]) == {"net.0.down", "net.0.up"} and "one factor of each product at zero" in found["fix"]
-    healed = textwrap.dedent(script).replace("nn.init.zeros_(self.down)", "nn.init.normal_(self.down, std=0.02)")
-    assert not alarms(healed, tmp_path)
-
-
 def test_a_state_in_a_module_is_detached_where_it_is_read(tmp_path: Path) -> None:
     skip_unread("freed-graph")
     script = """

@@ -354,7 +354,7 @@ class Known(dict[str, str]):
 
 
 def test_every_row_names_what_there_is() -> None:
-    for message in messages(*TOPICS, "backward", "warnings"):
+    for message in messages(*TOPICS, "backward"):
         groups = re.compile(message.pattern).groupindex
         given = dict.fromkeys([*groups, *["name", "missing", "code", "shape", "line", "at", "text", "new"]], "")
         for text in (message.summary, message.why, message.fix, message.fix_there):

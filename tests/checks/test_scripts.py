@@ -20,7 +20,7 @@ from tests.command_line import CliRunner
 from tests.walker.graphs import needs_raw
 
 SAMPLES = Path(__file__).parents[2] / "samples"
-EVERY = {one.id: one for one in checks() if not one.ranks}  # tests/ranks has those that need several processes
+EVERY = {one.id: one for one in checks()}
 
 
 def check(path: Path, *options: str, arguments: tuple[str, ...] = ()) -> tuple[list[dict[str, Any]], int]:
@@ -67,7 +67,6 @@ def test_the_nearest_script_does_not(one: Check, tmp_path: Path) -> None:
 
 
 NOTES: dict[str, set[str]] = {
-    "double_backward.py": {"double-backward"},
     "grad_modes.py": {"unused-parameter"},
 }
 """What is good to know about a sample; none of the others has a finding."""
@@ -100,7 +99,6 @@ def test_no_false_alarm_on_a_sample(
             for name, expected in (
                 ("inplace_saved", ("stale-saved", "activation", 21)),
                 ("second_backward", ("freed-graph", "state", 31)),
-                ("vanishing", ("vanishing-gradient", "model.layers.0.weight", None)),
             )
         ),
         ("problems/growing_loss.py", {("growing-graph", "total_loss", 33)}),

@@ -24,7 +24,6 @@ from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
-    all_zero,
     at_poles,
     gradients_left,
     is_broken,
@@ -49,10 +48,7 @@ from gradviz.walker.walk import Walked, capture
 
 class Collector:
     """Of one run. `model` and `optimizer` as the user gave them; without, the variables
-    are searched.
-
-    `limits` are the thresholds that gradients which a call leaves are judged by;
-    without them, they are not looked at. `cuts`: keep what was cut off, to draw it.
+    are searched. `cuts`: keep what was cut off, to draw it.
     """
 
     def __init__(
@@ -61,10 +57,9 @@ class Collector:
         optimizer: torch.optim.Optimizer | None = None,
         *,
         values: bool = False,
-        limits: Gradients | None = None,
         cuts: bool = False,
     ) -> None:
-        self._model, self._values, self._limits = model, values, limits
+        self._model, self._values = model, values
         code = UserCode()
         self.recorder = Recorder(code)
         self.run = self.recorder.run
@@ -79,8 +74,8 @@ class Collector:
         self._reader = ModelReader(model, optimizer, self.optimizers, replaced)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[torch.Tensor] = ()
-        self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
-        self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
+        # likewise the leaves, by node, whose `.grad` will be of that call only
+        self._fresh: dict[int, torch.Tensor] = {}
         # parts of calls that could not be read, and why
         self.dropped: dict[str, str] = {}
 
@@ -212,11 +207,8 @@ class Collector:
     def _read_numbers(
         self, call: BackwardCall, walked: Walked, live: LiveOutputs
     ) -> None:
-        """Zeros of weights; and everything, where NaN and Inf are near."""
+        """Everything, where NaN and Inf are near."""
         coming, scaled = live.call is not None, self.run.scaled
-        if coming:
-            call.zero_weights = all_zero(walked.variables)
-
         # reading every number costs time, so only where something looks wrong
         suspicious = self._values or is_broken(call.loss, live.variables, scaled)
         if coming and not suspicious and not live.ran and not scaled:
@@ -231,18 +223,17 @@ class Collector:
         """
         leaves = reading.walked.variables
         self._parameters = [tensor for _, tensor in reading.parameters]
-        self._leaves = dict(leaves)
         intervals: Mapping[int, Interval] = {}
         if self._in_a_row:
             intervals = self._leaf_watch.intervals(leaves)
 
-        self._fresh = set()
+        self._fresh = {}
         for node, leaf in leaves.items():
             # what is there afterwards is of that call
             empty = leaf.is_leaf and leaf.grad is None
             reset = intervals.get(node, Interval()).reset
             if reading.live.ran or empty or reset:
-                self._fresh.add(node)
+                self._fresh[node] = leaf
         return intervals
 
     def backward(
@@ -266,7 +257,7 @@ class Collector:
         """Backward has run: note what it left in `.grad`."""
         # let go of the user's tensors, whatever happens below
         tensors, self._parameters = self._parameters, ()
-        leaves, self._leaves = self._leaves, {}
+        fresh, self._fresh = self._fresh, {}
 
         with isolated():
             self._leaf_watch.after(bool(filled))
@@ -282,11 +273,10 @@ class Collector:
                 parameters.append(parameter._replace(has_grad=has_grad, filled=new))
             call.parameters = tuple(parameters)
 
-        if self._limits is not None and call.gradients is None:
+        if call.gradients is None:
             # gradients of the user's own classes may refuse anything
             with suppress(Exception):
-                left = gradients_left(leaves, self._fresh)
-                call.gradients = self._limits._replace(leaves=left)
+                call.gradients = Gradients(gradients_left(fresh))
 
 
 def homes_of(

@@ -18,7 +18,6 @@ def compute_gradients(
     call: BackwardCall,
     live: LiveOutputs,
     model: torch.nn.Module | None,
-    limits: Gradients,
     run_custom: bool,
 ) -> None:
     """Note what backward would compute, or why it is not computed: that takes no other
@@ -39,7 +38,7 @@ def compute_gradients(
             problem = f"computing them raised {reason_of(error)}"
 
     if problem:
-        call.gradients = limits._replace(problem=problem)
+        call.gradients = Gradients(problem=problem)
         return
 
     leaving = {
@@ -48,10 +47,9 @@ def compute_gradients(
         if measured.size is not None and measured.size.nonfinite
     }
     arriving = {node for node, size in flow.incoming.items() if not size.nonfinite}
-    call.gradients = limits._replace(
+    call.gradients = Gradients(
         leaves=tuple(
-            LeafGradient(leaf.node, leaf.norm, leaf.zeros, leaf.nonfinite)
-            for leaf in flow.leaves
+            LeafGradient(leaf.node, leaf.norm, leaf.nonfinite) for leaf in flow.leaves
         ),
         # finite in, NaN or Inf out: that is where it starts
         nonfinite=tuple(node for node in flow.order if node in leaving & arriving),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import (
-    Container,
     Iterable,
     Mapping,
     MutableMapping,
@@ -101,12 +100,10 @@ def has_scaler(variables: Iterable[Namespace]) -> bool:
 
 
 def gradients_left(
-    leaves: Mapping[int, torch.Tensor], fresh: Container[int]
+    leaves: Mapping[int, torch.Tensor],
 ) -> tuple[LeafGradient, ...]:
     """The size of the `.grad` of each leaf that has one which can be read, by the same
-    keys. `zeros` is 0 or 1.
-
-    That of a leaf which is not `fresh` had something in it before the call.
+    keys.
     """
     left, grads = [], _readable(leaves)
     with unrecorded():
@@ -117,8 +114,7 @@ def gradients_left(
                 wrong = int((~torch.isfinite(grad)).sum())
                 norm = float(grad.abs().max())
 
-            new, zeros = key in fresh, float(norm == 0)
-            left.append(LeafGradient(key, norm, zeros, wrong if new else 0, not new))
+            left.append(LeafGradient(key, norm, wrong))
 
     return tuple(left)
 
@@ -154,17 +150,7 @@ def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
     return list(map(float, norms))
 
 
-# -- zeros and poles -------------------------------------------------------------------
-
-
-def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
-    """The keys of the matrices whose elements are all zero."""
-    with unrecorded():
-        return tuple(
-            key
-            for key, leaf in leaves.items()
-            if leaf.dim() > 1 and is_readable(leaf) and not leaf.detach().any()
-        )
+# -- poles -----------------------------------------------------------------------------
 
 
 def at_poles(nodes: Sequence[LiveNode]) -> frozenset[int]:

@@ -234,12 +234,12 @@ class RunWatch:
 
         with self._timed():
             by_identity = {id(leaf): leaf for leaf in leaves}
-            left = gradients_left(by_identity, by_identity)
+            left = gradients_left(by_identity)
             self.seen_enough = any(gradient.nonfinite for gradient in left)
             self._run.looked.append(self._number)
             for gradient in left:
                 self._zero[gradient.node] += 1
-                if not gradient.zeros:
+                if gradient.norm:
                     self._zero[gradient.node] = 0
                     self.nonzero[gradient.node] = self._number
 

@@ -57,11 +57,9 @@ def raised_exception(context: BackwardCall) -> Diagnoses:
 
     failed = raised.source.text if raised.source is not None else ""
     text = f"{raised.text}\n{raised.within}{failed}"
-    found = understood(text, messages(*TOPICS))
-
-    if found is None and raised.backward:
-        # the last message: of which nothing is known but where it comes from
-        found = messages("backward")[0], {}
+    # of the last message nothing is known but where it comes from
+    topics = (*TOPICS, "backward") if raised.backward else TOPICS
+    found = understood(text, messages(*topics))
     if found is not None:
         message, groups = found
         yield _explained(UnderstoodFailure(message, context, raised), groups)
