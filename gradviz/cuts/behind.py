@@ -9,7 +9,6 @@ from gradviz.graph import SourceLine
 from gradviz.packages import CallSite, script_lines
 from gradviz.recording.session import running
 from gradviz.source.feeding import Line, feeding, statement_at
-from gradviz.walker.private import LAST
 
 Way = tuple[Line, ...]
 """The lines of the user's that led somewhere, innermost first."""
@@ -42,9 +41,7 @@ def ways_to(numbers: Iterable[int]) -> Iterator[Way]:
     ways: dict[CallSite | None, Way] = {None: ()}
 
     for number in numbers:
-        site = None
-        if recorded is not None and number != LAST:
-            site = recorded.at(number)
+        site = recorded.at(number) if recorded is not None else None
         if site is not None and site not in ways:
             ways[site] = lines_of(callers(site))
         yield ways[site]

@@ -16,8 +16,8 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from types import FrameType
 from typing import Any
@@ -29,7 +29,6 @@ from gradviz.cuts.frames import (
     begins_block,
     first_argument,
     hide_ours,
-    is_the_users,
     on_its_line,
     reads,
 )
@@ -42,7 +41,6 @@ from gradviz.walker.taps import Began, Ended, all_tapped
 
 # a mode of the user's would see that a tensor is asked
 _count_modes = torch._C._len_torch_function_stack
-_count_dispatch_modes = torch._C._len_torch_dispatch_stack
 _NOT_SEEN = ("torch", "gradviz")
 """Packages whose own calls cut nothing of the user's."""
 
@@ -141,18 +139,15 @@ class CutCalls:
         self,
         kind: DetachKind,
         name: str,
-        tensors: Sequence[Any],
+        tensors: Iterable[Any],
         frame: FrameType,
         into: Any = None,
     ) -> None:
-        try:
-            with _guard():
-                lost = list(filter(_has_graph, tensors))
-                if lost:
-                    self.watch.cutting(kind, name, lost, frame, into)
-        except Exception as error:
-            if is_the_users(error):
-                raise
+        # what a handler of signals raises comes when `isolated` ends, and passes
+        with isolated(), suppress(Exception):
+            lost = list(filter(_has_graph, tensors))
+            if lost:
+                self.watch.cutting(kind, name, lost, frame, into)
 
     # -- what is written in C ----------------------------------------------------------
 
@@ -199,7 +194,7 @@ class CutCalls:
         recording is off.
         """
         if type(into) in PLAIN and type(value) in PLAIN:
-            with _guard():
+            with isolated():
                 is_history = into.is_leaf and into.requires_grad and not value.is_leaf
             if is_history:
                 self._tell("written", name, (value,), frame, into)
@@ -224,13 +219,7 @@ class CutCalls:
             data = args[0] if args else options.get("data")
             # as_tensor keeps a tensor, or the graph of one
             if name == "tensor" or not isinstance(data, torch.Tensor):
-                self._tell(
-                    "new",
-                    name,
-                    list(tensors_in(data)),
-                    caller,
-                    tensor,
-                )
+                self._tell("new", name, tensors_in(data), caller, tensor)
             return tensor
 
         wrapper.__module__, wrapper.__qualname__ = "torch", name
@@ -273,7 +262,7 @@ class CutCalls:
         ) -> Ended | None:
             if not self._is_watched(frame.f_back):
                 return None
-            tensors = list(tensors_in(args[position]))
+            tensors = tensors_in(args[position])
 
             def ended(returned: bool, result: Any) -> None:
                 if returned:
@@ -313,13 +302,6 @@ class CutCalls:
         caller = frame.f_back
         if caller is not None and self._is_watched(caller):
             self.watch.switched(None if mode or begins_block(caller) else caller)
-
-
-def _guard() -> AbstractContextManager[object]:
-    """Where the user has a mode, it does not see that a tensor is asked; else nothing
-    of the user's would.
-    """
-    return isolated() if _count_modes() or _count_dispatch_modes() else nullcontext()
 
 
 def _has_graph(tensor: Any) -> bool:

@@ -34,7 +34,7 @@ def cuts_entering(
         if written := watch.given_to(leaf):
             entered[node] = written
 
-    return {node: described(watch, walked, cuts) for node, cuts in entered.items()}
+    return {node: described(walked, cuts) for node, cuts in entered.items()}
 
 
 def cut_roots(
@@ -44,7 +44,7 @@ def cut_roots(
     graph.
     """
     names = live.names or column(walked.graph.roots, "name")
-    cuts = described(watch, walked, watch.on(lines_before(live.frame)))
+    cuts = described(walked, watch.on(lines_before(live.frame)))
     # with gradients off, the line that switched them off explains it all
     off = watch.off if not torch.is_grad_enabled() else None
     if off is not None:
@@ -52,19 +52,18 @@ def cut_roots(
     return dict.fromkeys(names, Provenance(cuts)) if cuts else {}
 
 
-def described(
-    watch: CutWatch, walked: Walked, cuts: Iterable[SeenCut]
-) -> tuple[Cut, ...]:
+def described(walked: Walked, cuts: Iterable[SeenCut]) -> tuple[Cut, ...]:
     """Cuts with the expressions that lose their graph, as the code spells them."""
-    return tuple(_described(watch.cut(seen, walked.names.leaf)) for seen in cuts)
-
-
-def _described(cut: Cut) -> Cut:
-    piece, lost = next(_cutting(cut.source, cut.operation), ("", ""))
-    # of a copy the leaf is the same as before
-    if cut.leaf and cut.kind != "deepcopy":
-        lost = cut.leaf[0]
-    return cut._replace(of=clip(lost, 40), part=piece or lost, alive=True)
+    described = list[Cut]()
+    for seen in cuts:
+        cut = seen.cut(walked.names.leaf)
+        piece, lost = next(_cutting(cut.source, cut.operation), ("", ""))
+        # of a copy the leaf is the same as before
+        if cut.leaf and cut.kind != "deepcopy":
+            lost = cut.leaf[0]
+        cut = cut._replace(of=clip(lost, 40), part=piece or lost, alive=True)
+        described.append(cut)
+    return tuple(described)
 
 
 # the line says float(x), and what runs is x.__float__()
