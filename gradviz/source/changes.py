@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradviz.source.statements import subject
 
@@ -26,7 +26,13 @@ class InPlace(NamedTuple):
         """What holds the tensor that is changed, as the code calls it: "self.h" of
         `self.h.data[0] += 1`.
         """
-        return ast.unparse(without_index(self.changed))
+        holder: Any = self.changed
+        # a part, or the bare numbers, of a tensor
+        while (
+            isinstance(holder, ast.Subscript) or getattr(holder, "attr", "") == "data"
+        ):
+            holder = holder.value
+        return ast.unparse(holder)
 
 
 def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
@@ -55,14 +61,3 @@ def method_calls(
     for node in ast.walk(statement) if not hasattr(statement, "body") else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield node, node.func
-
-
-def without_index(target: ast.expr) -> ast.expr:
-    """What a part, or the bare numbers, of a tensor are taken of: `h` of `h[0]` and of
-    `h.data`.
-    """
-    while isinstance(target, (ast.Subscript, ast.Attribute)):
-        if isinstance(target, ast.Attribute) and target.attr != "data":
-            break
-        target = target.value
-    return target

@@ -38,17 +38,14 @@ def feeding(
     return frozenset().union(*lines)
 
 
-def lines_behind(
-    source: SourceLine | None,
-    term: str = "",
-) -> list[SourceLine]:
-    """The lines of the same function that give a value to what a line, or a term in it,
-    reads, and to what those read in turn: the nearest first.
+def lines_behind(source: SourceLine | None) -> list[SourceLine]:
+    """The lines of the same function that give a value to what a line reads, and to
+    what those read in turn: the nearest first.
     """
     if source is None:
         return []
     body = body_around(source.file, source.line)
-    followed = _followed((source.file, source.line), (), term)
+    followed = _followed((source.file, source.line), (), "")
     return [body.source(node) for node, _ in followed]
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.source.changes import method_calls, pieces_in_place
-from gradviz.source.feeding import ADDING, lines_behind as lines_behind
+from gradviz.source.feeding import ADDING
 from gradviz.source.statements import (
     EMPTY,
     Body,

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
-from gradviz.wording import clip
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
@@ -44,7 +43,9 @@ class Body(NamedTuple):
         return self.line(getattr(node, "lineno", 0))
 
     def line(self, number: int) -> SourceLine:
-        return line_of(self.file, number, self.function)
+        """A line of the file, with its text."""
+        package = package_of(self.file)
+        return with_text(SourceLine(self.file, number, self.function, package=package))
 
 
 def body_of(code: CodeType) -> Body:
@@ -110,15 +111,6 @@ def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
 
 
 # -- a line ----------------------------------------------------------------------------
-
-
-def line_of(
-    file: str,
-    number: int,
-    function: str = "",
-) -> SourceLine:
-    """A line of a file, with its text."""
-    return with_text(SourceLine(file, number, function, package=package_of(file)))
 
 
 def covers(node: Any, line: int) -> bool:
@@ -235,8 +227,3 @@ def subject(call: ast.Call) -> Sequence[ast.expr]:
     if owner is None or _LIBRARY.fullmatch(last_name(owner)):
         return call.args[:1]
     return [owner]
-
-
-def text_of(node: ast.AST, limit: int = 60) -> str:
-    """A piece of code as text, cut when it is long."""
-    return clip(ast.unparse(node), limit)

@@ -16,7 +16,7 @@ import torch
 
 from gradviz.checks.call import BackwardCall, Gradients, Home, Model, NamedTensor
 from gradviz.checks.collect.code import location_of, read_code
-from gradviz.checks.collect.cuts import cut_roots, cuts_entering, described
+from gradviz.checks.collect.cuts import cuts_before, cuts_entering, described
 from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.lines import Models, home
@@ -205,7 +205,7 @@ class Collector:
         with self._reading("cuts", number):
             call.numbers = described(walked, self.cuts.numbers())
             call.entered = cuts_entering(self.cuts, walked)
-            call.provenances = cut_roots(self.cuts, walked, live)
+            call.cuts_before = cuts_before(self.cuts, walked, live.frame)
         with self._reading("numbers", number):
             self._read_numbers(call, walked, live)
 
