@@ -132,9 +132,6 @@ class CutWatch:
             return
 
         first = tensors[0]
-        # a view that was made while nothing is recorded looks like a leaf
-        if first.is_leaf and first._base is not None:
-            first = first._base
 
         seen.leaf = weakref.ref(first) if first.is_leaf else None
         seen.into = weakref.ref(into) if isinstance(into, torch.Tensor) else None

@@ -21,7 +21,6 @@ from gradviz.source.statements import (
 
 Line = tuple[str, int]
 """File and number."""
-FOLLOWED = 20  # lines that are followed upwards from one
 ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
 _PLAIN = (ast.Name, ast.Attribute, ast.Constant)
 
@@ -65,15 +64,13 @@ def _followed(
         parts += _computing(statement)
 
     wanted = {name for part in parts for name in reads(part)}
-    followed = 0
     for node in reversed(body.statements):
         names, value = _gives(node)
         if value is None or node in statements or wanted.isdisjoint(names):
             continue
         # of a loop only its head: the rest has lines of its own
         span = _span(file, value if _is_block(node) else node)
-        if span.isdisjoint(computed) and followed < FOLLOWED:
-            followed += 1
+        if span.isdisjoint(computed):
             wanted.update(reads(value))
             yield node, span
 

@@ -85,7 +85,7 @@ def constant_term(context: BackwardCall) -> Diagnoses:
             continue
 
         term = _term(graph, node, source)
-        cuts = _of_term(context, node, source, term, subtracts)
+        cuts = _of_term(context, node, source, term)
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue
 
@@ -151,7 +151,7 @@ def _sums(graph: Graph) -> list[int]:
 
 
 def _of_term(
-    context: BackwardCall, node: int, source: SourceLine, term: str, subtracts: bool
+    context: BackwardCall, node: int, source: SourceLine, term: str
 ) -> list[Cut]:
     """Those of the term that is added in a line: there, or in lines that it was computed
     in; else the Python numbers made there.
@@ -163,11 +163,7 @@ def _of_term(
         if not before.isdisjoint((line.file, line.line) for line in cut.via):
             found.append(cut)
 
-    inline = [cut for cut in context.numbers if cut.source == source]
-    for cut in () if found or inline or subtracts else context.numbers:
-        if (cut.source.file, cut.source.line) in before:
-            inline.append(cut)
-    return found or inline
+    return found or [cut for cut in context.numbers if cut.source == source]
 
 
 _ADDS = ast.Add, ast.Sub
