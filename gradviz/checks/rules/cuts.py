@@ -28,8 +28,7 @@ from gradviz.wording import one_line
 
 SUMS = ("Add", "Sub", "Rsub")
 _SCALED = ("Mul", "Div", "Neg")
-_REDUCED, _JOINED = ("Sum", "Mean"), ("Stack", "Cat")
-_SAME = (*SUMS, *_JOINED, *_REDUCED, *RESHAPES, "Select")
+_SAME = (*SUMS, "Sum", "Mean", *RESHAPES, "Select")
 _ONE = (), (1,)  # shapes of a single number
 _TERM = Row(
     "{term} has no graph: this term of the loss trains nothing",
@@ -138,16 +137,11 @@ def _sums(graph: Graph) -> list[int]:
         if op in _SAME or (op in _SCALED and len(edges) == 1):
             for edge in edges:
                 part = made(graph, edge.producer, edge.output)
-                joined = op in _REDUCED and kind(graph, edge.producer) in _JOINED
-                if joined or (part is not None and part.shape in _ONE):
+                if part is not None and part.shape in _ONE:
                     yield edge.producer
 
     nodes = spread(roots if len(roots) == 1 else (), parts)
-    return [
-        node
-        for node in nodes
-        if node is not None and kind(graph, node) in (*SUMS, *_JOINED)
-    ]
+    return [node for node in nodes if node is not None and kind(graph, node) in SUMS]
 
 
 def _of_term(
