@@ -7,8 +7,11 @@ from __future__ import annotations
 import dis
 import linecache
 import sys
+from traceback import walk_tb
 from types import FrameType, FunctionType
 from typing import Any
+
+from gradviz.packages import is_foundation
 
 _METHOD_BIT = sys.version_info >= (3, 12)
 _LOAD_ATTR, _LOAD_METHOD = dis.opmap["LOAD_ATTR"], dis.opmap.get("LOAD_METHOD")
@@ -41,6 +44,14 @@ def begins_block(frame: FrameType) -> bool:
     """Whether its line is a `with` or a decorator, which take back what they switch."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
     return line.strip().startswith(("with ", "async with ", "@"))
+
+
+def is_the_users(error: BaseException) -> bool:
+    """Whether an exception comes from code that ran in between, as a handler of signals
+    does.
+    """
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return not is_foundation(frame.f_code.co_filename)
 
 
 # -- frames of ours --------------------------------------------------------------------

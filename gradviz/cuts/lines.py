@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
 import torch
 
-from gradviz.cuts.behind import (
-    Way,
-    callers,
-    fed_by,
-    lines_before,
-    lines_of,
-    ways_to,
-)
 from gradviz.cuts.parts import CutPart, WithCuts, part_behind
 from gradviz.graph import Graph, SourceLine, column
-from gradviz.packages import Place, UserCode, with_text
+from gradviz.packages import CallSite, Place, UserCode, script_lines, with_text
+from gradviz.recording.session import running
 from gradviz.source.cut import Cut, DetachKind
-from gradviz.source.feeding import Line, feeding
+from gradviz.source.feeding import Line, feeding, statement_at
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
@@ -41,6 +34,8 @@ WALKS = 2
 """Times that one walks to the leaves behind what a place cuts off."""
 
 Names = tuple[str, ...]
+Way = tuple[Line, ...]
+"""The lines of the user's that led somewhere, innermost first."""
 
 
 @dataclass(eq=False)
@@ -276,3 +271,46 @@ class CutWatch:
 
 def _line_of(place: Place) -> SourceLine:
     return with_text(place.script_line or place.source)
+
+
+# -- the lines behind a node or a frame, as the recording and the text say --------------
+
+
+def fed_by(
+    way: Sequence[Line],
+    computed: Collection[Line],
+) -> frozenset[Line]:
+    """The lines whose result goes into what a line computes, called on this way; the
+    line itself is one.
+    """
+    return statement_at(way[0]).union(*(feeding(line, computed) for line in way))
+
+
+def lines_before(frame: FrameType | None) -> frozenset[Line]:
+    """The lines whose results go into those that a frame, and those around it, are at."""
+    way = lines_of(script_lines(frame))
+    return fed_by(way, ()) if way else frozenset()
+
+
+def lines_of(sources: Iterable[SourceLine]) -> Way:
+    return tuple((source.file, source.line) for source in sources)
+
+
+def ways_to(numbers: Iterable[int]) -> Iterator[Way]:
+    """The way to each node, by sequence number; none where nothing is recorded."""
+    session = running()
+    recorded = session.event_log().lines if session is not None else None
+    ways: dict[CallSite | None, Way] = {None: ()}
+
+    for number in numbers:
+        site = recorded.at(number) if recorded is not None else None
+        if site is not None and site not in ways:
+            ways[site] = lines_of(callers(site))
+        yield ways[site]
+
+
+def callers(site: CallSite) -> Iterator[SourceLine]:
+    for caller in site.chain():
+        # the lines of libraries are nobody's to change
+        if caller.place is not None and not caller.place.source.package:
+            yield caller.place.source

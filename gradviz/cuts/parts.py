@@ -145,13 +145,13 @@ class WithCuts:
         if attribution is not None:
             places = attribution.places(self._bare())
         columns = places.scope_of, places.source_of, places.script_line_of
-        first = len(self._graph.nodes)
         for node, scope, source, script_line in zip(list(self._nodes), *columns):
-            if node.id >= first:
-                assigned = places.assigned.get(node.id, "")
-                node = node._replace(source=source, assigned=assigned)
-                node = node._replace(script_line=script_line)
-            self._nodes[node.id] = node._replace(scope=scope)
+            self._nodes[node.id] = node._replace(
+                scope=scope,
+                source=source,
+                script_line=script_line,
+                assigned=places.assigned.get(node.id, ""),
+            )
 
         edges = sorted(self._edges, key=lambda edge: (edge.consumer, edge.position))
         note = "dashed: what is cut off at \u2702, so no gradient passes"

@@ -17,7 +17,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from types import FrameType
 from typing import Any
@@ -29,6 +29,7 @@ from gradviz.cuts.frames import (
     begins_block,
     first_argument,
     hide_ours,
+    is_the_users,
     on_its_line,
     reads,
 )
@@ -41,6 +42,7 @@ from gradviz.walker.taps import Began, Ended, all_tapped
 
 # a mode of the user's would see that a tensor is asked
 _count_modes = torch._C._len_torch_function_stack
+_count_dispatch_modes = torch._C._len_torch_dispatch_stack
 _NOT_SEEN = ("torch", "gradviz")
 """Packages whose own calls cut nothing of the user's."""
 
@@ -87,7 +89,7 @@ class CutCalls:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, calls of this thread are seen, until something is compiled."""
-        self._thread, self._undo = threading.get_ident(), ExitStack()
+        self._thread = threading.get_ident()
         try:
             self._begin()
             yield
@@ -143,11 +145,14 @@ class CutCalls:
         frame: FrameType,
         into: Any = None,
     ) -> None:
-        # what a handler of signals raises comes when `isolated` ends, and passes
-        with isolated(), suppress(Exception):
-            lost = list(filter(_has_graph, tensors))
-            if lost:
-                self.watch.cutting(kind, name, lost, frame, into)
+        try:
+            with _guard():
+                lost = list(filter(_has_graph, tensors))
+                if lost:
+                    self.watch.cutting(kind, name, lost, frame, into)
+        except Exception as error:
+            if is_the_users(error):
+                raise
 
     # -- what is written in C ----------------------------------------------------------
 
@@ -194,7 +199,7 @@ class CutCalls:
         recording is off.
         """
         if type(into) in PLAIN and type(value) in PLAIN:
-            with isolated():
+            with _guard():
                 is_history = into.is_leaf and into.requires_grad and not value.is_leaf
             if is_history:
                 self._tell("written", name, (value,), frame, into)
@@ -238,7 +243,6 @@ class CutCalls:
         yield torch.autograd.graph._engine_run_backward, self._backward
         yield torch.set_grad_enabled.__init__, self._switched
         yield parameter.__new__, self._listener("parameter", "Parameter", 1)
-        yield tensor.__array__, self._listener("numpy", "__array__")
         for copies in {tensor.__deepcopy__, parameter.__deepcopy__}:
             yield copies, self._listener("deepcopy", "deepcopy")
         for draws in dict.fromkeys(samples()):
@@ -302,6 +306,13 @@ class CutCalls:
         caller = frame.f_back
         if caller is not None and self._is_watched(caller):
             self.watch.switched(None if mode or begins_block(caller) else caller)
+
+
+def _guard() -> AbstractContextManager[object]:
+    """Where the user has a mode, it does not see that a tensor is asked; else nothing
+    of the user's would, and a handler of signals may come at any time.
+    """
+    return isolated() if _count_modes() or _count_dispatch_modes() else nullcontext()
 
 
 def _has_graph(tensor: Any) -> bool:

@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from gradviz.graph import SourceLine
-from gradviz.source.changes import method_calls
 from gradviz.source.statements import (
     Body,
     assigned,
     body_around,
     covers,
+    method_calls,
     names_of,
     reads,
 )

@@ -11,15 +11,15 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
 
 from gradviz.graph import SourceLine
 from gradviz.source.cut import METHODS, Cut, DetachKind
-from gradviz.source.search import CodeLocation
 from gradviz.source.statements import (
+    Body,
     assigned,
     called,
     covers,
@@ -31,9 +31,17 @@ from gradviz.source.statements import (
     switch_around,
 )
 from gradviz.variables.objects import parameters
-from gradviz.variables.scanner import value_of
+from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.isolation import isolated
 from gradviz.wording import clip
+
+
+class CodeLocation(NamedTuple):
+    """Where the user's code is at. `line` is None when it has ended."""
+
+    body: Body
+    line: int | None
+    variables: Sequence[Namespace]
 
 
 class Provenance(NamedTuple):

@@ -7,8 +7,8 @@ from __future__ import annotations
 from gradviz.checks.call import BackwardCall, all_frozen
 from gradviz.checks.collect.lines import users_frame
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.provenance import provenance
-from gradviz.source.search import CodeLocation, changes, freezes, grad_reads
+from gradviz.source.provenance import CodeLocation, provenance
+from gradviz.source.search import changes, freezes, grad_reads
 from gradviz.source.statements import body_around, body_of
 from gradviz.variables.scanner import value_of
 

@@ -10,11 +10,9 @@ from types import FrameType
 
 import torch
 
-from gradviz.checks.words import COMPARISONS
-from gradviz.cuts.behind import lines_before
-from gradviz.cuts.lines import CutWatch, SeenCut
+from gradviz.cuts.lines import CutWatch, SeenCut, lines_before
 from gradviz.graph import SourceLine
-from gradviz.source.cut import Cut
+from gradviz.source.cut import COMPARISONS, Cut
 from gradviz.source.statements import called, expressions_at, subject
 from gradviz.walker.walk import Walked
 from gradviz.wording import clip

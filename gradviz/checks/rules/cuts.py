@@ -116,15 +116,12 @@ def _wrong(
         held = {*all_names(optimizer.tensors)}
         trained |= held if held & reached else set()
 
-    wrong, lost = list[Cut](), list[Cut]()
+    wrong = list[Cut]()
     for cut in cuts:
         dropped = cut.behind.union(cut.leaf)
         if cut.kind == "grad" or not (trained and dropped) or trained & dropped:
             wrong.append(cut)
-            if cut.kind == "grad" or dropped - reached:
-                lost.append(cut)
-    # what this loss reaches otherwise is trained all the same
-    return lost or wrong
+    return wrong
 
 
 def _sums(graph: Graph) -> list[int]:
