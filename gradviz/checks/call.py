@@ -167,7 +167,7 @@ class BackwardCall:
     frozen_at: SourceLine | None = None
     reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
     changes: tuple[Change, ...] = ()
-    # by name of the output
+    # how outputs came about that no op made, by name
     provenances: dict[str, Provenance] = field(default_factory=dict)
 
     # what the variables hold
@@ -181,9 +181,10 @@ class BackwardCall:
     # by node of the leaf
     intervals: Mapping[int, Interval] = field(default_factory=dict)
 
-    # what was cut off elsewhere, by node; and Python numbers that this step made of
-    # tensors with a graph
+    # what was cut off elsewhere, by node; what lines before the call cut off; and Python
+    # numbers that this step made of tensors with a graph
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)
+    cuts_before: tuple[Cut, ...] = ()
     numbers: tuple[Cut, ...] = ()
 
     # numbers

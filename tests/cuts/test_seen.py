@@ -110,7 +110,6 @@ CALLED: dict[str, Callable[[], Any]] = {
     "a comparison": lambda: _graph() > 1,
     "the other way round": lambda: _graph() > 1,
     "is equal": lambda: _graph() == _graph(),
-    "__array__": lambda: np.asarray(_graph().detach()),
     "data": lambda: _graph().data,
     "data =": lambda: _assigned(_graph()),
     "copy_": lambda: _copied_into(_graph()),
@@ -213,7 +212,6 @@ FUNCTIONS: dict[str, Callable[[], Any]] = {
     "set_grad_enabled": lambda: torch.set_grad_enabled,
     "sample": lambda: Normal.sample,
     "deepcopy": lambda: torch.Tensor.__deepcopy__,
-    "__array__": lambda: torch.Tensor.__array__,
 }
 TRACED = [name for name, kind in METHODS.items() if kind in ("detach", "integer") and name != "detach_"]
 

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall, all_frozen
 from gradviz.checks.collect.lines import users_frame
-from gradviz.graph import column
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.provenance import provenance
-from gradviz.source.search import CodeLocation, changes, freezes, grad_reads
+from gradviz.source.provenance import CodeLocation, provenance
+from gradviz.source.search import changes, freezes, grad_reads
 from gradviz.source.statements import body_around, body_of
 from gradviz.variables.scanner import value_of
 
@@ -32,10 +31,7 @@ def read_code(call: BackwardCall, location: CodeLocation) -> None:
     if call.call is not None and location.line is not None:
         call.backward = body.line(location.line)
 
-    # the code is searched for changes in place only where a tensor was changed
-    stale = any("modified" in flags for flags in column(call.graph.nodes, "flags"))
-    if stale or any(interval.changed for interval in call.intervals.values()):
-        call.changes = tuple(changes(body))
+    call.changes = tuple(changes(body))
     if all_frozen(call.parameters):
         call.frozen_at = freezes(body.file)
 
@@ -44,17 +40,7 @@ def read_code(call: BackwardCall, location: CodeLocation) -> None:
         read = [reads[name] for name in tensor.names if name in reads]
         tensors.append(tensor._replace(grad_read=read[0]) if read else tensor)
     call.named_tensors = tuple(tensors)
-    _read_provenances(call, location)
 
-
-def _read_provenances(call: BackwardCall, location: CodeLocation) -> None:
-    """Where the roots without a graph come from, and all of them where a parameter is
-    not used. Cuts that were seen count more.
-    """
-    trained = [parameter for parameter in call.parameters if parameter.requires_grad]
-    unused = any(parameter.node is None for parameter in trained)
     for root in call.graph.roots:
-        if root.node is None or unused:
-            read = provenance(location, root.name)
-            seen = call.provenances.get(root.name, read)
-            call.provenances[root.name] = read._replace(cuts=seen.cuts)
+        if root.node is None or root.node in call.graph.leaf_of:
+            call.provenances[root.name] = provenance(location, root.name)

@@ -16,7 +16,7 @@ import torch
 
 from gradviz.checks.call import BackwardCall, Gradients, Home, Model, NamedTensor
 from gradviz.checks.collect.code import location_of, read_code
-from gradviz.checks.collect.cuts import cut_roots, cuts_entering, described
+from gradviz.checks.collect.cuts import cuts_before, cuts_entering, described
 from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.lines import Models, home
@@ -33,6 +33,7 @@ from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.steps import Steps
 from gradviz.checks.run import Interval
+from gradviz.cuts.seen import CutCalls
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, column
@@ -68,8 +69,8 @@ class Collector:
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
         self.steps, self._in_a_row = Steps(self.run), True
-        self.calls = CutLines(parts=cuts)
-        self.cuts = self.calls.watch
+        self.cuts = CutLines(draws=cuts)
+        self.calls = CutCalls(self.cuts)
         replaced = self.recorder.replaced
         self._reader = ModelReader(model, optimizer, self.optimizers, replaced)
         # of the call that was read last, until its backward has run
@@ -138,7 +139,7 @@ class Collector:
             inspect=inspect,
         )
         if self.cuts.draws:
-            reasons = Reasons(live.variables, live.recording, self.calls)
+            reasons = Reasons(live.variables, live.recording, self.cuts)
             absent = tuple(without_gradient(walks[0], reasons))
             drawn = self.cuts.joined(walks[0], attribution, live.frame)
             call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
@@ -197,10 +198,9 @@ class Collector:
         with self._reading("reference cycles", number):
             call.cycles = tuple(cycles(walked))
         with self._reading("cuts", number):
-            seen = self.cuts.this_step("number")
-            call.numbers = described(self.cuts, walked, seen)
+            call.numbers = described(walked, self.cuts.numbers())
             call.entered = cuts_entering(self.cuts, walked)
-            call.provenances = cut_roots(self.cuts, walked, live)
+            call.cuts_before = cuts_before(self.cuts, walked, live.frame)
         with self._reading("numbers", number):
             self._read_numbers(call, walked, live)
 

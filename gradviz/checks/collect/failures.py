@@ -24,7 +24,8 @@ from gradviz.packages import (
     with_text,
 )
 from gradviz.source.code_line import assigned, read
-from gradviz.source.search import lines_behind, returned_by
+from gradviz.source.feeding import lines_behind
+from gradviz.source.search import returned_by
 from gradviz.variables.objects import tensors_in
 from gradviz.variables.scanner import name_of, namespaces, scan
 from gradviz.walker.isolation import isolated

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gradviz.checks.registry import Row
-from gradviz.checks.words import COMPARISONS, code, line, listed
+from gradviz.checks.words import code, line, listed
 from gradviz.cuts.words import CUT
 from gradviz.graph import SourceLine
-from gradviz.source.cut import Cut
+from gradviz.source.cut import COMPARISONS, Cut
 from gradviz.source.statements import body_around
 from gradviz.wording import one_line
 

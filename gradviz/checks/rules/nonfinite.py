@@ -28,7 +28,7 @@ from gradviz.gradients.values import Value
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import forward_name, own_line
-from gradviz.source.search import lines_behind
+from gradviz.source.feeding import lines_behind
 
 
 @check(

@@ -162,7 +162,8 @@ def _case(context: BackwardCall, root: Root) -> _Case:
     provenance = context.provenances.get(root.name, Provenance())
     # where the chain broke for certain comes first; that a leaf was computed from
     # something has to be seen
-    cuts = [cut for cut in provenance.cuts if cut.operation or root.node is None]
+    cuts = [*(context.cuts_before or provenance.cuts)]
+    cuts = [cut for cut in cuts if cut.operation or root.node is None]
     cuts.sort(key=lambda cut: not cut.alive)
 
     bare = None

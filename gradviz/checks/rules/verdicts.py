@@ -229,7 +229,7 @@ def _cut_behind(
     if not ran:
         return None
     if not run.recording and run.source is not None:
-        return unrecorded(run.source)._replace(alive=False)
+        return unrecorded(run.source)
 
     after = [cut for cut in context.cuts if cut.at >= run.began and not cut.leaf]
     leading = [cut for cut in after if names & cut.behind]

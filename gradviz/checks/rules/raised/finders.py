@@ -14,7 +14,8 @@ from gradviz.checks.run import Raised
 from gradviz.checks.words import as_code, made_at
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import as_leaf, read
-from gradviz.source.search import lines_behind, matching
+from gradviz.source.feeding import lines_behind
+from gradviz.source.search import matching
 
 Lines = Iterable[SourceLine | None]
 
