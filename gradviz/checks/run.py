@@ -48,7 +48,6 @@ class Kind(Enum):
     MISTYPED = "m"  # attributes that freeze nothing; about it and what has it
     # of a custom Function: about its name, and the place of an input
     OTHER_SLOPE = "f"
-    NO_GRADIENT = "n"
     SECOND_SLOPE = "F"
 
 

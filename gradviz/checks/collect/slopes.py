@@ -29,26 +29,16 @@ def faults_of(
 ) -> list[Fault]:
     """What is wrong with a Function that was given these."""
     function = _Function(kind, values)
-    missing, wrong, chosen = list[Fault](), list[Fault](), False
-    gradients = function.gradients()
+    wrong, chosen = list[Fault](), False
+    for place, gradient in function.gradients().items():
+        verdict = function.judge(place, gradient)
+        chosen |= verdict is None
+        if verdict is False:
+            wrong.append((Kind.OTHER_SLOPE.value, place + 1))
 
-    for place, gradient in gradients.items():
-        if gradient is not None:
-            verdict = function.judge(place, gradient)
-            chosen |= verdict is None
-            if verdict is False:
-                wrong.append((Kind.OTHER_SLOPE.value, place + 1))
-        # one that gives none at all is not meant to
-        elif (
-            any(other is not None for other in gradients.values())
-            and values[place].is_leaf
-            and function.depends_on(place)
-        ):
-            missing.append((Kind.NO_GRADIENT.value, place + 1))
-
-    if missing or wrong or chosen:
+    if wrong or chosen:
         # with what was chosen goes what depends on the same tensor
-        return missing[:1] or (wrong if not chosen else [])
+        return wrong if not chosen else []
     with suppress(RuntimeError):  # as where backward() is once_differentiable
         if function.is_wrong_again():
             return [(Kind.SECOND_SLOPE.value, 0)]
@@ -95,15 +85,16 @@ class _Function:
             for place, value in enumerate(self._inputs)
         ]
 
-    def gradients(self) -> dict[int, torch.Tensor | None]:
-        """What backward() gives, by the place of the input."""
+    def gradients(self) -> dict[int, torch.Tensor]:
+        """What backward() gives that is not None, by the place of the input."""
         leaves, weighed = self._leaves(), list[torch.Tensor]()
         for output, pull in zip(self._outputs(leaves), self._pulls):
             if output.requires_grad:
                 weighed.append((output * pull).sum())
         inputs = [leaves[place] for place in self._places]
         gradients = torch.autograd.grad(weighed, inputs, allow_unused=True)
-        return dict(zip(self._places, gradients))
+        pairs = zip(self._places, gradients)
+        return {place: given for place, given in pairs if given is not None}
 
     def _slopes(
         self,
@@ -123,10 +114,6 @@ class _Function:
         """The same as one number, as backward() would weigh it."""
         pairs = zip(slopes, self._pulls)
         return sum(float((slope * pull).sum()) for slope, pull in pairs)
-
-    def depends_on(self, place: int) -> bool:
-        step = torch.randn_like(self._inputs[place])
-        return abs(self._along(self._slopes(place, step))) > _FAR
 
     def judge(
         self,

@@ -83,11 +83,6 @@ _ROWS = {
         "for input {1}, what {code} returns is not the slope of forward(), measured in float64 along a random direction",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
     ),
-    Kind.NO_GRADIENT: Row(
-        "backward() of {0} returns no gradient for input {1}, on which its forward() depends",
-        "{code} returns None for input {1}, which requires grad: it is never trained through {0}",
-        "In {line}, return its gradient in place of None; or detach that input, if it is not to be trained.",
-    ),
     Kind.SECOND_SLOPE: Row(
         "a gradient that goes through {0} is differentiated again, and wrong: its backward() uses what has no graph",
         "{code}: what forward() computes and keeps on ctx has no graph, so create_graph=True does not see that it depends on the "

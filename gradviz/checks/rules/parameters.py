@@ -208,7 +208,6 @@ def none_grad(context: BackwardCall) -> Diagnoses:
         )._replace(
             nodes=nodes_of(missing),
             where=places(modules, line(source)),
-            follows=("wrong-backward",),
         )
 
 
