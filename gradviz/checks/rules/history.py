@@ -159,9 +159,9 @@ def freed_fix(
         source, name = spared
         fix = f"In {line(source)}, use {name}.detach() instead of {name}: another optimizer trains what is behind it."
         return {"fix": fix, "source": source, "part": name}
-    # nothing is new: both calls ran through the same graph
+    # nothing is new: the call itself is the second one
     if not joints:
-        return _both(context)
+        return {"source": backward or origin}
 
     leaf, taken = as_leaf(origin), made_at(context.graph, joints[0].consumer)
     if leaf:
@@ -186,23 +186,6 @@ def freed_fix(
     carried = taken_over(backward) if backward is not None else {}
     states = (carried[name] for name in old.names if name in carried)
     return {"fix": fix, "source": next(states, origin)}
-
-
-def _both(context: BackwardCall) -> dict[str, Any]:
-    """The fix where backward begins at another output than before, and both were there
-    at that time.
-    """
-    root, last = context.graph.roots[0], context.previous
-    origin = context.graph.nodes[root.node].sequence if root.node is not None else None
-    if origin is None or last is None or origin >= context.before:
-        return {}
-    # the same output a second time, or one without a name
-    names = (last.graph.roots[0].name, root.name)
-    if "" in names or names[0] == names[1]:
-        return {}
-
-    fix = f"Call backward() once, of {' + '.join(names)}: their sum gives the same gradients in one pass."
-    return {"fix": fix, "source": context.backward}
 
 
 def _is_before(

@@ -120,7 +120,7 @@ TIMES = 2
 training against each other.
 """
 _NOT_RESET = Row(
-    "{who} up from step to step",
+    "the gradients of {names} add up from step to step",
     "by backward call {call} each had been updated twice, and nothing had reset .grad: backward() adds to what is there, so "
     "every update repeats the gradients of all earlier steps",
     "{fix}",
@@ -173,14 +173,9 @@ def gradient_not_reset(context: BackwardCall) -> Diagnoses:
     ]
 
     if growing:
-        names = first_names(growing)
-        count = (
-            f"the gradients of {plural(len(growing), 'tensor')} ({listed(names)}) add"
-        )
         yield _NOT_RESET.filled(
-            names,
+            first_names(growing),
             context.backward,
-            who=count if growing[1:] else f"the gradient of {listed(names)} adds",
             call=context.call,
             fix=_reset(context, growing),
         )._replace(nodes=nodes_of(growing))
