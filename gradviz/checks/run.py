@@ -45,7 +45,7 @@ class Kind(Enum):
     ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
-    MISTYPED = "m"  # attributes that freeze nothing; about it and what has it
+    NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
     # of a custom Function: about its name, and the place of an input
     OTHER_SLOPE = "f"
     SECOND_SLOPE = "F"

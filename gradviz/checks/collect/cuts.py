@@ -61,8 +61,7 @@ def described(
 
 def _described(cut: Cut) -> Cut:
     piece, lost = next(_cutting(cut.source, cut.operation), ("", ""))
-    # of a copy the leaf is the same as before
-    if cut.leaf and cut.kind != "deepcopy":
+    if cut.leaf:
         lost = cut.leaf[0]
     return cut._replace(of=clip(lost, 40), part=piece or lost, alive=True)
 

@@ -18,7 +18,6 @@ from gradviz.checks.words import (
     nodes_of,
     places,
 )
-from gradviz.source.code_line import as_leaf
 from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
 
@@ -39,9 +38,9 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     (`requires_grad=False`, a note); its module never ran; it ran without recording; it
     ran, but what it made does not reach the output; or a compiled function returns None
     for it, which is read from its backward. Behind a reentrant checkpoint nobody can
-    see, so there it is unknown, not unused. A parameter that another backward call of
-    the same run uses, one that `torch.func.functional_call` replaces, and a model that
-    this graph does not use at all (unless it is the one given as `model=`), are notes.
+    see, so there it is unknown, not unused. A model that this graph does not use at all
+    (unless it is the one given as `model=`) is a note; a parameter that another backward
+    call of the same run uses, or that `torch.func.functional_call` replaces, is none.
     Only a recording knows what ran: the command line always records, `gradviz.check`
     takes `recording=`.
 
@@ -98,6 +97,8 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
     for parameter in context.parameters:
         # a custom Function may run a module again in its backward
         used = parameter.node is not None or parameter.filled or parameter.sharded
+        # functional_call ran its module, and trains what took its place
+        used = used or parameter.replaced
         if used or not context.run.used.isdisjoint(parameter.names):
             continue
 
@@ -144,11 +145,6 @@ _NONE = Row(
     "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since",
     "Let the backward() of the custom Function on the way return a gradient in place of None for each input that needs one; look "
     "in a compiled function for .detach(), no_grad() and results that are not used; and look for zero_grad() after backward().",
-)
-_FROM_LEAF = Row(
-    "{name}.grad is always None: {name} is not a leaf",
-    "{code} computes {name} from a new leaf, so {name} is a result; {read} reads its .grad, and only leaves keep their gradient",
-    "Create the leaf last: {leaf}.",
 )
 _RESULT = Row(
     "{name}.grad is always None: {name} is not a leaf",
@@ -226,12 +222,8 @@ def _without_gradient(context: BackwardCall) -> list[Parameter]:
 
 def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
     """A result whose `.grad` is read."""
-    name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
-    leaf, read = as_leaf(maker), tensor.grad_read
-    diagnosis = (_FROM_LEAF if leaf else _RESULT).filled(
-        tensor.names, maker, name=name, leaf=leaf, read=code(read)
-    )
-    if not leaf:
-        diagnosis = diagnosis._replace(source=read, part=f"{name}.grad")
+    name, read = one_line(tensor.names[0]), tensor.grad_read
+    maker = made_at(context.graph, tensor.node)
+    diagnosis = _RESULT.filled(tensor.names, maker, name=name, read=code(read))
     nodes = () if tensor.node is None else (tensor.node,)
-    return diagnosis._replace(nodes=nodes)
+    return diagnosis._replace(nodes=nodes, source=read, part=f"{name}.grad")
