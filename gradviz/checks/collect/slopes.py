@@ -15,33 +15,24 @@ from gradviz.cuts.functions import PLAIN
 
 # in float64, a central difference over 1e-6 has about 10 correct digits
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
-Fault = tuple[str, int]
-"""The letter of an event, and the input that it is about, counted from 1."""
 
 
 def is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
-def faults_of(
-    kind: Any,
-    values: Sequence[Any],
-) -> list[Fault]:
-    """What is wrong with a Function that was given these."""
+def faults_of(kind: Any, values: Sequence[Any]) -> list[str]:
+    """The letters of what is wrong with a Function that was given these."""
     function = _Function(kind, values)
-    wrong, chosen = list[Fault](), False
-    for place, gradient in function.gradients().items():
-        verdict = function.judge(place, gradient)
-        chosen |= verdict is None
-        if verdict is False:
-            wrong.append((Kind.OTHER_SLOPE.value, place + 1))
-
-    if wrong or chosen:
-        # with what was chosen goes what depends on the same tensor
-        return wrong if not chosen else []
+    verdicts = [function.judge(*item) for item in function.gradients().items()]
+    # with what was chosen goes what depends on the same tensor
+    if None in verdicts:
+        return []
+    if False in verdicts:
+        return [Kind.OTHER_SLOPE.value]
     with suppress(RuntimeError):  # as where backward() is once_differentiable
         if function.is_wrong_again():
-            return [(Kind.SECOND_SLOPE.value, 0)]
+            return [Kind.SECOND_SLOPE.value]
     return []
 
 

@@ -80,7 +80,7 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
 _ROWS = {
     Kind.OTHER_SLOPE: Row(
         "backward() of {0} is not the derivative of its forward()",
-        "for input {1}, what {code} returns is not the slope of forward(), measured in float64 along a random direction",
+        "what {code} returns is not the slope of forward(), measured in float64 along a random direction",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
     ),
     Kind.SECOND_SLOPE: Row(

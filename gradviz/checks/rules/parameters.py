@@ -18,6 +18,7 @@ from gradviz.checks.words import (
     nodes_of,
     places,
 )
+from gradviz.source.code_line import as_leaf
 from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
 
@@ -146,6 +147,11 @@ _NONE = Row(
     "Let the backward() of the custom Function on the way return a gradient in place of None for each input that needs one; look "
     "in a compiled function for .detach(), no_grad() and results that are not used; and look for zero_grad() after backward().",
 )
+_FROM_LEAF = Row(
+    "{name}.grad is always None: {name} is not a leaf",
+    "{code} computes {name} from a new leaf, so {name} is a result; {read} reads its .grad, and only leaves keep their gradient",
+    "Create the leaf last: {leaf}.",
+)
 _RESULT = Row(
     "{name}.grad is always None: {name} is not a leaf",
     "{read} reads it, but {name} is made by {code}, and only leaves keep their gradient",
@@ -222,8 +228,12 @@ def _without_gradient(context: BackwardCall) -> list[Parameter]:
 
 def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
     """A result whose `.grad` is read."""
-    name, read = one_line(tensor.names[0]), tensor.grad_read
-    maker = made_at(context.graph, tensor.node)
-    diagnosis = _RESULT.filled(tensor.names, maker, name=name, read=code(read))
+    name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
+    leaf, read = as_leaf(maker), tensor.grad_read
+    diagnosis = (_FROM_LEAF if leaf else _RESULT).filled(
+        tensor.names, maker, name=name, leaf=leaf, read=code(read)
+    )
+    if not leaf:
+        diagnosis = diagnosis._replace(source=read, part=f"{name}.grad")
     nodes = () if tensor.node is None else (tensor.node,)
-    return diagnosis._replace(nodes=nodes, source=read, part=f"{name}.grad")
+    return diagnosis._replace(nodes=nodes)
