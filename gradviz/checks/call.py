@@ -68,8 +68,8 @@ class Parameter(NamedTuple):
     # it
     made: SourceLine | None = None
     forward: SourceLine | None = None  # and where the forward() of that class begins
-    # the functional_call that ran its module with another tensor in its place
-    replaced: SourceLine | None = None
+    # functional_call ran its module with another tensor in its place
+    replaced: bool = False
 
 
 class Model(NamedTuple):

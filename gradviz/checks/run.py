@@ -44,10 +44,9 @@ class Kind(Enum):
     ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
-    MISTYPED = "m"  # attributes that freeze nothing; about it and what has it
-    # of a custom Function: about its name, and the place of an input
+    NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
+    # of a custom Function: about its name
     OTHER_SLOPE = "f"
-    NO_GRADIENT = "n"
     SECOND_SLOPE = "F"
 
 
@@ -103,9 +102,7 @@ class LeafRow:
     reached: int = 0  # in how many calls
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    # its version at the last call, and a few of its elements at the first
-    version: int | None = None
-    elements: object = None
+    elements: object = None  # a few of them, and its version, at the first call
 
 
 @dataclass(slots=True, eq=False)

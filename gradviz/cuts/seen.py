@@ -243,8 +243,6 @@ class CutCalls:
         yield torch.autograd.graph._engine_run_backward, self._backward
         yield torch.set_grad_enabled.__init__, self._switched
         yield parameter.__new__, self._listener("parameter", "Parameter", 1)
-        for copies in {tensor.__deepcopy__, parameter.__deepcopy__}:
-            yield copies, self._listener("deepcopy", "deepcopy")
         for draws in dict.fromkeys(samples()):
             yield draws, self._listener("sample", "sample")
         for compiles in (torch.compile, torch.export.export):

@@ -28,7 +28,6 @@ CUT: dict[DetachKind, str] = {
     "sample": "draws from {of} with sample(), which records no graph",
     "parameter": "wraps {of} in nn.Parameter: a new leaf without the history of {of}",
     "written": "writes the values of {of} into a parameter: a leaf without the history of {of}",
-    "deepcopy": "copies {of}: the copy has leaves of its own, without the history of {of}",
     "grad": "computes a gradient of {of} without create_graph=True, so the gradient is a constant",
 }
 """What a line does that cuts; `of` is what it cuts off."""

@@ -55,20 +55,10 @@ def _head(node: ast.stmt) -> str:
     return ast.unparse(node).partition("\n")[0]
 
 
-def _first(file: str, pattern: str) -> SourceLine | None:
-    return next((source for source, _ in matching(file, pattern)), None)
-
-
-def sets_attribute(file: str, ending: str) -> SourceLine | None:
-    """The first line of a file that assigns to something that ends so, such as
-    "head.weight" for `self.head.weight = ...`.
-    """
-    return _first(file, rf"\.{re.escape(ending)} = ")
-
-
 def freezes(file: str) -> SourceLine | None:
     """The first line of a file that sets `requires_grad` of something to False."""
-    return _first(file, r"\.requires_grad(_\(| = )False")
+    pattern = r"\.requires_grad(_\(| = )False"
+    return next((source for source, _ in matching(file, pattern)), None)
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:

@@ -352,8 +352,8 @@ def test_hand_made_facts_are_enough() -> None:
     assert [(one.id, one.where) for one in found] == [("unused-parameter", "net (Linear)"), ("none-grad", "train.py:7")]
 
 
-def test_a_graph_freed_as_a_whole_is_a_note_until_backward_is_called_again() -> None:
-    assert [one.severity for one in run([BackwardCall(freed())], only=["freed-graph"])] == ["note"]
+def test_a_graph_freed_as_a_whole_is_left_alone_until_backward_is_called_again() -> None:
+    assert not run([BackwardCall(freed())], only=["freed-graph"])
     assert [one.severity for one in run([BackwardCall(freed(), call=2)], only=["freed-graph"])] == ["error"]
 
 

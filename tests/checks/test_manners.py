@@ -300,12 +300,6 @@ SWEEP = [
         "module.requires_grad_(False)",
     ),
     Manner(
-        "not-frozen",
-        "p.require_grad",
-        _learner(init="for p in net[0].parameters(): p.require_grad = False"),
-        "parameter.requires_grad = False",
-    ),
-    Manner(
         "constant-term",
         "p.data.pow(2)",
         _learner(

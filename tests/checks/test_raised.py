@@ -137,7 +137,7 @@ CASES = {
     ),
     "two losses behind one forward pass": Case(
         "h = torch.tanh(model(x))\nfirst, second = h.sum(), h.square().sum()\nfirst.backward()\nsecond.backward()",
-        "second.backward()", "Call backward() once, of first + second", ("first.backward()\nsecond.backward()", "(first + second).backward()"),
+        "second.backward()", "add up the losses of one forward pass, and call backward() once", ("first.backward()\nsecond.backward()", "(first + second).backward()"),
         "freed-graph",
     ),
     "rows of a loop in place": Case(
@@ -202,7 +202,7 @@ CASES = {
     ),
     "a second backward": Case(
         "loss = model(x).square().sum()\nloss.backward()\nloss.backward()",
-        "loss = model(x)", "Compute", ("loss.backward()\nloss", "loss.backward()\nloss = model(x).square().sum()\nloss"), "freed-graph",
+        "loss.backward()", "Compute", ("loss.backward()\nloss", "loss.backward()\nloss = model(x).square().sum()\nloss"), "freed-graph",
     ),
     "no backward": Case(
         "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sign()\n"

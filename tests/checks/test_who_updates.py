@@ -254,29 +254,10 @@ FAULTS = {
             opt_g.step()
         """,
     ),
-    "the switch of a parameter, mistyped": Fault(
-        "not-frozen",
-        "p.requires_gard = False",
-        "parameter.requires_grad = False",
-        "p.requires_gard = False",
-        "p.requires_grad = False",
-        """
-        import torch
-        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
-        for p in model[0].parameters():
-            p.requires_gard = False
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for i in range(3):
-            loss = model(torch.randn(4, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
     "a module that has no such switch": Fault(
         "not-frozen",
         "net.backbone.requires_grad = False",
-        "module.requires_grad_(False) for a module",
+        "module.requires_grad_(False)",
         "net.backbone.requires_grad = False",
         "net.backbone.requires_grad_(False)",
         """

@@ -47,16 +47,14 @@ def cuts_before(
 
 def described(walked: Walked, cuts: Iterable[SeenCut]) -> tuple[Cut, ...]:
     """Cuts with the expressions that lose their graph, as the code spells them."""
-    described = list[Cut]()
-    for seen in cuts:
-        cut = seen.cut(walked.names.leaf)
-        piece, lost = next(_cutting(cut.source, cut.operation), ("", ""))
-        # of a copy the leaf is the same as before
-        if cut.leaf and cut.kind != "deepcopy":
-            lost = cut.leaf[0]
-        cut = cut._replace(of=clip(lost, 40), part=piece or lost, alive=True)
-        described.append(cut)
-    return tuple(described)
+    return tuple(_described(seen.cut(walked.names.leaf)) for seen in cuts)
+
+
+def _described(cut: Cut) -> Cut:
+    piece, lost = next(_cutting(cut.source, cut.operation), ("", ""))
+    if cut.leaf:
+        lost = cut.leaf[0]
+    return cut._replace(of=clip(lost, 40), part=piece or lost, alive=True)
 
 
 # the line says float(x), and what runs is x.__float__()

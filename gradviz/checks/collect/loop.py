@@ -64,13 +64,10 @@ class LoopWatch:
         self._recorder.log(Kind.SCALE, scaler, frame)
 
     def _replaces(
-        self, frame: FrameType, module: torch.nn.Module, *_: Any, **__: Any
+        self, _: FrameType, module: torch.nn.Module, *__: Any, **___: Any
     ) -> None:
         """A module runs with other tensors in place of its parameters."""
-        replaced = self._recorder.replaced
-        # a training loop calls it in each step: once tells all
-        if replaced.get(module) is None:
-            replaced[module] = self._recorder.script_line(frame)
+        self._recorder.replaced.add(module)
 
     def _clipped(
         self,

@@ -111,16 +111,6 @@ VERDICTS = (
         False,
     ),
     Verdict(
-        lambda case: case.parameter.replaced and not (case.cut and case.cut.leaf),
-        Row(
-            "{is_} not used: functional_call ran the module with other tensors",
-            "{code} puts other tensors in their place while the module runs, and the output depends on those",
-            "No change needed if you train the tensors that functional_call was given, as with a hypernetwork.",
-        ),
-        False,
-        lambda case: case.parameter.replaced,
-    ),
-    Verdict(
         lambda case: case.cut,
         Row(
             "{do} not get a gradient: the graph is cut behind {them}",
