@@ -239,7 +239,7 @@ class CutCalls:
     # -- what is written in Python -----------------------------------------------------
 
     def _listeners(self) -> Iterator[tuple[Any, Began]]:
-        tensor, parameter = torch.Tensor, torch.nn.Parameter
+        parameter = torch.nn.Parameter
         yield torch.autograd.graph._engine_run_backward, self._backward
         yield torch.set_grad_enabled.__init__, self._switched
         yield parameter.__new__, self._listener("parameter", "Parameter", 1)
