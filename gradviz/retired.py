@@ -55,7 +55,7 @@ _RECORDS = (
     "gradviz always records modules and lines. "
     "To read a graph without them, call gradviz.walk(loss) in the script."
 )
-_LIMITS = "The limits of gradients are set in Python: "
+_LIMITS = "The limits of vanishing and exploding gradients are fixed: leave a check out with --ignore vanishing-gradient."
 _TREE = (
     "gradviz render no longer chooses the rows of a text file: "
     "gradviz tree train.py --by node > tree.txt does."
@@ -150,12 +150,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--vanishing",
-        f"{_LIMITS}gradviz.check(loss, values=True, vanishing=1e-4).",
+        _LIMITS,
         ("check",),
     ),
     RetiredOption(
         "--exploding",
-        f"{_LIMITS}gradviz.check(loss, values=True, exploding=1e3).",
+        _LIMITS,
         ("check",),
     ),
     RetiredOption(
@@ -163,6 +163,13 @@ OPTIONS: tuple[RetiredOption, ...] = (
         "gradviz prints no line for each finding: editors show those of gradviz check --format sarif at their lines.",
         ("check",),
         values=("line",),
+    ),
+    RetiredOption(
+        "--run-custom",
+        "gradviz check calls no custom backward: gradviz flow train.py --run-custom measures the gradients behind it.",
+        ("check",),
+        harmless=ANY,
+        takes_value=False,
     ),
     RetiredOption(
         "--format",

@@ -114,9 +114,6 @@ class Gradients(NamedTuple):
     leaves: tuple[LeafGradient, ...] = ()
     nonfinite: tuple[int, ...] = ()
     problem: str = ""  # why it could not be computed
-    # below this part of the largest gradient nearer to the output
-    vanishing: float = 1e-5
-    exploding: float = 1e4  # above this multiple of the gradient nearest to the output
 
 
 class Cycle(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.call import BackwardCall, Gradients
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
@@ -47,11 +47,8 @@ def check(
     *,
     recording: Recording | None = None,
     values: bool = False,
-    vanishing: float = Gradients().vanishing,
-    exploding: float = Gradients().exploding,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    run_custom: bool = False,
 ) -> Findings:
     """What is wrong with the graph behind `outputs`, where, and what to do.
 
@@ -72,15 +69,8 @@ def check(
     values
         also read numbers and compute gradients, for NaN, Inf and gradients that
         vanish, explode or are zero.
-    vanishing, exploding
-        a module's gradient below this part of that of modules
-        nearer to the output, or above this multiple of the nearest one, is
-        reported.
     only, ignore
         ids of checks to run, or to leave out.
-    run_custom
-        with `values`, call the backward of custom Functions, too, which may
-        keep state.
 
     Returns
     -------
@@ -126,8 +116,7 @@ def check(
     collector = Collector(model, optimizer, values=values)
     call = collector.read(live)
     if values:
-        limits = Gradients(vanishing=vanishing, exploding=exploding)
-        compute_gradients(call, live, model, limits, run_custom)
+        compute_gradients(call, live, model)
 
     return _of_one(call, collector, only=only, ignore=ignore, values=values)
 
@@ -151,7 +140,6 @@ def check_target(
     values: bool = False,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    run_custom: bool = False,
     cuts: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
     process: Callable[[Graph, LiveOutputs], Graph] | None = None,
@@ -164,14 +152,7 @@ def check_target(
     chosen(only, ignore)
     # ranks that stop at different calls wait for each other
     runs_on = steps is None and at is None and rank() is None
-    watched = WatchedRun(
-        target,
-        Gradients(),
-        values=values,
-        run_custom=run_custom,
-        cuts=cuts,
-        process=process,
-    )
+    watched = WatchedRun(target, values=values, cuts=cuts, process=process)
     how: Any = {
         "at": at,
         "keep_going": keep_going,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gradviz.checks.call import BackwardCall, Gradients
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.collect.failures import raised
@@ -37,16 +37,13 @@ class WatchedRun:
     def __init__(
         self,
         target: Target,
-        limits: Gradients,
         *,
         values: bool,
-        run_custom: bool,
         cuts: bool,
         process: Callable[[Graph, LiveOutputs], Graph] | None,
     ) -> None:
-        self._target, self._limits, self._process = target, limits, process
-        self._values, self._run_custom = values, run_custom
-        self._collector = Collector(values=values, limits=limits, cuts=cuts)
+        self._target, self._process, self._values = target, process, values
+        self._collector = Collector(values=values, cuts=cuts)
         self._run = self._collector.run
         self._functions = FunctionReplay(self._collector.recorder)
         self._watch = RunWatch(self._collector)
@@ -67,7 +64,7 @@ class WatchedRun:
             call.guessed = live.call is None and not self._target.name
             call.unfinished = call.guessed and bool(live.notes)
             if self._values or (call.values is not None and not live.ran):
-                compute_gradients(call, live, None, self._limits, self._run_custom)
+                compute_gradients(call, live)
             return call
 
     def hooks(self, runs_on: bool) -> dict[str, Any]:

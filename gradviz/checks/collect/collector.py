@@ -51,8 +51,7 @@ class Collector:
     """Of one run. `model` and `optimizer` as the user gave them; without, the variables
     are searched.
 
-    `limits` are the thresholds that gradients which a call leaves are judged by;
-    without them, they are not looked at. `cuts`: keep what was cut off, to draw it.
+    `cuts`: keep what was cut off, to draw it.
     """
 
     def __init__(
@@ -61,10 +60,9 @@ class Collector:
         optimizer: torch.optim.Optimizer | None = None,
         *,
         values: bool = False,
-        limits: Gradients | None = None,
         cuts: bool = False,
     ) -> None:
-        self._model, self._values, self._limits = model, values, limits
+        self._model, self._values = model, values
         code = UserCode()
         self.recorder = Recorder(code)
         self.run = self.recorder.run
@@ -282,11 +280,11 @@ class Collector:
                 parameters.append(parameter._replace(has_grad=has_grad, filled=new))
             call.parameters = tuple(parameters)
 
-        if self._limits is not None and call.gradients is None:
+        if call.gradients is None:
             # gradients of the user's own classes may refuse anything
             with suppress(Exception):
                 left = gradients_left(leaves, self._fresh)
-                call.gradients = self._limits._replace(leaves=left)
+                call.gradients = Gradients(left)
 
 
 def homes_of(

@@ -14,6 +14,10 @@ from gradviz.graph import Leaf, SourceLine
 from gradviz.graph.amounts import known_elements
 from gradviz.wording import plural
 
+VANISHING = 1e-5
+"""A gradient below this part of the one nearest to the output vanishes."""
+EXPLODING = 1e4
+"""One above this multiple of it explodes."""
 HUGE = 1e7
 """A norm above this is called huge even when those of all modules are. Loss scaling
 stays below.
@@ -36,13 +40,13 @@ class Layer(NamedTuple):
 _VANISHES = Row(
     "the gradient vanishes: {count} of {total} get next to nothing",
     "the root mean square of the gradient is {rms:.1e} in {name}, and {reference:.1e} nearest to the output, a ratio of "
-    "{ratio:.1e} (threshold {limit:g})",
+    "{ratio:.1e} (threshold 1e-05)",
     "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the activation.",
 )
 _EXPLODES = Row(
     "the gradient explodes: {count} of {total} get a huge one",
     "the gradient of {name} has a norm of {norm:.1e}; its root mean square is {rms:.1e}, and {reference:.1e} nearest to the "
-    "output: a ratio of {ratio:.1e} (threshold {limit:g})",
+    "output: a ratio of {ratio:.1e} (threshold 10000)",
     "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
 )
 
@@ -59,8 +63,7 @@ def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     output.
 
     Compared are root mean squares over the weights of each module of one model, along
-    the depth of the graph. Such modules learn next to nothing. In Python,
-    `vanishing=` sets another threshold.
+    the depth of the graph. Such modules learn next to nothing.
 
     How it is found: The gradients are computed without writing `.grad`; root mean
     squares are compared module by module, from the output backwards.
@@ -80,9 +83,8 @@ def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    limit = context.gradients.vanishing if context.gradients is not None else 0.0
     return _unlike_the_last(
-        context, _VANISHES, limit, lambda layer, last: layer.rms < limit * last.rms
+        context, _VANISHES, lambda layer, last: layer.rms < VANISHING * last.rms
     )
 
 
@@ -99,7 +101,7 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
 
     Compared are root mean squares over the weights of each module of one model, along
     the depth of the graph. One step of the optimizer then throws these modules far
-    away. In Python, `exploding=` sets another ratio.
+    away.
 
     How it is found: The gradients are computed without writing `.grad`; root mean
     squares are compared module by module, from the output backwards.
@@ -121,12 +123,10 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    limit = context.gradients.exploding if context.gradients is not None else 0.0
     return _unlike_the_last(
         context,
         _EXPLODES,
-        limit,
-        lambda layer, last: layer.rms > limit * last.rms or layer.norm > HUGE,
+        lambda layer, last: layer.rms > EXPLODING * last.rms or layer.norm > HUGE,
     )
 
 
@@ -161,7 +161,6 @@ def _models(context: BackwardCall) -> Iterable[list[Layer]]:
 def _unlike_the_last(
     context: BackwardCall,
     row: Row,
-    limit: float,
     is_unlike: Callable[[Layer, Layer], bool],
 ) -> Diagnoses:
     """What is said of models whose first weights are unlike the one nearest to the
@@ -184,5 +183,4 @@ def _unlike_the_last(
             norm=first.norm,
             reference=last.rms,
             ratio=first.rms / last.rms,
-            limit=limit,
         )._replace(nodes=nodes_of(leaves), follows=("wrong-backward", "scaler-order"))
