@@ -8,7 +8,7 @@ facts made by hand. Tensors are related to the graph by node id and storage id.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.run import Interval, OptimizerRow, TrainingRun
@@ -199,6 +199,13 @@ class BackwardCall:
     poles: frozenset[int] = frozenset()
     # leaves of two dimensions or more whose elements are all zero
     zero_weights: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> Graph:
+        """What a picture shows: also what was cut off, where that is to be drawn."""
+        if self.drawn is None:
+            return self.graph
+        return replace(self.drawn, process=self.graph.process)
 
     @property
     def is_last(self) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
@@ -32,7 +31,6 @@ from gradviz.run.outputs import LiveOutputs
 from gradviz.run.run import Run
 from gradviz.run.target import Target
 from gradviz.variables.scanner import Namespace, namespaces
-from gradviz.wording import one_line
 
 STEPS = 3
 """Backward calls that are read in full unless told otherwise: growth shows from the
@@ -118,15 +116,9 @@ def check(
     if values:
         compute_gradients(call, live, model)
 
-    return _of_one(call, collector, only=only, ignore=ignore, values=values)
-
-
-def _of_one(call: BackwardCall, collector: Collector, **options: Any) -> Findings:
-    findings = completed([call], run([call], **options))
-    return replace(
-        findings,
-        skipped=(*findings.skipped, *collector.dropped.items()),
-    )
+    findings = run([call], only=only, ignore=ignore, values=values)
+    skipped = (*findings.skipped, *collector.dropped.items())
+    return replace(findings, skipped=skipped)
 
 
 def check_target(
@@ -173,40 +165,7 @@ def check_target(
     with around():
         calls = watched.finish(captured, steps or STEPS, runs_on)
         findings = run(calls, only=only, ignore=ignore, values=values)
-        findings = completed(calls, findings)
 
     return RunResult(
         watched.told(findings, captured, runs_on), captured.target, captured.failure
     )
-
-
-def completed(calls: Sequence[BackwardCall], findings: Findings) -> Findings:
-    """The findings with the reasons why gradients could not be computed, and the
-    process that found them.
-    """
-    problems = dict.fromkeys(
-        call.gradients.problem for call in calls if call.gradients is not None
-    )
-    reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)
-    process = rank()
-
-    if process is not None:
-        findings = replace(
-            findings,
-            found=tuple(replace(finding, rank=process.number) for finding in findings),
-        )
-
-    graphs = tuple(map(_drawn, calls))
-    return replace(
-        findings,
-        skipped=(*findings.skipped, *reasons),
-        graphs=graphs,
-    )
-
-
-def _drawn(call: BackwardCall) -> Graph:
-    """The graph with what was cut off, where that is to be drawn."""
-    graph, drawn = call.graph, call.drawn
-    if drawn is None:
-        return graph
-    return replace(drawn, backward=graph.backward, process=graph.process)

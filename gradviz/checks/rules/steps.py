@@ -139,7 +139,6 @@ def _carried(context: BackwardCall) -> Diagnosis:
         names=tensors.names,
         fix=detached(context, tensors),
         nodes=tuple(joints),
-        edges=tuple((edge.consumer, edge.position) for edge in edges),
     )
 
 
