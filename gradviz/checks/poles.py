@@ -4,7 +4,6 @@ and what to do. And the operation that has done so in a graph.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,14 +49,14 @@ _LOG = Pole(
     "self",
     _not_above_zero,
     "log of 0 is -inf, and log of a negative number is NaN: it is not defined below zero",
-    "Keep its input above zero: torch.log(x + 1e-8), where clamp(min=1e-8) would leave such elements without a gradient; or use "
-    f"log_softmax, logsigmoid or xlogy; {_POSITIVE}.",
+    "Keep its input above zero: torch.log(x + 1e-6) (1e-4 in float16), where clamp(min=1e-6) would leave such elements without a "
+    f"gradient; or use log_softmax, logsigmoid or xlogy; {_POSITIVE}.",
 )
 _ROOT = Pole(
     "result",
     _not_above_zero,
     "the derivative of sqrt is infinite at 0, and below it is not defined",
-    f"Keep what is under the root above zero: torch.sqrt(x.clamp(min=1e-12)); {_POSITIVE}.",
+    f"Keep what is under the root above zero: torch.sqrt(x.clamp(min=1e-6)); {_POSITIVE}.",
 )
 _NORM = Pole(
     "result",
@@ -192,11 +191,7 @@ def remedy(graph: Graph, node: int | None) -> str:
         return _WHERE
 
     pole = pole_of(graph.ops[node])
-    fix = pole.fix if pole is not None else _ELSE
-    outputs = [output for output in graph.outputs[node] if output is not None]
-    if any(output.dtype == "float16" for output in outputs):
-        fix = re.sub(r"1e-\d+", "1e-4", fix) + _HALF
-    return fix
+    return pole.fix if pole is not None else _ELSE
 
 
 _WHERE = (
@@ -205,11 +200,8 @@ _WHERE = (
 )
 _ELSE = (
     "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the learning "
-    "rate, scale the inputs to about 1, or clip gradients."
-)
-_HALF = (
-    " Compute this part in float32, x.float(): float16 ends at 65504, and at 6e-8. Or use torch.bfloat16 in its place, with a "
-    "torch.amp.GradScaler for the loss."
+    "rate, scale the inputs to about 1, or clip gradients. In float16, which ends at 65504, compute this part in float32, "
+    "x.float()."
 )
 
 

@@ -116,9 +116,8 @@ class Check(NamedTuple):
 
     `follows` are ids of checks: what one of them says of the same names, or of more,
     explains what this check says.
-    `once`: of several graphs, only the first is told of. `whole_run`: it judges the run,
-    and is asked in the end. `reads_saved` when it has nothing to read where torch does
-    not show saved tensors.
+    `whole_run`: it judges the run, and is asked in the end. `reads_saved` when it has
+    nothing to read where torch does not show saved tensors.
     """
 
     id: str
@@ -128,7 +127,6 @@ class Check(NamedTuple):
     needs_values: bool = False
     follows: Names = ()
     ranks: bool = False  # it runs on the merged graph of several ranks, and on no other
-    once: bool = False
     whole_run: bool = False
     reads_saved: bool = False
 
@@ -244,8 +242,8 @@ def _add(
     calls: Sequence[BackwardCall],
     found: dict[tuple[object, ...], Finding],
 ) -> None:
-    """Add what a check says of each graph; one that is told `once`, only of the first
-    that it says something of.
+    """Add what a check says of each graph; one that reads numbers, only of the first
+    that it says something of: later numbers follow from these.
     """
     for call in calls:
         if rule.whole_run and not call.is_last:
@@ -259,7 +257,7 @@ def _add(
             before = found.get(key, new)
             names = dict.fromkeys((*before.names, *new.names))
             found[key] = replace(before, names=tuple(names))
-        if rule.once and items:
+        if rule.needs_values and items:
             return
 
 

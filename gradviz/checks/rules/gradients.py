@@ -22,7 +22,6 @@ HUGE = 1e7
 """A norm above this is called huge even when those of all modules are. Loss scaling
 stays below.
 """
-VALUES = {"needs_values": True, "once": True}
 
 
 class Layer(NamedTuple):
@@ -56,7 +55,7 @@ _EXPLODES = Row(
     "warning",
     "gradients shrink to nearly nothing on their way to the first modules",
     follows=("nonfinite",),
-    **VALUES,
+    needs_values=True,
 )
 def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is less than 1e-5 of that of the module nearest to the
@@ -93,7 +92,7 @@ def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     "warning",
     "gradients grow without bounds on their way to the first modules",
     follows=("nonfinite",),
-    **VALUES,
+    needs_values=True,
 )
 def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the

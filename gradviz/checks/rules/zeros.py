@@ -10,7 +10,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.finding import Severity
 from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, spread, user, users
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.rules.gradients import VALUES, read
+from gradviz.checks.rules.gradients import read
 from gradviz.checks.words import Names, as_code, first_names, made_at, nodes_of
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.wording import one_line
@@ -48,7 +48,7 @@ _NOTHING = Row(
     "zero-gradient",
     "warning",
     "a parameter gets a gradient of zeros only",
-    **VALUES,
+    needs_values=True,
 )
 def zero_gradient(context: BackwardCall) -> Diagnoses:
     """Every element of a parameter's gradient is exactly zero, although the parameter
@@ -145,7 +145,7 @@ _DEAD = Row(
     "a layer of ReLUs has come to give zero for every input",
     follows=("nonfinite", "exploding-gradient"),
     reads_saved=True,
-    **VALUES,
+    needs_values=True,
 )
 def dead_relu(context: BackwardCall) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no
