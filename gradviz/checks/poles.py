@@ -111,27 +111,8 @@ POLES: dict[str, Pole] = {
     **dict.fromkeys(("Acos", "Asin", "Atanh"), _ARCUS),
     "Div": _QUOTIENT,
     "Reciprocal": _QUOTIENT._replace(slot="result", is_at=_overflows),
-    "Atan2": _QUOTIENT._replace(slot="self", why="its derivative is 0 / 0 at (0, 0)"),
     **dict.fromkeys(("Exp", "Expm1", "Logsumexp"), _EXP),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _SOFTMAX),
-    "LinalgSlogdet": Pole(
-        "sign",
-        _has_zero,
-        "the determinant of a singular matrix is 0, and its logarithm minus infinity",
-        _INVERTIBLE,
-    ),
-    "LinalgDet": Pole(
-        "result",
-        _has_zero,
-        "the determinant of a singular matrix is 0",
-        _INVERTIBLE,
-    ),
-    "LinalgInvEx": Pole(
-        "inverse",
-        _overflows,
-        "a singular matrix has no inverse",
-        _INVERTIBLE,
-    ),
     "LinalgEigh": Pole(
         "eigenvalues",
         _has_equals,
@@ -170,44 +151,25 @@ def culprit(context: BackwardCall, node: int) -> int:
     return next((place for place in behind if place in context.poles), node)
 
 
-def reason(graph: Graph, node: int) -> str:
-    """Why an operation gives NaN or Inf; "" where that is not known. A gradient that
-    `where` has stopped is named.
+def explained(graph: Graph, node: int) -> tuple[str, str]:
+    """Why an operation gives NaN or Inf, "" where that is not known, and what to do. A
+    gradient that `where` has stopped is named.
     """
     pole = pole_of(graph.ops[node])
-    reasons = [pole.why] if pole is not None else []
-    if _is_left_out(graph, node):
-        reasons.append(
-            "torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
-        )
-    return "; ".join(reasons)
+    why, fix = (pole.why, pole.fix) if pole is not None else ("", UNKNOWN)
+    takers = {kind(graph, user) for user in users(graph, node)}
+    if "Where" not in takers:
+        return why, fix
+    return "; ".join(filter(None, (why, _LEFT_OUT))), _WHERE
 
 
-def remedy(graph: Graph, node: int | None) -> str:
-    """What to do about an operation that gives NaN or Inf."""
-    if node is None:
-        return _ELSE
-    if _is_left_out(graph, node):
-        return _WHERE
-
-    pole = pole_of(graph.ops[node])
-    return pole.fix if pole is not None else _ELSE
-
-
+_LEFT_OUT = "torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
 _WHERE = (
     "Give the function a safe input where its result is not used, and choose twice: torch.where(keep, "
     "function(torch.where(keep, x, 1.0)), 0.0)."
 )
-_ELSE = (
+UNKNOWN = (
     "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the learning "
     "rate, scale the inputs to about 1, or clip gradients. In float16, which ends at 65504, compute this part in float32, "
     "x.float()."
 )
-
-
-def _is_left_out(graph: Graph, node: int) -> bool:
-    """Whether `torch.where` chooses between the result of an operation and another;
-    that inside of logdet is torch's own.
-    """
-    chosen = any(kind(graph, user) == "Where" for user in users(graph, node))
-    return chosen and kind(graph, node) != "LinalgSlogdet"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.ops import kind_of
-from gradviz.checks.poles import culprit, not_finite_behind, reason, remedy
+from gradviz.checks.poles import UNKNOWN, culprit, explained, not_finite_behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
@@ -126,30 +126,22 @@ def _broken_leaves(context: BackwardCall) -> list[Leaf]:
 def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
-    names, first = first_names(leaves), None
-    where, summary = line(context.backward), _BROKEN.format(listed(names) or "a leaf")
+    names, nodes = first_names(leaves), nodes_of(leaves)
+    summary = f"the gradient of {listed(names) or 'a leaf'} becomes NaN or Inf"
+    where, fix = line(context.backward), UNKNOWN
     why = "no operation at a pole was seen: most likely a number overflowed on the way"
 
     if gradients.nonfinite:
         first = culprit(context, gradients.nonfinite[0])
-        where = place(graph, first)
+        nodes, where = (first, *nodes), place(graph, first)
         summary += f" in {forward_name(graph.nodes[first])}"
         why = f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not; the outputs are finite"
-        why = _because(why, reason(graph, first))
+        reason, fix = explained(graph, first)
+        why = _because(why, reason)
 
-    nodes = [first] if first is not None else []
     return Diagnosis(
-        summary,
-        names,
-        why,
-        remedy(graph, first),
-        (*nodes, *nodes_of(leaves)),
-        where=where,
-        follows=("wrong-backward",),
+        summary, names, why, fix, nodes, where=where, follows=("wrong-backward",)
     )
-
-
-_BROKEN = "the gradient of {} becomes NaN or Inf"
 
 
 def _because(what: str, why: str) -> str:
@@ -192,7 +184,7 @@ def _computed(
     """An operation has made the value, or was given it."""
     graph, made = context.graph, first.made_by is not None
     blamed = culprit(context, holder)
-    why, divides = reason(graph, blamed), _divides(context, holder)
+    (why, fix), divides = explained(graph, blamed), _divides(context, holder)
     if diverged(context) or (made and context.losses and not (why or divides)):
         return from_the_update(context, ())
     # what nothing in the graph explains
@@ -209,7 +201,7 @@ def _computed(
         f"{graph.ops[blamed]} {does} NaN or Inf in the forward pass",
         graph.nodes[blamed].names or names,
         _because(what, why),
-        remedy(graph, blamed),
+        fix,
         (blamed,),
         where=place(graph, blamed),
     )
