@@ -164,6 +164,13 @@ OPTIONS: tuple[RetiredOption, ...] = (
         values=("line",),
     ),
     RetiredOption(
+        "--run-custom",
+        "gradviz check calls no custom backward: gradviz flow train.py --run-custom measures the gradients behind it.",
+        ("check",),
+        harmless=ANY,
+        takes_value=False,
+    ),
+    RetiredOption(
         "--format",
         "gradviz info prints one screen, or JSON with --json.",
         ("info",),

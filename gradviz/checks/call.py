@@ -8,7 +8,7 @@ facts made by hand. Tensors are related to the graph by node id and storage id.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.run import Interval, OptimizerRow, TrainingRun
@@ -193,6 +193,13 @@ class BackwardCall:
     gradients: Gradients | None = None
     # nodes that were given a number at which they have a pole
     poles: frozenset[int] = frozenset()
+
+    @property
+    def shown(self) -> Graph:
+        """What a picture shows: also what was cut off, where that is to be drawn."""
+        if self.drawn is None:
+            return self.graph
+        return replace(self.drawn, process=self.graph.process)
 
     @property
     def is_last(self) -> bool:

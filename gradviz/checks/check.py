@@ -17,13 +17,11 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
 from gradviz.checks.watched import WatchedRun
-from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
 from gradviz.retired import present_checks
@@ -32,7 +30,6 @@ from gradviz.run.outputs import LiveOutputs
 from gradviz.run.run import Run
 from gradviz.run.target import Target
 from gradviz.variables.scanner import Namespace, namespaces
-from gradviz.wording import one_line
 
 STEPS = 3
 """Backward calls that are read in full unless told otherwise: growth shows from the
@@ -49,7 +46,6 @@ def check(
     values: bool = False,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    run_custom: bool = False,
 ) -> Findings:
     """What is wrong with the graph behind `outputs`, where, and what to do.
 
@@ -72,9 +68,6 @@ def check(
         explode.
     only, ignore
         ids of checks to run, or to leave out.
-    run_custom
-        with `values`, call the backward of custom Functions, too, which may
-        keep state.
 
     Returns
     -------
@@ -120,17 +113,11 @@ def check(
     collector = Collector(model, optimizer, values=values)
     call = collector.read(live)
     if values:
-        compute_gradients(call, live, model, run_custom)
+        compute_gradients(call, live, model)
 
-    return _of_one(call, collector, only=only, ignore=ignore, values=values)
-
-
-def _of_one(call: BackwardCall, collector: Collector, **options: Any) -> Findings:
-    findings = completed([call], run([call], **options))
-    return replace(
-        findings,
-        skipped=(*findings.skipped, *collector.dropped.items()),
-    )
+    findings = run([call], only=only, ignore=ignore, values=values)
+    skipped = (*findings.skipped, *collector.dropped.items())
+    return replace(findings, skipped=skipped)
 
 
 def check_target(
@@ -144,7 +131,6 @@ def check_target(
     values: bool = False,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    run_custom: bool = False,
     cuts: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> RunResult[Findings]:
@@ -156,12 +142,7 @@ def check_target(
     chosen(only, ignore)
     # ranks that stop at different calls wait for each other
     runs_on = steps is None and at is None and rank() is None
-    watched = WatchedRun(
-        target,
-        values=values,
-        run_custom=run_custom,
-        cuts=cuts,
-    )
+    watched = WatchedRun(target, values=values, cuts=cuts)
     how: Any = {
         "at": at,
         "keep_going": keep_going,
@@ -182,40 +163,7 @@ def check_target(
     with around():
         calls = watched.finish(captured, steps or STEPS, runs_on)
         findings = run(calls, only=only, ignore=ignore, values=values)
-        findings = completed(calls, findings)
 
     return RunResult(
         watched.told(findings, captured, runs_on), captured.target, captured.failure
     )
-
-
-def completed(calls: Sequence[BackwardCall], findings: Findings) -> Findings:
-    """The findings with the reasons why gradients could not be computed, and the
-    process that found them.
-    """
-    problems = dict.fromkeys(
-        call.gradients.problem for call in calls if call.gradients is not None
-    )
-    reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)
-    process = rank()
-
-    if process is not None:
-        findings = replace(
-            findings,
-            found=tuple(replace(finding, rank=process.number) for finding in findings),
-        )
-
-    graphs = tuple(map(_drawn, calls))
-    return replace(
-        findings,
-        skipped=(*findings.skipped, *reasons),
-        graphs=graphs,
-    )
-
-
-def _drawn(call: BackwardCall) -> Graph:
-    """The graph with what was cut off, where that is to be drawn."""
-    graph, drawn = call.graph, call.drawn
-    if drawn is None:
-        return graph
-    return replace(drawn, backward=graph.backward, process=graph.process)

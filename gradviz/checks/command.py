@@ -9,7 +9,7 @@ import click
 
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.launch import reports
-from gradviz.cli.options import json_option, run_custom_option, with_feature
+from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress, reading
 from gradviz.cli.source import Source
 from gradviz.cli.streams import (
@@ -115,7 +115,6 @@ def _explain(
     is_flag=True,
     help="Also read all numbers and compute gradients at each call, before backward runs.",
 )
-@run_custom_option
 @with_feature(
     "page",
     click.option(

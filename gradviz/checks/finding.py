@@ -36,9 +36,8 @@ class Finding:
 
     `names` are those of the tensors, parameters or modules concerned; `where` is module
     and `file:line`, "" when unknown; `why` is the context; `fix` what to do. `nodes`
-    and `edges` (consumer, position) are what a picture marks. `code` is the line of the
-    user's to look at first. `consequences` are findings that this one explains: they go
-    when it is mended.
+    are what a picture marks. `code` is the line of the user's to look at first.
+    `consequences` are findings that this one explains: they go when it is mended.
     """
 
     id: str
@@ -49,12 +48,12 @@ class Finding:
     why: str
     fix: str
     nodes: tuple[int, ...] = ()
-    edges: tuple[tuple[int, int], ...] = ()
     call: int | None = None  # the backward call that the node ids belong to
     code: Excerpt | None = None
-    consequences: tuple[Finding, ...] = ()
+    follows: Names = ()  # ids of checks: what they find explains this one
     # the process that found it, where a launcher started several
     rank: int | None = None
+    consequences: tuple[Finding, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. What is unknown is None."""
@@ -144,4 +143,4 @@ def _mark(
     if is_other:
         return Mark(number, finding.id, text)
     outputs = finding.names if finding.id == "no-graph" else ()
-    return Mark(number, finding.id, text, finding.nodes, finding.edges, outputs)
+    return Mark(number, finding.id, text, finding.nodes, outputs=outputs)

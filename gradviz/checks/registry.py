@@ -13,14 +13,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.causes import Explained, joined
+from gradviz.checks.causes import badness, joined
 from gradviz.checks.excerpt import excerpt
-from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
+from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.words import Names, code, line, listed, places, verb, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import forward_name, own_line
+from gradviz.rank import rank
+from gradviz.wording import one_line
 
 FAMILIES = (
     "roots",
@@ -60,7 +62,6 @@ class Diagnosis(NamedTuple):
     why: str
     fix: str
     nodes: tuple[int, ...] = ()
-    edges: tuple[tuple[int, int], ...] = ()
     severity: Severity | None = None
     source: SourceLine | None = None
     part: str = ""
@@ -111,9 +112,8 @@ class Check(NamedTuple):
 
     `follows` are ids of checks: what one of them says of the same names, or of more,
     explains what this check says.
-    `once`: of several graphs, only the first is told of. `whole_run`: it judges the run,
-    and is asked in the end. `reads_saved` when it has nothing to read where torch does
-    not show saved tensors.
+    `whole_run`: it judges the run, and is asked in the end. `reads_saved` when it has
+    nothing to read where torch does not show saved tensors.
     """
 
     id: str
@@ -122,7 +122,6 @@ class Check(NamedTuple):
     function: Function
     needs_values: bool = False
     follows: Names = ()
-    once: bool = False
     whole_run: bool = False
     reads_saved: bool = False
 
@@ -186,9 +185,10 @@ def run(
     """Run the chosen checks on each graph of one run of the user's code. What several
     graphs show is said once.
     """
+    only, same_names = tuple(only), {rule.id: rule.follows for rule in checks()}
     ran, skipped = list[str](), list[tuple[str, str]]()
     read = [each for each in calls if each.values or each.gradients]
-    found: dict[tuple[object, ...], Explained] = {}
+    found: dict[tuple[object, ...], Finding] = {}
 
     for rule in chosen(only, ignore):
         reason = _why_not(rule, calls, values or bool(read))
@@ -199,11 +199,11 @@ def run(
             skipped.append((rule.id, reason))
 
     return Findings(
-        tuple(sorted(joined(list(found.values())), key=_badness)),
+        tuple(sorted(joined(list(found.values()), same_names), key=badness)),
         tuple(ran),
-        tuple(call.graph for call in calls),
+        tuple(call.shown for call in calls),
         tuple(call.call for call in calls),
-        tuple(skipped),
+        (*skipped, *_not_computed(calls)),
     )
 
 
@@ -219,17 +219,20 @@ def _why_not(
     return next(filter(None, reasons), "").partition(",")[0]
 
 
-def _badness(finding: Finding) -> int:
-    return SEVERITIES.index(finding.severity)
+def _not_computed(calls: Sequence[BackwardCall]) -> Iterator[tuple[str, str]]:
+    """Why gradients could not be computed, each reason once."""
+    problems = [call.gradients.problem for call in calls if call.gradients is not None]
+    for problem in dict.fromkeys(filter(None, problems)):
+        yield "gradients", one_line(problem)
 
 
 def _add(
     rule: Check,
     calls: Sequence[BackwardCall],
-    found: dict[tuple[object, ...], Explained],
+    found: dict[tuple[object, ...], Finding],
 ) -> None:
-    """Add what a check says of each graph; one that is told `once`, only of the first
-    that it says something of.
+    """Add what a check says of each graph; one that reads numbers, only of the first
+    that it says something of: later numbers follow from these.
     """
     for call in calls:
         if rule.whole_run and not call.is_last:
@@ -240,11 +243,10 @@ def _add(
             # a line that has to be changed is told once, for all names
             about = new.names if new.code is None else new.fix
             key = rule.id, about, new.where
-            before = found.get(key, Explained(new, item.follows, rule.follows))
-            names = dict.fromkeys((*before.finding.names, *new.names))
-            finding = replace(before.finding, names=tuple(names))
-            found[key] = before._replace(finding=finding)
-        if rule.once and items:
+            before = found.get(key, new)
+            names = dict.fromkeys((*before.names, *new.names))
+            found[key] = replace(before, names=tuple(names))
+        if rule.needs_values and items:
             return
 
 
@@ -274,9 +276,10 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
         item.why,
         item.fix,
         item.nodes,
-        item.edges,
         call.call,
         excerpt(source, item.part or operation),
+        item.follows,
+        getattr(rank(), "number", None),
     )
 
 

@@ -166,12 +166,9 @@ class Raised(NamedTuple):
     outputs: Names = ()
     shape: tuple[int, ...] = ()
     backward: bool = False  # whether it came out of a backward call
-    # inputs that the outputs do not depend on; or the tensor that was refused
-    missing: Names = ()
+    missing: Names = ()  # inputs that the outputs do not depend on
     # the line of the custom Function that the message is about
     custom: SourceLine | None = None
-    # the line that gave the tensor its value which was refused
-    made: SourceLine | None = None
     # the constructor of a module of torch that it came out of: "MSELoss.__init__"
     within: str = ""
 

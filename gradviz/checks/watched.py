@@ -38,11 +38,9 @@ class WatchedRun:
         target: Target,
         *,
         values: bool,
-        run_custom: bool,
         cuts: bool,
     ) -> None:
         self._target, self._values = target, values
-        self._run_custom = run_custom
         self._collector = Collector(values=values, cuts=cuts)
         self._run = self._collector.run
         self._functions = FunctionReplay(self._collector.recorder)
@@ -63,7 +61,7 @@ class WatchedRun:
             call.guessed = live.call is None and not self._target.name
             call.unfinished = call.guessed and bool(live.notes)
             if self._values or (call.values is not None and not live.ran):
-                compute_gradients(call, live, None, self._run_custom)
+                compute_gradients(call, live)
             return call
 
     def hooks(self, runs_on: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from torch import nn
 
 import gradviz
-from gradviz.checks.causes import Explained, joined
+from gradviz.checks.causes import joined
 from gradviz.checks.excerpt import Excerpt, code_lines, excerpt
 from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.output import report
@@ -27,32 +27,33 @@ from tests.command_line import CliRunner
 from tests.walker.graphs import needs_raw
 
 
-def finding(id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",)) -> Finding:
-    return Finding(id, severity, id, names, "", "because", "mend it")
+def finding(
+    id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",), follows: tuple[str, ...] = ()
+) -> Finding:
+    return Finding(id, severity, id, names, "", "because", "mend it", follows=follows)
 
 
-def told(*found: Explained) -> list[tuple[str, str, list[str]]]:
-    return [(one.id, one.severity, [each.id for each in one.consequences]) for one in joined(found)]
+def told(*found: Finding) -> list[tuple[str, str, list[str]]]:
+    return [(one.id, one.severity, [each.id for each in one.consequences]) for one in joined(found, {})]
 
 
 def test_what_follows_from_a_finding_is_told_with_it_and_makes_it_as_bad() -> None:
-    cause, effect = Explained(finding("a")), Explained(finding("b", "error", ("other",)), by=("a",))
+    cause, effect = finding("a"), finding("b", "error", ("other",), follows=("a",))
     assert told(effect, cause) == [("a", "error", ["b"])]
     assert told(effect) == [("b", "error", [])]
-    assert told(cause, effect, Explained(finding("c"), by=("b",))) == [("a", "error", ["b", "c"])]
+    assert told(cause, effect, finding("c", follows=("b",))) == [("a", "error", ["b", "c"])]
 
 
-def test_the_same_names_or_more_make_a_cause() -> None:
-    effect = Explained(finding("b", names=("w", "v")), by_same_names=("a",))
-    assert told(Explained(finding("a", names=("u", "v", "w"))), effect) == [("a", "warning", ["b"])]
-    assert len(told(Explained(finding("a", names=("w",))), effect)) == 2
-    assert (
-        len(told(Explained(finding("a", names=("w",))), Explained(finding("b", names=()), by_same_names=("a",)))) == 2
-    )
+@pytest.mark.parametrize(
+    ("cause", "effect", "left"), [(("u", "v", "w"), ("w", "v"), 1), (("w",), ("w", "v"), 2), (("w",), (), 2)]
+)
+def test_the_same_names_or_more_make_a_cause(cause: tuple[str, ...], effect: tuple[str, ...], left: int) -> None:
+    both = finding("a", names=cause), finding("b", names=effect)
+    assert len(joined(both, {"b": ("a",)})) == left
 
 
 def test_findings_that_explain_each_other_stay() -> None:
-    assert len(told(Explained(finding("a"), by=("b",)), Explained(finding("b"), by=("a",)))) == 2
+    assert len(told(finding("a", follows=("b",)), finding("b", follows=("a",)))) == 2
 
 
 UNUSED = """

@@ -17,8 +17,7 @@ from gradviz.run.outputs import LiveOutputs
 def compute_gradients(
     call: BackwardCall,
     live: LiveOutputs,
-    model: torch.nn.Module | None,
-    run_custom: bool,
+    model: torch.nn.Module | None = None,
 ) -> None:
     """Note what backward would compute, or why it is not computed: that takes no other
     finding away.
@@ -30,7 +29,7 @@ def compute_gradients(
     if not problem:
         try:
             opened = open_graph(live.outputs, model=model, variables=live.variables)
-            flow = measure(opened, run_custom=run_custom)
+            flow = measure(opened)
         except GradvizError as error:
             problem = str(error)
         except Exception as error:

@@ -51,28 +51,18 @@ def loss_of(outputs: object) -> float | None:
     """The number, when the outputs are a single real number that can be read; else
     None.
     """
-    if type(outputs) is torch.Tensor:
-        loss = outputs
-    else:
-        tensors = [tensor for _, tensor in flatten(outputs)]
-        if len(tensors) != 1 or not isinstance(tensors[0], torch.Tensor):
-            return None
-        loss = tensors[0]
-
+    tensors = [tensor for _, tensor in flatten(outputs)]
+    if len(tensors) != 1 or not isinstance(tensors[0], torch.Tensor):
+        return None
     try:
         with isolated():
-            return float(loss.item()) if _is_single(loss) else None
+            return float(tensors[0].item()) if _is_single(tensors[0]) else None
     except Exception:  # a class of tensors that refuses to tell
         return None
 
 
 def _is_single(loss: torch.Tensor) -> bool:
-    """Whether this is one real number that can be read: asked at every step."""
-    if is_plain(loss) and not loss.is_nested:
-        if loss.numel() != 1 or not loss.is_floating_point():
-            return False
-        needed = (loss.storage_offset() + 1) * loss.element_size()
-        return not loss.is_meta and loss.untyped_storage().nbytes() >= needed
+    """Whether this is one real number that can be read."""
     if loss.is_nested or answers_itself(loss) or loss.is_meta or loss.numel() != 1:
         return False
     return loss.is_floating_point() and not outgrown(loss)

@@ -41,7 +41,7 @@ class Layer(NamedTuple):
 _EXPLODES = Row(
     "the gradient explodes: {count} of {total} get a huge one",
     "the gradient of {name} has a norm of {norm:.1e}; its root mean square is {rms:.1e}, and {reference:.1e} nearest to the "
-    "output: a ratio of {ratio:.1e} (threshold {limit:g})",
+    "output: a ratio of {ratio:.1e} (threshold 10000)",
     "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
 )
 
@@ -52,7 +52,6 @@ _EXPLODES = Row(
     "gradients grow without bounds on their way to the first modules",
     follows=("nonfinite",),
     needs_values=True,
-    once=True,
 )
 def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the
@@ -158,7 +157,6 @@ _DEAD = Row(
     follows=("nonfinite", "exploding-gradient"),
     reads_saved=True,
     needs_values=True,
-    once=True,
 )
 def dead_relu(context: BackwardCall) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no

@@ -43,9 +43,9 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
     (truncated backpropagation through time): cut it with `state = state.detach()`. Or
     something was computed once outside the loop and is used in every step: compute it
     again in each step, detach it, or keep it with `retain_graph=True`. The finding
-    names the nodes that are freed, the backward call that freed them as far as this run
-    saw it, and the edges where the new graph reaches the old one. A graph that is freed
-    as a whole, looked at after its own `backward()`, is left alone.
+    names the nodes that are freed and the backward call that freed them, as far as this
+    run saw it. A graph that is freed as a whole, looked at after its own `backward()`,
+    is left alone.
 
     How it is found: Nodes whose saved tensors are freed are looked for. Edges from
     newer nodes to those show which tensor carried the old graph along.
@@ -96,7 +96,6 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
         joined=joined,
     )._replace(
         nodes=tuple(freed),
-        edges=tuple((edge.consumer, edge.position) for edge in joints),
         **freed_fix(context, joints, old, origin),
     )
 

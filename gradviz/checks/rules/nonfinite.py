@@ -5,12 +5,11 @@ It judges the numbers of calls that were read because of them, or with `--values
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.ops import kind_of
-from gradviz.checks.poles import POLES, culprit, not_finite_behind, reason, remedy
+from gradviz.checks.poles import UNKNOWN, culprit, explained, not_finite_behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
@@ -71,9 +70,6 @@ def nonfinite(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    if _follows(context):
-        return
-
     gradients = context.gradients
     # where outputs and gradients are finite, later operations have taken up what was
     # not; without gradients, nobody knows
@@ -87,18 +83,6 @@ def nonfinite(context: BackwardCall) -> Diagnoses:
         gradients.nonfinite or (_broken_leaves(context) and not context.run.scaled)
     ):
         yield _backward(context, gradients)
-
-
-def _follows(context: BackwardCall) -> bool:
-    """Whether NaN and Inf here follow from those of an earlier call, which have come
-    into the parameters.
-    """
-    in_leaves = any(value.made_by in context.graph.leaf_of for value in _every(context))
-    calls = context.run.read
-    for call in calls[: calls.index(context)] if context in calls else ():
-        if not math.isfinite(call.loss or 0.0) or (call.is_broken and in_leaves):
-            return True
-    return False
 
 
 def _every(context: BackwardCall) -> Sequence[Value]:
@@ -142,45 +126,22 @@ def _broken_leaves(context: BackwardCall) -> list[Leaf]:
 def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
-    names, first = first_names(leaves), None
-    where, summary = line(context.backward), _BROKEN.format(listed(names) or "a leaf")
+    names, nodes = first_names(leaves), nodes_of(leaves)
+    summary = f"the gradient of {listed(names) or 'a leaf'} becomes NaN or Inf"
+    where, fix = line(context.backward), UNKNOWN
     why = "no operation at a pole was seen: most likely a number overflowed on the way"
 
     if gradients.nonfinite:
         first = culprit(context, gradients.nonfinite[0])
-        where = place(graph, first)
+        nodes, where = (first, *nodes), place(graph, first)
         summary += f" in {forward_name(graph.nodes[first])}"
         why = f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not; the outputs are finite"
-        why = _because(why, reason(graph, first))
-    elif context.ran and (first := _steepest(graph)) is not None:
-        # what it saved is freed, so nobody can look whether it was at its pole
-        where = place(graph, first)
-        summary += f" in {forward_name(graph.nodes[first])}, most likely"
-        why = _because(
-            f"{title_and_code(graph, first)} may do so", reason(graph, first)
-        )
+        reason, fix = explained(graph, first)
+        why = _because(why, reason)
 
-    nodes = [first] if first is not None else []
     return Diagnosis(
-        summary,
-        names,
-        why,
-        remedy(graph, first),
-        (*nodes, *nodes_of(leaves)),
-        where=where,
-        follows=("wrong-backward",),
+        summary, names, why, fix, nodes, where=where, follows=("wrong-backward",)
     )
-
-
-_BROKEN = "the gradient of {} becomes NaN or Inf"
-
-
-def _steepest(graph: Graph) -> int | None:
-    """The operation that is likeliest to have given a gradient that is not finite: the
-    first kind in the table that the graph has; None without one.
-    """
-    place_of = {kind_of(node.op): node.id for node in graph.nodes}
-    return next((place_of[kind] for kind in POLES if kind in place_of), None)
 
 
 def _because(what: str, why: str) -> str:
@@ -223,7 +184,7 @@ def _computed(
     """An operation has made the value, or was given it."""
     graph, made = context.graph, first.made_by is not None
     blamed = culprit(context, holder)
-    why, divides = reason(graph, blamed), _divides(context, holder)
+    (why, fix), divides = explained(graph, blamed), _divides(context, holder)
     if diverged(context) or (made and context.losses and not (why or divides)):
         return from_the_update(context, ())
     # what nothing in the graph explains
@@ -240,7 +201,7 @@ def _computed(
         f"{graph.ops[blamed]} {does} NaN or Inf in the forward pass",
         graph.nodes[blamed].names or names,
         _because(what, why),
-        remedy(graph, blamed),
+        fix,
         (blamed,),
         where=place(graph, blamed),
     )
@@ -274,18 +235,13 @@ def _given(
 ) -> Diagnosis:
     """The numbers came in with data, or with what was computed of it."""
     source = lines[0]
-    fix = f"In {line(source)}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or x.clamp(min=1e-6)."
-    if "std(" in source.text:
-        fix += (
-            " For a single element, pass correction=0 to std(), which is NaN otherwise."
-        )
-
     return Diagnosis(
         f"{graph.ops[holder]} is given NaN or Inf that comes in without a graph",
         graph.nodes[holder].names,
         f"in what {title_and_code(graph, holder)} computes, {amount}; no earlier value of the graph has any, so what came in "
         f"without a graph has them already: {listed(map(line, lines[:2]))}",
-        fix,
+        f"In {line(source)}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or x.clamp(min=1e-6). "
+        "For a single element, pass correction=0 to std(), which is NaN otherwise.",
         (holder,),
         source=source,
     )

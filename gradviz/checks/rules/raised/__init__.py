@@ -9,8 +9,8 @@ from textwrap import shorten
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.raised.finders import UnderstoodFailure
-from gradviz.checks.rules.raised.messages import messages, understood
+from gradviz.checks.rules.raised.lines import line_to_change
+from gradviz.checks.rules.raised.messages import Message, messages, understood
 from gradviz.checks.run import Raised
 from gradviz.checks.words import code, line, listed
 from gradviz.wording import bytes_text, one_line
@@ -62,19 +62,14 @@ def raised_exception(context: BackwardCall) -> Diagnoses:
     found = understood(text, messages(*topics))
     if found is not None:
         message, groups = found
-        yield _explained(UnderstoodFailure(message, context, raised), groups)
+        yield _explained(message, groups, context, raised)
 
 
-def _explained(failure: UnderstoodFailure, groups: dict[str, str]) -> Diagnosis:
-    message, raised = failure.message, failure.raised
-    lines = failure.lines()
-    rewritten = [failure.rewritten(source) for source in lines]
-    words = _words(groups, raised) | {
-        "code": failure.code,
-        "at": listed(map(line, lines)),
-        "text": one_line(lines[0].text) if lines else "",
-        "new": one_line("; ".join(rewritten)),
-    }
+def _explained(
+    message: Message, groups: dict[str, str], context: BackwardCall, raised: Raised
+) -> Diagnosis:
+    source, new = line_to_change(message, context, raised)
+    words = _words(groups, raised) | {"at": line(source), "new": one_line(new)}
     first_line = one_line((raised.text.splitlines() or [""])[0])
     quoted = shorten(first_line, 160, placeholder=" …")
     why = message.why.format(**words)
@@ -83,8 +78,8 @@ def _explained(failure: UnderstoodFailure, groups: dict[str, str]) -> Diagnosis:
         message.summary.format(**words),
         raised.missing or raised.outputs,
         f"{code(raised.source)} raised {raised.kind}: {quoted}; {why}",
-        (message.fix_there if lines else message.fix).format(**words),
-        source=lines[0] if lines else raised.custom or raised.source,
+        (message.fix_there if source is not None else message.fix).format(**words),
+        source=source or raised.custom or raised.source,
         follows=tuple(message.follows.split()),
     )
 
