@@ -56,6 +56,7 @@ _EXPLODES = Row(
     "gradients shrink to nearly nothing on their way to the first modules",
     follows=("nonfinite",),
     needs_values=True,
+    once=True,
 )
 def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is less than 1e-5 of that of the module nearest to the
@@ -93,6 +94,7 @@ def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     "gradients grow without bounds on their way to the first modules",
     follows=("nonfinite",),
     needs_values=True,
+    once=True,
 )
 def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the

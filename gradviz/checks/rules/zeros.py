@@ -49,6 +49,7 @@ _NOTHING = Row(
     "warning",
     "a parameter gets a gradient of zeros only",
     needs_values=True,
+    once=True,
 )
 def zero_gradient(context: BackwardCall) -> Diagnoses:
     """Every element of a parameter's gradient is exactly zero, although the parameter
@@ -146,6 +147,7 @@ _DEAD = Row(
     follows=("nonfinite", "exploding-gradient"),
     reads_saved=True,
     needs_values=True,
+    once=True,
 )
 def dead_relu(context: BackwardCall) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no
