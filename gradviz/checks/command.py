@@ -130,21 +130,18 @@ def _explain(
     is_flag=True,
     help="Print all names, the reasons of notes, and the checks that ran.",
 )
+@json_option("Print JSON.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "sarif"]),
-    default="text",
-    show_default=True,
-    help="Print a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
+    "--sarif",
+    is_flag=True,
+    help="Print SARIF 2.1.0, which editors and CI show at the lines.",
 )
-@json_option("The same as --format json.")
 @target_argument
 def command(
     source: Source,
     fail_on: str,
-    form: str,
     as_json: bool,
+    sarif: bool,
     verbose: bool,
     only: tuple[str, ...],
     ignore: tuple[str, ...],
@@ -169,7 +166,12 @@ def command(
         if page is not None:
             with shown_in_any_case(captured):
                 write_page(findings, page)
-        _write(findings, "json" if as_json else form, verbose, stream)
+        if sarif:
+            write_json(stream, load("gradviz.checks.sarif:sarif")(findings))
+        elif as_json:
+            write_json(stream, findings.as_data())
+        else:
+            _write(findings, verbose, stream)
 
     if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
@@ -203,27 +205,13 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
     )
 
 
-def _write(
-    findings: Findings,
-    form: str,
-    verbose: bool,
-    stream: TextIO,
-) -> None:
-    """Write the findings in a format."""
+def _write(findings: Findings, verbose: bool, stream: TextIO) -> None:
+    """Write the report."""
     from gradviz.checks.output import FindingsTable
-    from gradviz.checks.sarif import sarif
 
-    if form == "text":
-        write_table(
-            stream,
-            FindingsTable(findings, verbose),
-            str(rank() or ""),
-        )
-        stream.write(
-            f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else ""
-        )
-    else:
-        write_json(stream, sarif(findings) if form == "sarif" else findings.as_data())
+    write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
+    if click.get_current_context().meta.get(SHORT):
+        stream.write(f"{_ALSO}\n")
 
 
 def write_page(findings: Findings, path: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any, Literal, overload
 
 from gradviz.checks.excerpt import Excerpt
@@ -63,8 +62,8 @@ class Finding:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
         data |= {"call": self.call, "rank": self.rank}
         data["consequences"] = [
-            dict(zip(KEYS[:3], attrgetter(*KEYS[:3])(consequence)))
-            for consequence in self.consequences
+            {"id": each.id, "severity": each.severity, "summary": each.summary}
+            for each in self.consequences
         ]
         return data
 

@@ -156,7 +156,9 @@ def explained(graph: Graph, node: int) -> tuple[str, str]:
     gradient that `where` has stopped is named.
     """
     pole = pole_of(graph.ops[node])
-    why, fix = (pole.why, pole.fix) if pole is not None else ("", UNKNOWN)
+    why, fix = "", UNKNOWN
+    if pole is not None:
+        why, fix = pole.why, pole.fix
     takers = {kind(graph, user) for user in users(graph, node)}
     if "Where" not in takers:
         return why, fix

@@ -112,8 +112,9 @@ class Check(NamedTuple):
 
     `follows` are ids of checks: what one of them says of the same names, or of more,
     explains what this check says.
-    `whole_run`: it judges the run, and is asked in the end. `reads_saved` when it has
-    nothing to read where torch does not show saved tensors.
+    `once`: of several graphs, only the first is told of. `whole_run`: it judges the run,
+    and is asked in the end. `reads_saved` when it has nothing to read where torch does
+    not show saved tensors.
     """
 
     id: str
@@ -122,6 +123,7 @@ class Check(NamedTuple):
     function: Function
     needs_values: bool = False
     follows: Names = ()
+    once: bool = False
     whole_run: bool = False
     reads_saved: bool = False
 
@@ -185,7 +187,8 @@ def run(
     """Run the chosen checks on each graph of one run of the user's code. What several
     graphs show is said once.
     """
-    only, same_names = tuple(only), {rule.id: rule.follows for rule in checks()}
+    only = tuple(only)
+    same_names = {rule.id: rule.follows for rule in checks()}
     ran, skipped = list[str](), list[tuple[str, str]]()
     read = [each for each in calls if each.values or each.gradients]
     found: dict[tuple[object, ...], Finding] = {}
@@ -231,8 +234,8 @@ def _add(
     calls: Sequence[BackwardCall],
     found: dict[tuple[object, ...], Finding],
 ) -> None:
-    """Add what a check says of each graph; one that reads numbers, only of the first
-    that it says something of: later numbers follow from these.
+    """Add what a check says of each graph; one that is told `once`, only of the first
+    that it says something of.
     """
     for call in calls:
         if rule.whole_run and not call.is_last:
@@ -246,7 +249,7 @@ def _add(
             before = found.get(key, new)
             names = dict.fromkeys((*before.names, *new.names))
             found[key] = replace(before, names=tuple(names))
-        if rule.needs_values and items:
+        if rule.once and items:
             return
 
 

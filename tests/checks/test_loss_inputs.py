@@ -109,7 +109,7 @@ RAISES = {
     "a scaler without a scaled loss": (
         "s = torch.amp.GradScaler('cpu', init_scale=2.0)\nloss.backward()\ns.step(optimizer)",
         "s = torch.amp.GradScaler('cpu', init_scale=2.0)\ns.scale(loss).backward()\ns.step(optimizer)",
-        "call scaler.scale(loss).backward() in place of loss.backward()",
+        "Call scaler.scale(loss).backward() in place of loss.backward()",
     ),
     "a second derivative of fused attention": (
         "q = torch.randn(1, 2, 8, 16, requires_grad=True)\na = F.scaled_dot_product_attention(q, q, q).sum()\n"

@@ -52,6 +52,8 @@ _EXPLODES = Row(
     "gradients grow without bounds on their way to the first modules",
     follows=("nonfinite",),
     needs_values=True,
+    once=True,
+    once=True,
 )
 def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the
@@ -157,6 +159,7 @@ _DEAD = Row(
     follows=("nonfinite", "exploding-gradient"),
     reads_saved=True,
     needs_values=True,
+    once=True,
 )
 def dead_relu(context: BackwardCall) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no

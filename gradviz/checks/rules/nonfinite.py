@@ -5,11 +5,12 @@ It judges the numbers of calls that were read because of them, or with `--values
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.ops import kind_of
-from gradviz.checks.poles import UNKNOWN, culprit, explained, not_finite_behind
+from gradviz.checks.poles import POLES, UNKNOWN, culprit, explained, not_finite_behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
@@ -70,6 +71,9 @@ def nonfinite(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
+    if _follows(context):
+        return
+
     gradients = context.gradients
     # where outputs and gradients are finite, later operations have taken up what was
     # not; without gradients, nobody knows
@@ -83,6 +87,18 @@ def nonfinite(context: BackwardCall) -> Diagnoses:
         gradients.nonfinite or (_broken_leaves(context) and not context.run.scaled)
     ):
         yield _backward(context, gradients)
+
+
+def _follows(context: BackwardCall) -> bool:
+    """Whether NaN and Inf here follow from those of an earlier call, which have come
+    into the parameters.
+    """
+    in_leaves = any(value.made_by in context.graph.leaf_of for value in _every(context))
+    calls = context.run.read
+    for call in calls[: calls.index(context)] if context in calls else ():
+        if not math.isfinite(call.loss or 0.0) or (call.is_broken and in_leaves):
+            return True
+    return False
 
 
 def _every(context: BackwardCall) -> Sequence[Value]:
@@ -138,10 +154,24 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
         why = f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not; the outputs are finite"
         reason, fix = explained(graph, first)
         why = _because(why, reason)
+    elif context.ran and (likely := _steepest(graph)) is not None:
+        # what it saved is freed, so nobody can look whether it was at its pole
+        nodes, where = (likely, *nodes), place(graph, likely)
+        summary += f" in {forward_name(graph.nodes[likely])}, most likely"
+        reason, fix = explained(graph, likely)
+        why = _because(f"{title_and_code(graph, likely)} may do so", reason)
 
     return Diagnosis(
         summary, names, why, fix, nodes, where=where, follows=("wrong-backward",)
     )
+
+
+def _steepest(graph: Graph) -> int | None:
+    """The operation that is likeliest to have given a gradient that is not finite: the
+    first kind in the table that the graph has; None without one.
+    """
+    place_of = {kind_of(node.op): node.id for node in graph.nodes}
+    return next((place_of[kind] for kind in POLES if kind in place_of), None)
 
 
 def _because(what: str, why: str) -> str:
@@ -184,7 +214,8 @@ def _computed(
     """An operation has made the value, or was given it."""
     graph, made = context.graph, first.made_by is not None
     blamed = culprit(context, holder)
-    (why, fix), divides = explained(graph, blamed), _divides(context, holder)
+    divides = _divides(context, holder)
+    why, fix = explained(graph, blamed)
     if diverged(context) or (made and context.losses and not (why or divides)):
         return from_the_update(context, ())
     # what nothing in the graph explains

@@ -4,7 +4,6 @@ tensor refused, why, and what to do.
 
 from __future__ import annotations
 
-import re
 from textwrap import shorten
 
 from gradviz.checks.call import BackwardCall
@@ -13,7 +12,7 @@ from gradviz.checks.rules.raised.lines import line_to_change
 from gradviz.checks.rules.raised.messages import Message, messages, understood
 from gradviz.checks.run import Raised
 from gradviz.checks.words import code, line, listed
-from gradviz.wording import bytes_text, one_line
+from gradviz.wording import one_line
 
 TOPICS = ("autograd", "training", "tensors")
 
@@ -57,12 +56,11 @@ def raised_exception(context: BackwardCall) -> Diagnoses:
 
     failed = raised.source.text if raised.source is not None else ""
     text = f"{raised.text}\n{raised.within}{failed}"
-    # of the last message nothing is known but where it comes from
+    # of any other message it is known that it comes out of backward
     topics = (*TOPICS, "backward") if raised.backward else TOPICS
     found = understood(text, messages(*topics))
     if found is not None:
-        message, groups = found
-        yield _explained(message, groups, context, raised)
+        yield _explained(*found, context, raised)
 
 
 def _explained(
@@ -90,14 +88,9 @@ def _words(
 ) -> dict[str, str]:
     """The parts of the message, each one line, and what is known of the failure."""
     words = {key: one_line(value.partition("\n")[0]) for key, value in groups.items()}
-    # torch writes GiB for a GPU, and plain bytes for the CPU
-    if re.fullmatch(r"\d+ bytes", words.get("asked", "")):
-        words["asked"] = bytes_text(int(words["asked"].split()[0]))
-
-    sizes = ", ".join(map(str, raised.shape))
     return words | {
         "name": listed(raised.outputs) or "the output",
         "missing": listed(raised.missing) or "an input",
-        "shape": f"({sizes},)" if len(raised.shape) == 1 else f"({sizes})",
+        "shape": str(raised.shape),
         "line": line(raised.source),
     }
