@@ -159,7 +159,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--format",
-        "gradviz prints no line for each finding: editors show those of gradviz check --sarif at their lines.",
+        "gradviz prints no line for each finding: editors show those of gradviz check --format sarif at their lines.",
         ("check",),
         values=("line",),
     ),
@@ -177,14 +177,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
         values=("json",),
         becomes="--json",
     ),
-    RetiredOption(
-        "--format",
-        "--format sarif is --sarif now.",
-        ("check",),
-        values=("sarif",),
-        becomes="--sarif",
-    ),
-    RetiredOption("--format", _NO, ("info", "check"), values=("text",), harmless=ANY),
+    RetiredOption("--format", _NO, ("info",), values=("text",), harmless=ANY),
     RetiredOption(
         "--format",
         "gradviz prints no CSV: --json has every row with exact numbers.",
@@ -194,7 +187,7 @@ OPTIONS: tuple[RetiredOption, ...] = (
     RetiredOption(
         "--format",
         "--format json is --json here.",
-        (*_TABLES, "check"),
+        _TABLES,
         values=("json",),
         becomes="--json",
     ),

@@ -130,18 +130,21 @@ def _explain(
     is_flag=True,
     help="Print all names, the reasons of notes, and the checks that ran.",
 )
-@json_option("Print JSON.")
 @click.option(
-    "--sarif",
-    is_flag=True,
-    help="Print SARIF 2.1.0, which editors and CI show at the lines.",
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "sarif"]),
+    default="text",
+    show_default=True,
+    help="Print a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
 )
+@json_option("The same as --format json.")
 @target_argument
 def command(
     source: Source,
     fail_on: str,
+    form: str,
     as_json: bool,
-    sarif: bool,
     verbose: bool,
     only: tuple[str, ...],
     ignore: tuple[str, ...],
@@ -166,12 +169,7 @@ def command(
         if page is not None:
             with shown_in_any_case(captured):
                 write_page(findings, page)
-        if sarif:
-            write_json(stream, load("gradviz.checks.sarif:sarif")(findings))
-        elif as_json:
-            write_json(stream, findings.as_data())
-        else:
-            _write(findings, verbose, stream)
+        _write(findings, "json" if as_json else form, verbose, stream)
 
     if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
@@ -205,13 +203,27 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
     )
 
 
-def _write(findings: Findings, verbose: bool, stream: TextIO) -> None:
-    """Write the report."""
+def _write(
+    findings: Findings,
+    form: str,
+    verbose: bool,
+    stream: TextIO,
+) -> None:
+    """Write the findings in a format."""
     from gradviz.checks.output import FindingsTable
+    from gradviz.checks.sarif import sarif
 
-    write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
-    if click.get_current_context().meta.get(SHORT):
-        stream.write(f"{_ALSO}\n")
+    if form == "text":
+        write_table(
+            stream,
+            FindingsTable(findings, verbose),
+            str(rank() or ""),
+        )
+        stream.write(
+            f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else ""
+        )
+    else:
+        write_json(stream, sarif(findings) if form == "sarif" else findings.as_data())
 
 
 def write_page(findings: Findings, path: str) -> None:

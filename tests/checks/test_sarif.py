@@ -1,4 +1,4 @@
-"""`gradviz check --sarif`: what the schema of SARIF 2.1.0 asks for, and the lines that findings are about."""
+"""`gradviz check --format sarif`: what the schema of SARIF 2.1.0 asks for, and the lines that findings are about."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALLOWED = {
 
 
 def log(path: Path) -> dict[str, Any]:
-    return json.loads(CliRunner().invoke(cli, ["check", str(path), "--sarif"]).stdout)
+    return json.loads(CliRunner().invoke(cli, ["check", str(path), "--format", "sarif"]).stdout)
 
 
 def objects(made: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -53,7 +53,6 @@ _EXPLODES = Row(
     follows=("nonfinite",),
     needs_values=True,
     once=True,
-    once=True,
 )
 def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the
