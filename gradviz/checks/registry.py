@@ -190,14 +190,14 @@ def run(
     only = tuple(only)
     same_names = {rule.id: rule.follows for rule in checks()}
     ran, skipped = list[str](), list[tuple[str, str]]()
-    read = [each for each in calls if each.values or each.gradients]
+    values = values or any(call.values or call.gradients for call in calls)
     found: dict[tuple[object, ...], Finding] = {}
 
     for rule in chosen(only, ignore):
-        reason = _why_not(rule, calls, values or bool(read))
+        reason = _why_not(rule, calls, values)
         if not reason:
             ran.append(rule.id)
-            _add(rule, read if rule.needs_values and read else calls, found)
+            _add(rule, calls, found)
         else:
             skipped.append((rule.id, reason))
 
