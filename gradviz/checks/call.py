@@ -34,8 +34,6 @@ class NamedTensor(NamedTuple):
     leaf: bool = True
     requires_grad: bool = False
     retains_grad: bool = False
-    # where the code around the call reads its `.grad`
-    grad_read: SourceLine | None = None
     aliases: Names = ()  # other variables that hold it, such as "state[0]"
 
 
@@ -165,7 +163,8 @@ class BackwardCall:
     backward: SourceLine | None = None  # the line that makes the call
     # the line that froze the parameters, when all are frozen
     frozen_at: SourceLine | None = None
-    reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
+    # where the function that makes the call reads a `.grad`, by the variable's name
+    grad_reads: Mapping[str, SourceLine] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
     # how outputs came about that no op made, by name
     provenances: dict[str, Provenance] = field(default_factory=dict)

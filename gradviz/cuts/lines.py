@@ -108,7 +108,7 @@ class CutWatch:
 
     def switched(self, frame: FrameType | None) -> None:
         """A call that is no block has switched recording off; None: or on again."""
-        place = self._code.place(frame) if frame is not None else None
+        place = self._code.place(frame)
         self.off = _line_of(place) if place is not None else None
 
     def cutting(

@@ -43,18 +43,17 @@ def lines_behind(source: SourceLine | None) -> list[SourceLine]:
     """
     if source is None:
         return []
-    body = body_around(source.file, source.line)
     followed = _followed((source.file, source.line), (), "")
-    return [body.source(node) for node, _ in followed]
+    return [line for line, _ in followed]
 
 
 def _followed(
     line: Line,
     computed: Collection[Line],
     term: str,
-) -> Iterator[tuple[ast.stmt, set[Line]]]:
-    """The statements that give a value to what a line reads, and to what those read,
-    each with its lines.
+) -> Iterator[tuple[SourceLine, set[Line]]]:
+    """The statements that give a value to what a line reads, and to what those read:
+    where each begins, and all its lines.
     """
     file, number = line
     body = body_around(file, number)
@@ -72,7 +71,7 @@ def _followed(
         span = _span(file, value if _is_block(node) else node)
         if span.isdisjoint(computed):
             wanted.update(reads(value))
-            yield node, span
+            yield body.source(node), span
 
 
 def statement_at(line: Line) -> frozenset[Line]:

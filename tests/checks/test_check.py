@@ -337,13 +337,14 @@ def test_every_check_takes_every_graph(name: str) -> None:
 
 def test_hand_made_facts_are_enough() -> None:
     source = SourceLine("train.py", 7, "", "y = h.grad")
-    held = NamedTensor(("h",), node=1, leaf=False, requires_grad=True, grad_read=source)
+    held = NamedTensor(("h",), node=1, leaf=False, requires_grad=True)
     parameter = Parameter(("w",), "net", "Linear", 0, ModuleRun(0))
     found = run(
         [
             BackwardCall(
                 chain(3),
                 named_tensors=(held,),
+                grad_reads={"h": source},
                 parameters=(parameter,),
                 models=(Model("net", "Net", True),),
             )

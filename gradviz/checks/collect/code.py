@@ -26,20 +26,13 @@ def location_of(live: LiveOutputs) -> CodeLocation | None:
 
 def read_code(call: BackwardCall, location: CodeLocation) -> None:
     """Note what the code says of a call."""
-    body, reads = location.body, grad_reads(location.body)
-    call.reads_grad = bool(reads)
+    body, call.grad_reads = location.body, grad_reads(location.body)
     if call.call is not None and location.line is not None:
         call.backward = body.line(location.line)
 
     call.changes = tuple(changes(body))
     if all_frozen(call.parameters):
         call.frozen_at = freezes(body.file)
-
-    tensors = []
-    for tensor in call.named_tensors:
-        read = [reads[name] for name in tensor.names if name in reads]
-        tensors.append(tensor._replace(grad_read=read[0]) if read else tensor)
-    call.named_tensors = tuple(tensors)
 
     for root in call.graph.roots:
         if root.node is None or root.node in call.graph.leaf_of:

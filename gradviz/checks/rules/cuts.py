@@ -126,10 +126,13 @@ def _wrong(
 
 def _sums(graph: Graph) -> list[int]:
     """The nodes that add up the single number that a loss is, from the root down."""
-    roots = {root.node for root in graph.roots if root.tensor.shape in _ONE} - {None}
+    roots = set[int]()
+    for root in graph.roots:
+        if root.node is not None and root.tensor.shape in _ONE:
+            roots.add(root.node)
 
-    def parts(node: int | None) -> Iterator[int]:
-        op, edges = kind(graph, node or 0), graph.inputs(node or 0)
+    def parts(node: int) -> Iterator[int]:
+        op, edges = kind(graph, node), graph.inputs(node)
         # times a constant, it is still a term; times another graph, it is none
         if op in _SAME or (op in _SCALED and len(edges) == 1):
             for edge in edges:
@@ -138,7 +141,7 @@ def _sums(graph: Graph) -> list[int]:
                     yield edge.producer
 
     nodes = spread(roots if len(roots) == 1 else (), parts)
-    return [node for node in nodes if node is not None and kind(graph, node) in SUMS]
+    return [node for node in nodes if kind(graph, node) in SUMS]
 
 
 def _of_term(

@@ -172,7 +172,7 @@ def scaler_order(context: BackwardCall) -> Diagnoses:
     log = context.run.log
     word = letters(log)
     # code that reads gradients may unscale them itself
-    if not context.reads_grad:
+    if not context.grad_reads:
         yield from found(log, _PAST_SCALER)
     if "S" in word and "U" not in word:
         yield from found(log, _NEVER_UPDATED)

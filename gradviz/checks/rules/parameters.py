@@ -18,6 +18,7 @@ from gradviz.checks.words import (
     nodes_of,
     places,
 )
+from gradviz.graph import SourceLine
 from gradviz.source.code_line import as_leaf
 from gradviz.source.search import returned_by
 from gradviz.wording import one_line, plural
@@ -194,8 +195,9 @@ def none_grad(context: BackwardCall) -> Diagnoses:
     """
     for tensor in context.named_tensors:
         kept = tensor.leaf or tensor.retains_grad
-        if tensor.grad_read is not None and tensor.requires_grad and not kept:
-            yield _never_filled(context, tensor)
+        read = [name for name in tensor.names if name in context.grad_reads]
+        if read and tensor.requires_grad and not kept:
+            yield _never_filled(context, tensor, context.grad_reads[read[0]])
 
     missing = _without_gradient(context) if context.after else []
     if missing:
@@ -226,10 +228,12 @@ def _without_gradient(context: BackwardCall) -> list[Parameter]:
     return missing
 
 
-def _never_filled(context: BackwardCall, tensor: NamedTensor) -> Diagnosis:
+def _never_filled(
+    context: BackwardCall, tensor: NamedTensor, read: SourceLine
+) -> Diagnosis:
     """A result whose `.grad` is read."""
     name, maker = one_line(tensor.names[0]), made_at(context.graph, tensor.node)
-    leaf, read = as_leaf(maker), tensor.grad_read
+    leaf = as_leaf(maker)
     diagnosis = (_FROM_LEAF if leaf else _RESULT).filled(
         tensor.names, maker, name=name, leaf=leaf, read=code(read)
     )

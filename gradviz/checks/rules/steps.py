@@ -164,7 +164,7 @@ def gradient_not_reset(context: BackwardCall) -> Diagnoses:
     optimized, leaves = context.optimized, context.graph.leaves
     # what is neither optimized nor changed by hand follows another network: see
     # never-updated
-    by_hand = context.reads_grad or optimized.isdisjoint(nodes_of(leaves))
+    by_hand = context.grad_reads or optimized.isdisjoint(nodes_of(leaves))
     growing = [
         leaf
         for leaf in leaves
