@@ -98,7 +98,7 @@ def test_no_false_alarm_on_a_sample(
         *(
             pytest.param(f"problems/{name}.py", {expected}, marks=needs_raw)
             for name, expected in (
-                ("inplace_saved", ("stale-saved", "activation", 21)),
+                ("inplace_saved", ("stale-saved", "activation", 23)),
                 ("second_backward", ("freed-graph", "state", 31)),
                 ("vanishing", ("vanishing-gradient", "model.layers.0.weight", None)),
             )
