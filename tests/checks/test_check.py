@@ -159,7 +159,7 @@ def _frozen(self: Two, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("use", "severity", "words"),
     [
-        (lambda self, x: self.a(x), "warning", "never ran"),
+        (lambda self, x: self.a(x), "warning", "did not run"),
         (_detached, "warning", "do not reach the output"),
         (_no_grad, "warning", "the graph is cut behind them"),
         (_frozen, "note", "frozen"),
@@ -185,7 +185,7 @@ def test_a_recording_that_is_open_is_found() -> None:
     with gradviz.record():
         loss = net(torch.ones(1, 4)).sum()
         found = one(gradviz.check(loss, net), "unused-parameter")
-        assert "never ran" in found.summary and "recorded" not in found.why
+        assert "did not run" in found.summary and "recorded" not in found.why
         assert {line.path for line in gradviz.flow(loss, model=net).graph.scopes} == {"", "a"}
     assert "unknown" in one(gradviz.check(loss, net), "unused-parameter").why
 
@@ -204,13 +204,13 @@ def test_the_outer_one_of_two_open_recordings_knows_more() -> None:
     with gradviz.record():
         loss = net(torch.ones(1, 4)).sum()
         with gradviz.record():
-            assert "never ran" not in str(gradviz.check(loss, net))
+            assert "did not run" not in str(gradviz.check(loss, net))
 
 
 def test_without_a_recording_nobody_claims_to_know_what_ran() -> None:
     net = Two(lambda self, x: self.a(x))
     found = one(gradviz.check(net(torch.ones(1, 4)).sum(), net), "unused-parameter")
-    assert "unknown" in found.why and "never ran" not in str(found)
+    assert "unknown" in found.why and "did not run" not in str(found)
 
 
 def test_a_whole_part_of_a_model_is_named_once() -> None:

@@ -37,7 +37,7 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
 
     Nothing fails, so this goes unnoticed for long; `DistributedDataParallel` fails, or
     wants `find_unused_parameters=True`. The finding says which it is: frozen
-    (`requires_grad=False`, a note); its module never ran; it ran without recording; it
+    (`requires_grad=False`, a note); its module did not run; it ran without recording; it
     ran, but what it made does not reach the output; or a compiled function returns None
     for it, which is read from its backward. Behind a reentrant checkpoint nobody can
     see, so there it is unknown, not unused. A model that this graph does not use at all

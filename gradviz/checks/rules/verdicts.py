@@ -132,21 +132,14 @@ VERDICTS = (
         ),
     ),
     Verdict(
-        lambda case: not case.parameter.run.calls,
-        Row(
-            "{is_} unused: the module never ran",
-            "the module was never called",
-            "Call the module in {forward}, or remove it from the model{made}.",
-        ),
-        source=lambda case: case.parameter.made,
-    ),
-    Verdict(
         lambda case: not case.ran,
         Row(
-            "{is_} unused: the module did not run in this step",
-            "the module's forward ran before the previous backward call, and not since",
-            "No change needed if a branch skips it on purpose (DistributedDataParallel then needs find_unused_parameters=True).",
+            "{is_} unused: the module did not run",
+            "the module was not called in this step",
+            "Call the module in {forward}, or remove it from the model{made}. No change is needed if a branch skips it on purpose "
+            "(DistributedDataParallel then needs find_unused_parameters=True).",
         ),
+        source=lambda case: case.parameter.made,
     ),
     Verdict(
         lambda case: case.parameter.module in case.facts.paths,
