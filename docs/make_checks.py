@@ -32,15 +32,14 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "failing": Group("backward() fails", ("saved", "history", "raised", "warned")),
+    "failing": Group("backward() fails", ("saved", "history", "raised")),
     "no-gradient": Group("No gradient", ("roots", "cuts", "parameters", "leaves")),
     "steps": Group("Training steps", ("updates", "optimizers", "steps", "order")),
     "results": Group(
         "Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")
     ),
-    "values": Group("NaN, vanishing, exploding", ("nonfinite", "gradients", "zeros")),
-    "memory": Group("Memory and graph size", ("memory", "notes")),
-    "ranks": Group("Several ranks", ("ranks",)),
+    "values": Group("NaN, exploding, dead ReLUs", ("nonfinite", "gradients")),
+    "memory": Group("Memory", ("memory",)),
 }
 """Pages in docs/checks/, by name."""
 NOTE = "<!-- Written by docs/make_checks.py. Change the checks' docstrings instead. -->"
@@ -57,8 +56,7 @@ number, and `gradviz check` only these:
 
 - the loss, and the norms of the gradients that a call leaves in `.grad`;
 - up to 4,096 elements of parameters at a few optimizer steps, and 8 of leaves that no optimizer holds, to see whether they move;
-- whether all inputs or weights of a layer are zero, and whether a logarithm, a root or a division stands at a number where its
-  derivative is infinite;
+- whether a logarithm, a root or a division stands at a number where its derivative is infinite;
 - copies of what custom Functions are given, which are replayed in a child process (`wrong-backward`).
 
 If a loss or gradient is NaN or infinite, or an operation stands at such a number, all numbers of that call are read.
@@ -120,11 +118,7 @@ def _section(one: Check) -> str:
     options = ["--only", one.id, *(["--values"] if one.needs_values else [])]
     command = f"gradviz check script.py {' '.join(options)}"
     text = page(one)
-    if one.ranks:
-        command = "torchrun --nproc-per-node 2 -m gradviz render script.py -o net.json\n$ gradviz merge net.rank*.json"
-    printed = (
-        output(text[EXAMPLE], options) if not one.ranks else ""
-    )  # that takes several processes
+    printed = output(text[EXAMPLE], options)
     rest = "\n\n".join(f"**{title}.** {text[title]}" for title in SECTIONS)
     return (
         f"## `{one.id}`\n\n{one.severity.capitalize()}. {text[MEANING]}\n\n```python\n{text[EXAMPLE]}```\n\n"

@@ -57,7 +57,6 @@ READS_LIVE_OBJECTS = (
     "gradviz.api",
     "gradviz.torchviz",
     "gradviz.compiled.live",
-    "gradviz.ranks.reading",
     "gradviz.memory.oom",
 )
 """Packages and modules that may import torch when they are imported."""

@@ -15,7 +15,7 @@ from typing import Any
 NEEDS: dict[str, tuple[str, ...]] = {
     "cuts": ("source",),
     "checks": ("cuts", "source", "gradients"),
-    "ranks": ("checks", "comparison"),
+    "ranks": ("comparison",),
 }
 """What a feature needs of other features, where it needs any: it is as good as deleted
 without them.

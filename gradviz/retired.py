@@ -55,7 +55,6 @@ _RECORDS = (
     "gradviz always records modules and lines. "
     "To read a graph without them, call gradviz.walk(loss) in the script."
 )
-_LIMITS = "The limits of gradients are set in Python: "
 _TREE = (
     "gradviz render no longer chooses the rows of a text file: "
     "gradviz tree train.py --by node > tree.txt does."
@@ -150,12 +149,12 @@ OPTIONS: tuple[RetiredOption, ...] = (
     ),
     RetiredOption(
         "--vanishing",
-        f"{_LIMITS}gradviz.check(loss, values=True, vanishing=1e-4).",
+        "gradviz check no longer tells of gradients that vanish: gradviz flow train.py shows that of each module.",
         ("check",),
     ),
     RetiredOption(
         "--exploding",
-        f"{_LIMITS}gradviz.check(loss, values=True, exploding=1e3).",
+        "The limit of exploding-gradient is fixed now: gradviz flow train.py shows the gradient of each module.",
         ("check",),
     ),
     RetiredOption(
@@ -163,6 +162,13 @@ OPTIONS: tuple[RetiredOption, ...] = (
         "gradviz prints no line for each finding: editors show those of gradviz check --format sarif at their lines.",
         ("check",),
         values=("line",),
+    ),
+    RetiredOption(
+        "--run-custom",
+        "gradviz check calls no custom backward: gradviz flow train.py --run-custom measures the gradients behind it.",
+        ("check",),
+        harmless=ANY,
+        takes_value=False,
     ),
     RetiredOption(
         "--format",
@@ -270,10 +276,11 @@ OPTIONS: tuple[RetiredOption, ...] = (
 CHECKS: dict[str, str] = {
     "accumulation": "",
     "alias": "",
-    "all-zero": "zero-gradient",
+    "all-zero": "",
     "cancelled-gradient": "",
     "collective-order": "",
     "deep-graph": "",
+    "double-backward": "",
     "draw-without-gradient": "",
     "duplicate-saved": "",
     "eval-while-training": "wrong-mode",
@@ -293,6 +300,7 @@ CHECKS: dict[str, str] = {
     "padding-counted": "",
     "paid-frozen": "",
     "pile-of-hooks": "",
+    "ranks-differ": "",
     "rate-near-zero": "",
     "ready-twice": "",
     "requires-grad-input": "",
@@ -303,20 +311,34 @@ CHECKS: dict[str, str] = {
     "step-size": "",
     "swallowed-update": "",
     "tied-parameter": "",
+    "torch-warning": "",
     "two-optimizers": "",
     "unseen-change": "",
     "untied": "",
+    "unused-on-some-ranks": "",
     "useless-labels": "",
+    "vanishing-gradient": "",
     "wasted-gradient": "",
     "wrong-sign": "",
-    "zero-derivative": "zero-gradient",
-    "zero-start": "zero-gradient",
+    "zero-derivative": "",
+    "zero-gradient": "",
+    "zero-start": "",
 }
 """Ids of checks, which `--only`, `--ignore` and `--explain` take with a note, and the
 check that one is part of now, or "".
 """
 
 _CHECK = "{} is retired: no report of a real program needed it."
+_INSTEAD = {
+    **dict.fromkeys(
+        ("ranks-differ", "unused-on-some-ranks"),
+        " gradviz merge net.rank*.json compares the graph files of ranks.",
+    ),
+    **dict.fromkeys(
+        ("vanishing-gradient", "zero-gradient"),
+        " gradviz flow train.py shows the gradient of each module.",
+    ),
+}
 _MERGED = "{} is part of {} now: gradviz check --explain {}."
 
 
@@ -415,7 +437,7 @@ def about_check(name: str) -> str:
     successor = CHECKS[name]
     if successor:
         return _MERGED.format(name, successor, successor)
-    return _CHECK.format(name)
+    return _CHECK.format(name) + _INSTEAD.get(name, "")
 
 
 def _row(

@@ -8,7 +8,7 @@ facts made by hand. Tensors are related to the graph by node id and storage id.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,6 @@ from gradviz.source.statements import NOWHERE, Body
 
 if TYPE_CHECKING:
     from gradviz.gradients.values import Values
-    from gradviz.ranks.rank_diff import RankDiff
     from gradviz.recording.record import ModuleRun
     from gradviz.source.cut import Cut
     from gradviz.source.provenance import Provenance
@@ -66,8 +65,8 @@ class Parameter(NamedTuple):
     # it
     made: SourceLine | None = None
     forward: SourceLine | None = None  # and where the forward() of that class begins
-    # the functional_call that ran its module with another tensor in its place
-    replaced: SourceLine | None = None
+    # functional_call ran its module with another tensor in its place
+    replaced: bool = False
 
 
 class Model(NamedTuple):
@@ -90,11 +89,12 @@ class Optimizer(NamedTuple):
 
 
 class LeafGradient(NamedTuple):
-    """The gradient that a leaf would get, or has been left with."""
+    """The gradient that a leaf would get, or has been left with. `nonfinite` of its
+    elements are NaN or Inf.
+    """
 
     node: int
-    norm: float
-    zeros: float
+    norm: float  # 0 only where all elements are
     nonfinite: int
 
 
@@ -106,9 +106,6 @@ class Gradients(NamedTuple):
     leaves: tuple[LeafGradient, ...] = ()
     nonfinite: tuple[int, ...] = ()
     problem: str = ""  # why it could not be computed
-    # below this part of the largest gradient nearer to the output
-    vanishing: float = 1e-5
-    exploding: float = 1e4  # above this multiple of the gradient nearest to the output
 
 
 class Cycle(NamedTuple):
@@ -146,13 +143,12 @@ class BackwardCall:
     # before: what ran before has a lower one
     ends: Sequence[int] = ()
     before: int = 0
-    ranks: RankDiff | None = None  # several ranks: then `graph` is theirs as one
 
     # the code around the call
     grad_enabled: bool = True
     body: Body = NOWHERE  # of the function that makes the call
     backward: SourceLine | None = None  # the line that makes it
-    # by name of the output
+    # how outputs came about that no op made, by name
     provenances: dict[str, Provenance] = field(default_factory=dict)
 
     # what the variables hold
@@ -167,9 +163,10 @@ class BackwardCall:
     # by node of the leaf
     intervals: Mapping[int, Interval] = field(default_factory=dict)
 
-    # what was cut off elsewhere, by node; and Python numbers that this step made of
-    # tensors with a graph
+    # what was cut off elsewhere, by node; what lines before the call cut off; and Python
+    # numbers that this step made of tensors with a graph
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)
+    cuts_before: tuple[Cut, ...] = ()
     numbers: tuple[Cut, ...] = ()
 
     # numbers
@@ -177,8 +174,13 @@ class BackwardCall:
     gradients: Gradients | None = None
     # nodes that were given a number at which they have a pole
     poles: frozenset[int] = frozenset()
-    # leaves of two dimensions or more whose elements are all zero
-    zero_weights: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> Graph:
+        """What a picture shows: also what was cut off, where that is to be drawn."""
+        if self.drawn is None:
+            return self.graph
+        return replace(self.drawn, process=self.graph.process)
 
     @property
     def is_last(self) -> bool:

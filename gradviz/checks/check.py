@@ -16,13 +16,11 @@ from functools import partial
 
 import torch
 
-from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
 from gradviz.checks.watched import WatchedRun
-from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
 from gradviz.retired import present_checks
@@ -31,7 +29,6 @@ from gradviz.run.outputs import LiveOutputs
 from gradviz.run.run import Run
 from gradviz.run.target import Target
 from gradviz.variables.scanner import Namespace, namespaces
-from gradviz.wording import one_line
 
 STEPS = 3
 """Backward calls that are read in full unless told otherwise: growth shows from the
@@ -46,11 +43,8 @@ def check(
     *,
     recording: Recording | None = None,
     values: bool = False,
-    vanishing: float = Gradients().vanishing,
-    exploding: float = Gradients().exploding,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    run_custom: bool = False,
 ) -> Findings:
     """What is wrong with the graph behind `outputs`, where, and what to do.
 
@@ -70,16 +64,9 @@ def check(
         then know modules and lines. Without it, the one that is open.
     values
         also read numbers and compute gradients, for NaN, Inf and gradients that
-        vanish, explode or are zero.
-    vanishing, exploding
-        a module's gradient below this part of that of modules
-        nearer to the output, or above this multiple of the nearest one, is
-        reported.
+        explode.
     only, ignore
         ids of checks to run, or to leave out.
-    run_custom
-        with `values`, call the backward of custom Functions, too, which may
-        keep state.
 
     Returns
     -------
@@ -125,11 +112,9 @@ def check(
     collector = Collector(model, optimizer, values=values)
     call = collector.read(live)
     if values:
-        limits = Gradients(vanishing=vanishing, exploding=exploding)
-        compute_gradients(call, live, model, limits, run_custom)
+        compute_gradients(call, live, model)
 
     findings = run([call], only=only, ignore=ignore, values=values)
-    findings = completed([call], findings)
     skipped = (*findings.skipped, *collector.dropped.items())
     return replace(findings, skipped=skipped)
 
@@ -145,10 +130,8 @@ def check_target(
     values: bool = False,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
-    run_custom: bool = False,
     cuts: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
-    process: Callable[[Graph, LiveOutputs], Graph] | None = None,
 ) -> RunResult[Findings]:
     """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
@@ -158,14 +141,7 @@ def check_target(
     chosen(only, ignore)
     # ranks that stop at different calls wait for each other
     runs_on = steps is None and at is None and rank() is None
-    watched = WatchedRun(
-        target,
-        runs_on=runs_on,
-        values=values,
-        run_custom=run_custom,
-        cuts=cuts,
-        process=process,
-    )
+    watched = WatchedRun(target, runs_on=runs_on, values=values, cuts=cuts)
     with watched.watching():
         captured = Run(
             target,
@@ -182,40 +158,7 @@ def check_target(
     with around():
         calls = watched.finish(captured, steps or STEPS)
         findings = run(calls, only=only, ignore=ignore, values=values)
-        findings = completed(calls, findings)
 
     return RunResult(
         watched.told(findings, captured), captured.target, captured.failure
     )
-
-
-def completed(calls: Sequence[BackwardCall], findings: Findings) -> Findings:
-    """The findings with the reasons why gradients could not be computed, and the
-    process that found them.
-    """
-    problems = dict.fromkeys(
-        call.gradients.problem for call in calls if call.gradients is not None
-    )
-    reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)
-    process = rank()
-
-    if process is not None:
-        findings = replace(
-            findings,
-            found=tuple(replace(finding, rank=process.number) for finding in findings),
-        )
-
-    graphs = tuple(map(_drawn, calls))
-    return replace(
-        findings,
-        skipped=(*findings.skipped, *reasons),
-        graphs=graphs,
-    )
-
-
-def _drawn(call: BackwardCall) -> Graph:
-    """The graph with what was cut off, where that is to be drawn."""
-    graph, drawn = call.graph, call.drawn
-    if drawn is None:
-        return graph
-    return replace(drawn, backward=graph.backward, process=graph.process)

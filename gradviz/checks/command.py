@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from gradviz.checks.finding import SEVERITIES
-from gradviz.cli.launch import process_hook, reports
-from gradviz.cli.options import json_option, run_custom_option, with_feature
+from gradviz.cli.launch import reports
+from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress, reading
 from gradviz.cli.source import Source
 from gradviz.cli.streams import (
@@ -115,7 +115,6 @@ def _explain(
     is_flag=True,
     help="Also read all numbers and compute gradients at each call, before backward runs.",
 )
-@run_custom_option
 @with_feature(
     "page",
     click.option(
@@ -200,7 +199,6 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
         keep_going=source.keep_going,
         to_end=source.keep_going,
         around=reading,
-        process=process_hook(),
         **options,
     )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any, Literal, overload
 
 from gradviz.checks.excerpt import Excerpt
@@ -36,9 +35,8 @@ class Finding:
 
     `names` are those of the tensors, parameters or modules concerned; `where` is module
     and `file:line`, "" when unknown; `why` is the context; `fix` what to do. `nodes`
-    and `edges` (consumer, position) are what a picture marks. `code` is the line of the
-    user's to look at first. `consequences` are findings that this one explains: they go
-    when it is mended.
+    are what a picture marks. `code` is the line of the user's to look at first.
+    `consequences` are findings that this one explains: they go when it is mended.
     """
 
     id: str
@@ -49,12 +47,12 @@ class Finding:
     why: str
     fix: str
     nodes: tuple[int, ...] = ()
-    edges: tuple[tuple[int, int], ...] = ()
     call: int | None = None  # the backward call that the node ids belong to
     code: Excerpt | None = None
-    consequences: tuple[Finding, ...] = ()
+    follows: Names = ()  # ids of checks: what they find explains this one
     # the process that found it, where a launcher started several
     rank: int | None = None
+    consequences: tuple[Finding, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. What is unknown is None."""
@@ -64,8 +62,8 @@ class Finding:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
         data |= {"call": self.call, "rank": self.rank}
         data["consequences"] = [
-            dict(zip(KEYS[:3], attrgetter(*KEYS[:3])(consequence)))
-            for consequence in self.consequences
+            {"id": each.id, "severity": each.severity, "summary": each.summary}
+            for each in self.consequences
         ]
         return data
 
@@ -144,4 +142,4 @@ def _mark(
     if is_other:
         return Mark(number, finding.id, text)
     outputs = finding.names if finding.id == "no-graph" else ()
-    return Mark(number, finding.id, text, finding.nodes, finding.edges, outputs)
+    return Mark(number, finding.id, text, finding.nodes, outputs=outputs)

@@ -4,7 +4,7 @@ after it, also behind changes of shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import TypeVar
 
@@ -99,28 +99,10 @@ def spread(
         waiting += new
 
 
-def behind(
-    graph: Graph,
-    start: Iterable[int | None],
-    without: Collection[int] = (),
-) -> Iterator[int]:
-    """The nodes that these lead to, they themselves among them. Ways end at nodes that
-    are to be left `without`.
-    """
+def behind(graph: Graph, start: Iterable[int | None]) -> Iterator[int]:
+    """The nodes that these lead to, they themselves among them."""
     nodes = (node for node in start if node is not None)
-    return spread(
-        nodes, lambda node: makers(graph, node) if node not in without else ()
-    )
-
-
-def from_outputs(
-    graph: Graph,
-    without: Collection[int] = (),
-) -> Collection[int]:
-    """The nodes that backward comes to, where it ends at some: those that a gradient
-    other than zero may reach.
-    """
-    return dict.fromkeys(behind(graph, (root.node for root in graph.roots), without))
+    return spread(nodes, lambda node: makers(graph, node))
 
 
 def user(graph: Graph, node: int) -> int | None:

@@ -9,7 +9,7 @@ from itertools import repeat
 
 from gradviz.checks.excerpt import Excerpt, code_lines
 from gradviz.checks.finding import Finding, Findings, Severity
-from gradviz.checks.words import CODE, place_in
+from gradviz.checks.words import CODE, place_in, places
 from gradviz.report import labels
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 from gradviz.wording import clip, one_line, plural
@@ -27,7 +27,6 @@ COLORS: dict[Severity, str] = {
 }
 _LEAST = {
     "names": 0,
-    "when": 0,
     "effect": 0,
     "why": 0,
     "code": 1,
@@ -115,9 +114,10 @@ def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
     shown = code_lines(code, width - INDENT) if code is not None else ()
     texts = {
         "names": [_names(finding, verbose)],
-        "where": [finding.where],
+        "where": [
+            places(finding.where, f"backward call {finding.call}" if late else "")
+        ],
         "code": [],
-        "when": [f"backward call {finding.call}" if late else ""],
         "why": [_shorter(finding.why, code)],
         "effect": list(consequences(finding)),
         "fix": [_shorter(finding.fix, code)],

@@ -4,7 +4,6 @@ and what to do. And the operation that has done so in a graph.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,14 +49,14 @@ _LOG = Pole(
     "self",
     _not_above_zero,
     "log of 0 is -inf, and log of a negative number is NaN: it is not defined below zero",
-    "Keep its input above zero: torch.log(x + 1e-8), where clamp(min=1e-8) would leave such elements without a gradient; or use "
-    f"log_softmax, logsigmoid or xlogy; {_POSITIVE}.",
+    "Keep its input above zero: torch.log(x + 1e-6) (1e-4 in float16), where clamp(min=1e-6) would leave such elements without a "
+    f"gradient; or use log_softmax, logsigmoid or xlogy; {_POSITIVE}.",
 )
 _ROOT = Pole(
     "result",
     _not_above_zero,
     "the derivative of sqrt is infinite at 0, and below it is not defined",
-    f"Keep what is under the root above zero: torch.sqrt(x.clamp(min=1e-12)); {_POSITIVE}.",
+    f"Keep what is under the root above zero: torch.sqrt(x.clamp(min=1e-6)); {_POSITIVE}.",
 )
 _NORM = Pole(
     "result",
@@ -112,27 +111,8 @@ POLES: dict[str, Pole] = {
     **dict.fromkeys(("Acos", "Asin", "Atanh"), _ARCUS),
     "Div": _QUOTIENT,
     "Reciprocal": _QUOTIENT._replace(slot="result", is_at=_overflows),
-    "Atan2": _QUOTIENT._replace(slot="self", why="its derivative is 0 / 0 at (0, 0)"),
     **dict.fromkeys(("Exp", "Expm1", "Logsumexp"), _EXP),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _SOFTMAX),
-    "LinalgSlogdet": Pole(
-        "sign",
-        _has_zero,
-        "the determinant of a singular matrix is 0, and its logarithm minus infinity",
-        _INVERTIBLE,
-    ),
-    "LinalgDet": Pole(
-        "result",
-        _has_zero,
-        "the determinant of a singular matrix is 0",
-        _INVERTIBLE,
-    ),
-    "LinalgInvEx": Pole(
-        "inverse",
-        _overflows,
-        "a singular matrix has no inverse",
-        _INVERTIBLE,
-    ),
     "LinalgEigh": Pole(
         "eigenvalues",
         _has_equals,
@@ -171,51 +151,27 @@ def culprit(context: BackwardCall, node: int) -> int:
     return next((place for place in behind if place in context.poles), node)
 
 
-def reason(graph: Graph, node: int) -> str:
-    """Why an operation gives NaN or Inf; "" where that is not known. A gradient that
-    `where` has stopped is named.
+def explained(graph: Graph, node: int) -> tuple[str, str]:
+    """Why an operation gives NaN or Inf, "" where that is not known, and what to do. A
+    gradient that `where` has stopped is named.
     """
     pole = pole_of(graph.ops[node])
-    reasons = [pole.why] if pole is not None else []
-    if _is_left_out(graph, node):
-        reasons.append(
-            "torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
-        )
-    return "; ".join(reasons)
+    why, fix = "", UNKNOWN
+    if pole is not None:
+        why, fix = pole.why, pole.fix
+    takers = {kind(graph, user) for user in users(graph, node)}
+    if "Where" not in takers:
+        return why, fix
+    return "; ".join(filter(None, (why, _LEFT_OUT))), _WHERE
 
 
-def remedy(graph: Graph, node: int | None) -> str:
-    """What to do about an operation that gives NaN or Inf."""
-    if node is None:
-        return _ELSE
-    if _is_left_out(graph, node):
-        return _WHERE
-
-    pole = pole_of(graph.ops[node])
-    fix = pole.fix if pole is not None else _ELSE
-    outputs = [output for output in graph.outputs[node] if output is not None]
-    if any(output.dtype == "float16" for output in outputs):
-        fix = re.sub(r"1e-\d+", "1e-4", fix) + _HALF
-    return fix
-
-
+_LEFT_OUT = "torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
 _WHERE = (
     "Give the function a safe input where its result is not used, and choose twice: torch.where(keep, "
     "function(torch.where(keep, x, 1.0)), 0.0)."
 )
-_ELSE = (
+UNKNOWN = (
     "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the learning "
-    "rate, scale the inputs to about 1, or clip gradients."
+    "rate, scale the inputs to about 1, or clip gradients. In float16, which ends at 65504, compute this part in float32, "
+    "x.float()."
 )
-_HALF = (
-    " Compute this part in float32, x.float(): float16 ends at 65504, and at 6e-8. Or use torch.bfloat16 in its place, with a "
-    "torch.amp.GradScaler for the loss."
-)
-
-
-def _is_left_out(graph: Graph, node: int) -> bool:
-    """Whether `torch.where` chooses between the result of an operation and another;
-    that inside of logdet is torch's own.
-    """
-    chosen = any(kind(graph, user) == "Where" for user in users(graph, node))
-    return chosen and kind(graph, node) != "LinalgSlogdet"

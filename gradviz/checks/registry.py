@@ -13,14 +13,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.causes import Explained, joined
+from gradviz.checks.causes import badness, joined
 from gradviz.checks.excerpt import excerpt
-from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
+from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.words import Names, code, line, listed, places, verb, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import forward_name, own_line
+from gradviz.rank import rank
+from gradviz.wording import one_line
 
 FAMILIES = (
     "roots",
@@ -36,14 +38,10 @@ FAMILIES = (
     "loss_inputs",
     "broadcasts",
     "misuse",
-    "warned",
     "nonfinite",
     "gradients",
-    "zeros",
     "memory",
-    "notes",
     "raised",
-    "ranks",
 )
 """Modules of this package that hold checks, in the order in which checks are listed."""
 
@@ -64,7 +62,6 @@ class Diagnosis(NamedTuple):
     why: str
     fix: str
     nodes: tuple[int, ...] = ()
-    edges: tuple[tuple[int, int], ...] = ()
     severity: Severity | None = None
     source: SourceLine | None = None
     part: str = ""
@@ -126,7 +123,6 @@ class Check(NamedTuple):
     function: Function
     needs_values: bool = False
     follows: Names = ()
-    ranks: bool = False  # it runs on the merged graph of several ranks, and on no other
     once: bool = False
     whole_run: bool = False
     reads_saved: bool = False
@@ -179,7 +175,6 @@ def chosen(
 
 
 _VALUES = "they read tensor values. Turn them on with --values, in Python values=True"
-_RANKS = "compares ranks: gradviz merge net.rank*.json"
 
 
 def run(
@@ -191,33 +186,27 @@ def run(
 ) -> Findings:
     """Run the chosen checks on each graph of one run of the user's code. What several
     graphs show is said once.
-
-    Checks on several ranks run on calls of several ranks, and no others do.
     """
     only = tuple(only)
+    same_names = {rule.id: rule.follows for rule in checks()}
     ran, skipped = list[str](), list[tuple[str, str]]()
-    of_ranks = any(call.ranks is not None for call in calls)
-    read = [each for each in calls if each.values or each.gradients]
-    found: dict[tuple[object, ...], Explained] = {}
+    values = values or any(call.values or call.gradients for call in calls)
+    found: dict[tuple[object, ...], Finding] = {}
 
     for rule in chosen(only, ignore):
-        reason = _RANKS
-        if rule.ranks == of_ranks:
-            reason = _why_not(rule, calls, values or bool(read))
-
+        reason = _why_not(rule, calls, values)
         if not reason:
             ran.append(rule.id)
-            _add(rule, read if rule.needs_values and read else calls, found)
-        # that checks of other commands are left out goes without saying
-        elif reason != _RANKS or rule.id in only:
+            _add(rule, calls, found)
+        else:
             skipped.append((rule.id, reason))
 
     return Findings(
-        tuple(sorted(joined(list(found.values())), key=_badness)),
+        tuple(sorted(joined(list(found.values()), same_names), key=badness)),
         tuple(ran),
-        tuple(call.graph for call in calls),
+        tuple(call.shown for call in calls),
         tuple(call.call for call in calls),
-        tuple(skipped),
+        (*skipped, *_not_computed(calls)),
     )
 
 
@@ -233,14 +222,17 @@ def _why_not(
     return next(filter(None, reasons), "").partition(",")[0]
 
 
-def _badness(finding: Finding) -> int:
-    return SEVERITIES.index(finding.severity)
+def _not_computed(calls: Sequence[BackwardCall]) -> Iterator[tuple[str, str]]:
+    """Why gradients could not be computed, each reason once."""
+    problems = [call.gradients.problem for call in calls if call.gradients is not None]
+    for problem in dict.fromkeys(filter(None, problems)):
+        yield "gradients", one_line(problem)
 
 
 def _add(
     rule: Check,
     calls: Sequence[BackwardCall],
-    found: dict[tuple[object, ...], Explained],
+    found: dict[tuple[object, ...], Finding],
 ) -> None:
     """Add what a check says of each graph; one that is told `once`, only of the first
     that it says something of.
@@ -254,10 +246,9 @@ def _add(
             # a line that has to be changed is told once, for all names
             about = new.names if new.code is None else new.fix
             key = rule.id, about, new.where
-            before = found.get(key, Explained(new, item.follows, rule.follows))
-            names = dict.fromkeys((*before.finding.names, *new.names))
-            finding = replace(before.finding, names=tuple(names))
-            found[key] = before._replace(finding=finding)
+            before = found.get(key, new)
+            names = dict.fromkeys((*before.names, *new.names))
+            found[key] = replace(before, names=tuple(names))
         if rule.once and items:
             return
 
@@ -288,9 +279,10 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
         item.why,
         item.fix,
         item.nodes,
-        item.edges,
         call.call,
         excerpt(source, item.part or operation),
+        item.follows,
+        getattr(rank(), "number", None),
     )
 
 

@@ -40,15 +40,13 @@ class Kind(Enum):
     UPDATE = "U"
     STEP = "s"
     SCHEDULE = "l"
-    WARNING = "w"  # of torch's; about its text
     EVALUATED = "v"  # in training mode where nothing is recorded; about the model
     ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
-    MISTYPED = "m"  # attributes that freeze nothing; about it and what has it
-    # of a custom Function: about its name, and the place of an input
+    NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
+    # of a custom Function: about its name
     OTHER_SLOPE = "f"
-    NO_GRADIENT = "n"
     SECOND_SLOPE = "F"
 
 
@@ -101,7 +99,7 @@ class LeafRow:
     reached: int = 0  # in how many calls
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
-    elements: object = None  # a few of them, at the first call
+    elements: object = None  # a few of them, and its version, at the first call
 
 
 @dataclass(slots=True, eq=False)
@@ -165,12 +163,9 @@ class Raised(NamedTuple):
     outputs: Names = ()
     shape: tuple[int, ...] = ()
     backward: bool = False  # whether it came out of a backward call
-    # inputs that the outputs do not depend on; or the tensor that was refused
-    missing: Names = ()
+    missing: Names = ()  # inputs that the outputs do not depend on
     # the line of the custom Function that the message is about
     custom: SourceLine | None = None
-    # the line that gave the tensor its value which was refused
-    made: SourceLine | None = None
     # the constructor of a module of torch that it came out of: "MSELoss.__init__"
     within: str = ""
 

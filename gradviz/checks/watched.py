@@ -6,12 +6,12 @@ Judges nothing: it makes the rows that checks are run on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gradviz.checks.call import BackwardCall, Gradients
+from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.collect.failures import raised
@@ -23,14 +23,15 @@ from gradviz.errors import reason_of
 from gradviz.graph import Graph
 from gradviz.run.ending import RunResult
 from gradviz.run.outputs import LiveOutputs
+from gradviz.run.reading import with_process
 from gradviz.run.target import Target
 from gradviz.walker.taps import all_tapped
 from gradviz.wording import one_line, plural
 
 
 class WatchedRun:
-    """Of one run, which `runs_on` after the calls that are read. `process` puts the
-    process into each graph. `cuts`: keep what was cut off, to draw it.
+    """Of one run, which `runs_on` after the calls that are read. `cuts`: keep what was
+    cut off, to draw it.
     """
 
     def __init__(
@@ -39,12 +40,9 @@ class WatchedRun:
         *,
         runs_on: bool,
         values: bool,
-        run_custom: bool,
         cuts: bool,
-        process: Callable[[Graph, LiveOutputs], Graph] | None,
     ) -> None:
-        self._target, self._process, self._runs_on = target, process, runs_on
-        self._values, self._run_custom = values, run_custom
+        self._target, self._values, self._runs_on = target, values, runs_on
         self._collector = Collector(values=values, cuts=cuts)
         recorder = self._collector.recorder
         self._run = recorder.run
@@ -62,11 +60,10 @@ class WatchedRun:
         """What is known at a call."""
         with self._collector.calls.paused():
             call = self._collector.read(live)
-            if self._process is not None:
-                call.graph = self._process(call.graph, live)
+            call.graph = with_process(call.graph)
             call.guessed = live.call is None and not self._target.name
             if self._values or (call.values is not None and not live.ran):
-                compute_gradients(call, live, None, Gradients(), self._run_custom)
+                compute_gradients(call, live)
             return call
 
     def hooks(self) -> dict[str, Any]:
@@ -85,7 +82,7 @@ class WatchedRun:
         self._collector.afterwards(call, filled)
         self._watch.seen_enough |= call.is_broken and not self._run.scaled
         for leaf in call.leaf_gradients:
-            if leaf.zeros < 1:
+            if leaf.norm:
                 names = call.graph.leaf_of[leaf.node].names
                 self._run.nonzero |= dict.fromkeys(names, call.call or 0)
         return call

@@ -11,7 +11,6 @@ from typing import Any
 
 from gradviz.graph import Graph, SourceLine
 from gradviz.graph.origins import own_line
-from gradviz.source.cut import COMPARISONS as COMPARISONS
 from gradviz.wording import clip, few, one_line, place_text, verb as verb
 
 SHOWN = 3

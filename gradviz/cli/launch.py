@@ -5,19 +5,13 @@ started: each writes its files, one reports.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
-from gradviz.features import is_there, load
 from gradviz.rank import Rank, rank
 from gradviz.wording import plural
-
-if TYPE_CHECKING:
-    from gradviz.graph import Graph
-    from gradviz.run.outputs import LiveOutputs
 
 # of a command's context: this rank, and the number of the one that reports
 _RANKS = "gradviz.ranks"
@@ -97,15 +91,3 @@ def _ranks() -> tuple[Rank | None, int]:
     else:
         found = (None, 0)
     return found
-
-
-def process_hook() -> Callable[[Graph, LiveOutputs], Graph] | None:
-    """What puts the process into a graph that it has read, where it is one of several.
-    Imports nothing before.
-    """
-    place = rank()
-    if place is None or not is_there("gradviz.ranks"):
-        return None
-    return lambda graph, live: load("gradviz.ranks.reading:with_process")(
-        graph, live, place
-    )

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from gradviz.cli.launch import process_hook
 from gradviz.cli.progress import reading
 from gradviz.errors import TargetError
 from gradviz.run.target import Target
@@ -43,15 +42,10 @@ class Source:
         if self.target.kind == "graph":
             return self._saved_graph()
 
-        from gradviz.run.reading import read_graph
+        from gradviz.run.reading import read_graph, with_process
 
-        graph_of, process = read or read_graph, process_hook()
-
-        def graph_of_process(live: LiveOutputs) -> Graph:
-            graph = graph_of(live)
-            return graph if process is None else process(graph, live)
-
-        return self.read(graph_of_process)
+        graph_of = read or read_graph
+        return self.read(lambda live: with_process(graph_of(live)))
 
     def _saved_graph(self) -> RunResult[Graph]:
         from gradviz.graph.files import load

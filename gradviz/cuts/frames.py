@@ -31,7 +31,7 @@ def first_argument(frame: FrameType) -> Any:
     """What a method is about to be called with, where that is a name."""
     # nobody has evaluated it yet: what the next instruction loads is all there is
     for instruction in dis.get_instructions(frame.f_code):
-        if instruction.offset <= frame.f_lasti or instruction.opname == "CACHE":
+        if instruction.offset <= frame.f_lasti:
             continue
         name = instruction.argval
         if not instruction.opname.startswith("LOAD_") or not isinstance(name, str):

@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
 import torch
 
-from gradviz.cuts.behind import (
-    Way,
-    callers,
-    fed_by,
-    lines_before,
-    lines_of,
-    ways_to,
-)
-from gradviz.cuts.parts import CutPart, Drop, WithCuts, part_behind
+from gradviz.cuts.parts import CutPart, WithCuts, part_behind
 from gradviz.graph import Graph, SourceLine, column
-from gradviz.packages import Place, UserCode
+from gradviz.packages import CallSite, Place, UserCode, script_lines
+from gradviz.recording.session import running
 from gradviz.source.cut import Cut, DetachKind
-from gradviz.source.feeding import Line, feeding
+from gradviz.source.feeding import Line, feeding, statement_at
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import peek_sequence
 from gradviz.walker.tensors import grad_fn_of
@@ -41,6 +34,8 @@ WALKS = 2
 """Times that one walks to the leaves behind what a place cuts off."""
 
 Names = tuple[str, ...]
+Way = tuple[Line, ...]
+"""The lines of the user's that led somewhere, innermost first."""
 
 
 @dataclass(eq=False)
@@ -56,6 +51,7 @@ class SeenCut:
     via: tuple[SourceLine, ...]
     lines: Way
     number: int = 0  # that the next node would have got
+    step: int = -1
     leaf: weakref.ref[torch.Tensor] | None = None  # what was cut off, if it was one
     into: weakref.ref[torch.Tensor] | None = None  # the leaf that has got the numbers
     # the leaves behind it, the first few times
@@ -68,27 +64,51 @@ class SeenCut:
     def source(self) -> SourceLine:
         return self.place.own_line
 
+    def cut(self, names: Callable[[torch.Tensor], Names]) -> Cut:
+        """The last time, as plain data; `names` tells those of a leaf."""
+        inner, inside = self.place.source, ""
+        if self.place.script_line is not None:
+            place = place_text(os.path.basename(inner.file), inner.line)
+            inside = f"{inner.package} ({place})"
+
+        leaf = self.leaf() if self.leaf is not None else None
+        behind = set[str]()
+        for ref in self.leaves.values():
+            other = ref()
+            if other is not None:
+                behind.update(names(other))
+
+        return Cut(
+            self.kind,
+            self.source,
+            self.operation,
+            inside,
+            self.number,
+            names(leaf) if leaf is not None else (),
+            frozenset(behind),
+            self.via,
+        )
+
 
 class CutWatch:
-    """Of one run, in one thread."""
+    """Of one run, in one thread. `draws`: what the lines drop is walked, to be drawn."""
 
     def __init__(self, draws: bool = False) -> None:
         self.draws, self._code = draws, UserCode()
         self._places: dict[tuple[object, ...], SeenCut] = {}
         # ways to nodes that take what no op of the graph computed
         self._taking: dict[Way, None] = {}
-        # backward calls, and the sequence number after the last one
-        self.step, self.since = 0, 0
+        self.step = 0  # backward calls so far
         # the line that has switched recording off for good
         self.off: SourceLine | None = None
 
     def next_step(self) -> None:
         """A backward call has run: what a line drops from here on is of another step."""
-        self.step, self.since = self.step + 1, peek_sequence()
+        self.step += 1
 
     def switched(self, frame: FrameType | None) -> None:
         """A call that is no block has switched recording off; None: or on again."""
-        place = self._code.place(frame) if frame is not None else None
+        place = self._code.place(frame)
         self.off = place.own_line if place is not None else None
 
     def cutting(
@@ -107,20 +127,17 @@ class CutWatch:
             return
 
         first = tensors[0]
-        # a view that was made while nothing is recorded looks like a leaf
-        if first.is_leaf and first._base is not None:
-            first = first._base
 
-        seen.number = peek_sequence()
         seen.leaf = weakref.ref(first) if first.is_leaf else None
         seen.into = weakref.ref(into) if isinstance(into, torch.Tensor) else None
 
         # of a loop over layers the first one is drawn, and stands for all
-        is_drawn = self.draws and (seen.part is None or seen.part.step != self.step)
+        is_drawn = self.draws and (seen.part is None or seen.step != self.step)
+        seen.number, seen.step = peek_sequence(), self.step
         # every step cuts the same leaves off, and a walk goes over a graph
         if seen.walks < WALKS or is_drawn:
             seen.walks += 1
-            part = part_behind(tensors, self.step)
+            part = part_behind(tensors)
             if part is not None:
                 seen.leaves |= {id(leaf): leaf for leaf in part.tensors.values()}
             if is_drawn:
@@ -164,41 +181,10 @@ class CutWatch:
             outputs = lost if seen in before else ()
             users = entered.get(seen, ())
             if seen.part is not None and (outputs or users):
-                joined.add(Drop(seen, seen.part, outputs, users))
+                joined.add(seen, seen.part, outputs, users)
         return joined.graph(attribution)
 
     # -- what is known, for instance at a backward call --------------------------------
-
-    def cut(
-        self,
-        seen: SeenCut,
-        names: Callable[[torch.Tensor], Names],
-    ) -> Cut:
-        """The last time that a place has cut, as plain data; `names` tells those of a
-        leaf.
-        """
-        inner, inside = seen.place.source, ""
-        if seen.place.script_line is not None:
-            place = place_text(os.path.basename(inner.file), inner.line)
-            inside = f"{inner.package} ({place})"
-
-        leaf = seen.leaf() if seen.leaf is not None else None
-        behind = set[str]()
-        for ref in seen.leaves.values():
-            other = ref()
-            if other is not None:
-                behind.update(names(other))
-
-        return Cut(
-            seen.kind,
-            seen.source,
-            seen.operation,
-            inside,
-            seen.number,
-            names(leaf) if leaf is not None else (),
-            frozenset(behind),
-            seen.via,
-        )
 
     @property
     def every(self) -> list[SeenCut]:
@@ -272,11 +258,55 @@ class CutWatch:
         every = self.every if lines else ()
         return [seen for seen in every if not set(seen.lines).isdisjoint(lines)]
 
-    def this_step(self, kind: DetachKind) -> list[SeenCut]:
-        of_kind = [seen for seen in self.every if seen.kind == kind]
-        return [seen for seen in of_kind if seen.number >= self.since]
+    def numbers(self) -> list[SeenCut]:
+        """The lines that made Python numbers in this step."""
+        made = [seen for seen in self.every if seen.kind == "number"]
+        return [seen for seen in made if seen.step == self.step]
 
     def given_to(self, leaf: torch.Tensor) -> list[SeenCut]:
         """The cuts that gave a leaf its numbers."""
         every = self.every
         return [seen for seen in every if seen.into is not None and seen.into() is leaf]
+
+
+# -- the lines behind a node or a frame, as the recording and the text say --------------
+
+
+def fed_by(
+    way: Sequence[Line],
+    computed: Collection[Line],
+) -> frozenset[Line]:
+    """The lines whose result goes into what a line computes, called on this way; the
+    line itself is one.
+    """
+    return statement_at(way[0]).union(*(feeding(line, computed) for line in way))
+
+
+def lines_before(frame: FrameType | None) -> frozenset[Line]:
+    """The lines whose results go into those that a frame, and those around it, are at."""
+    way = lines_of(script_lines(frame))
+    return fed_by(way, ()) if way else frozenset()
+
+
+def lines_of(sources: Iterable[SourceLine]) -> Way:
+    return tuple((source.file, source.line) for source in sources)
+
+
+def ways_to(numbers: Iterable[int]) -> Iterator[Way]:
+    """The way to each node, by sequence number; none where nothing is recorded."""
+    session = running()
+    recorded = session.event_log().lines if session is not None else None
+    ways: dict[CallSite | None, Way] = {None: ()}
+
+    for number in numbers:
+        site = recorded.at(number) if recorded is not None else None
+        if site is not None and site not in ways:
+            ways[site] = lines_of(callers(site))
+        yield ways[site]
+
+
+def callers(site: CallSite) -> Iterator[SourceLine]:
+    for caller in site.chain():
+        # the lines of libraries are nobody's to change
+        if caller.place is not None and not caller.place.source.package:
+            yield caller.place.source

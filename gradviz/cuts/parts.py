@@ -26,19 +26,13 @@ Tensors = Mapping[int, weakref.ref[torch.Tensor]]
 
 
 class CutPart(NamedTuple):
-    """The graph behind tensors when they were cut off. `step` counts the backward calls
-    before.
-    """
+    """The graph behind tensors when they were cut off."""
 
     graph: Graph
     tensors: Tensors
-    step: int
 
 
-def part_behind(
-    tensors: Sequence[torch.Tensor],
-    step: int,
-) -> CutPart | None:
+def part_behind(tensors: Sequence[torch.Tensor]) -> CutPart | None:
     """The graph behind tensors that are cut off; None where reading their nodes could
     add one.
     """
@@ -53,7 +47,7 @@ def part_behind(
         read_compiled=False,
         inspect=walks.append,
     )
-    return CutPart(graph, _references(walks[0]), step)
+    return CutPart(graph, _references(walks[0]))
 
 
 def _references(walked: Walked) -> Tensors:
@@ -70,17 +64,6 @@ def _identity(
     return "op", node.sequence
 
 
-class Drop(NamedTuple):
-    """One line that cuts, and what it dropped. `outputs` are those that have no graph
-    because of it, by number, and `users` the nodes that go on with what it gave.
-    """
-
-    seen: SeenCut
-    part: CutPart
-    outputs: Sequence[int] = ()
-    users: Sequence[int] = ()
-
-
 class WithCuts:
     """A graph, while what was cut off of it is added: nodes are numbered on."""
 
@@ -90,12 +73,21 @@ class WithCuts:
         self._nodes, self._edges = list(graph.nodes), list(graph.edges)
         self._roots, self._leaves = list(graph.roots), list[Leaf]()
         self._tensors = dict(walked.variables)
-        self._cuts: dict[int, Drop] = {}  # by the node that stands for it
+        self._cuts: dict[int, SeenCut] = {}  # by the node that stands for it
         self._own = _references(walked)
         self._numbers = {_identity(node, self._own): node.id for node in graph.nodes}
 
-    def add(self, drop: Drop) -> None:
-        graph, tensors, _ = drop.part
+    def add(
+        self,
+        seen: SeenCut,
+        part: CutPart,
+        outputs: Sequence[int],
+        users: Sequence[int],
+    ) -> None:
+        """Add what a line dropped. `outputs` are those that have no graph because of
+        it, by number, and `users` the nodes that go on with what it gave.
+        """
+        graph, tensors = part
         numbers, fresh = list[int](), set[int]()
         for node in graph.nodes:
             identity = _identity(node, tensors)
@@ -113,15 +105,15 @@ class WithCuts:
                 self._edges.append(edge._replace(consumer=consumer, producer=producer))
 
         roots = [root for root in graph.roots if root.node is not None]
-        outputs = (roots[0].tensor,) if len(roots) == 1 else ()
-        scissors = self._append(Node(0, f"\u2702 {drop.seen.operation}", outputs))
-        self._cuts[scissors] = drop
+        lost = (roots[0].tensor,) if len(roots) == 1 else ()
+        scissors = self._append(Node(0, f"\u2702 {seen.operation}", lost))
+        self._cuts[scissors] = seen
         for position, root in enumerate(roots):
             producer = numbers[root.node or 0]
             self._edges.append(Edge(scissors, producer, root.output, position))
-        for user in drop.users:
+        for user in users:
             self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
-        for output in drop.outputs:
+        for output in outputs:
             self._roots[output] = self._roots[output]._replace(node=scissors)
 
     def _append(self, node: Node) -> int:
@@ -153,13 +145,13 @@ class WithCuts:
         if attribution is not None:
             places = attribution.places(self._bare())
         columns = places.scope_of, places.source_of, places.script_line_of
-        first = len(self._graph.nodes)
         for node, scope, source, script_line in zip(list(self._nodes), *columns):
-            if node.id >= first:
-                assigned = places.assigned.get(node.id, "")
-                node = node._replace(source=source, assigned=assigned)
-                node = node._replace(script_line=script_line)
-            self._nodes[node.id] = node._replace(scope=scope)
+            self._nodes[node.id] = node._replace(
+                scope=scope,
+                source=source,
+                script_line=script_line,
+                assigned=places.assigned.get(node.id, ""),
+            )
 
         edges = sorted(self._edges, key=lambda edge: (edge.consumer, edge.position))
         note = "dashed: what is cut off at \u2702, so no gradient passes"
@@ -174,14 +166,15 @@ class WithCuts:
         )
 
         scopes = ScopeTree(graph)
-        for number, drop in self._cuts.items():
+        for number, seen in self._cuts.items():
             # in the module in which both happens: what is cut off, and what goes on
-            ends = [edge.producer for edge in graph.inputs(number)]
-            within = {graph.nodes[end].scope for end in (*ends, *drop.users)}
+            lost = [edge.producer for edge in graph.inputs(number)]
+            users = [edge.consumer for edge in graph.consumers(number)]
+            within = {graph.nodes[end].scope for end in (*lost, *users)}
             self._nodes[number] = graph.nodes[number]._replace(
-                sequence=drop.seen.number,
-                source=drop.seen.source,
-                scope=None if drop.outputs else scopes.common(within),
+                sequence=seen.number,
+                source=seen.source,
+                scope=None if number in graph.roots_of else scopes.common(within),
             )
         return replace(graph, nodes=tuple(self._nodes))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from types import FrameType
@@ -89,7 +89,7 @@ class CutCalls:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, calls of this thread are seen, until something is compiled."""
-        self._thread, self._undo = threading.get_ident(), ExitStack()
+        self._thread = threading.get_ident()
         try:
             self._begin()
             yield
@@ -141,7 +141,7 @@ class CutCalls:
         self,
         kind: DetachKind,
         name: str,
-        tensors: Sequence[Any],
+        tensors: Iterable[Any],
         frame: FrameType,
         into: Any = None,
     ) -> None:
@@ -224,13 +224,7 @@ class CutCalls:
             data = args[0] if args else options.get("data")
             # as_tensor keeps a tensor, or the graph of one
             if name == "tensor" or not isinstance(data, torch.Tensor):
-                self._tell(
-                    "new",
-                    name,
-                    list(tensors_in(data)),
-                    caller,
-                    tensor,
-                )
+                self._tell("new", name, tensors_in(data), caller, tensor)
             return tensor
 
         wrapper.__module__, wrapper.__qualname__ = "torch", name
@@ -245,13 +239,10 @@ class CutCalls:
     # -- what is written in Python -----------------------------------------------------
 
     def _listeners(self) -> Iterator[tuple[Any, Began]]:
-        tensor, parameter = torch.Tensor, torch.nn.Parameter
+        parameter = torch.nn.Parameter
         yield torch.autograd.graph._engine_run_backward, self._backward
         yield torch.set_grad_enabled.__init__, self._switched
         yield parameter.__new__, self._listener("parameter", "Parameter", 1)
-        yield tensor.__array__, self._listener("numpy", "__array__")
-        for copies in {tensor.__deepcopy__, parameter.__deepcopy__}:
-            yield copies, self._listener("deepcopy", "deepcopy")
         for draws in dict.fromkeys(samples()):
             yield draws, self._listener("sample", "sample")
         for compiles in (torch.compile, torch.export.export):
@@ -273,7 +264,7 @@ class CutCalls:
         ) -> Ended | None:
             if not self._is_watched(frame.f_back):
                 return None
-            tensors = list(tensors_in(args[position]))
+            tensors = tensors_in(args[position])
 
             def ended(returned: bool, result: Any) -> None:
                 if returned:
@@ -317,7 +308,7 @@ class CutCalls:
 
 def _guard() -> AbstractContextManager[object]:
     """Where the user has a mode, it does not see that a tensor is asked; else nothing
-    of the user's would.
+    of the user's would, and a handler of signals may come at any time.
     """
     return isolated() if _count_modes() or _count_dispatch_modes() else nullcontext()
 

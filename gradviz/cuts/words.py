@@ -4,20 +4,17 @@ Knows no check.
 
 from __future__ import annotations
 
-from types import FrameType
+from contextlib import AbstractContextManager
 
 import torch
 
 from gradviz.cuts.lines import CutWatch, SeenCut
 from gradviz.cuts.seen import CutCalls
-from gradviz.graph import Graph
 from gradviz.packages import with_text
 from gradviz.recording.reasons import Reason
 from gradviz.source.code_line import assigned
 from gradviz.source.cut import DetachKind
-from gradviz.walker.places import Attribution
-from gradviz.walker.walk import Walked
-from gradviz.wording import clip, line_text
+from gradviz.wording import line_text
 
 CUT: dict[DetachKind, str] = {
     "detach": "detaches {of}",
@@ -31,51 +28,31 @@ CUT: dict[DetachKind, str] = {
     "sample": "draws from {of} with sample(), which records no graph",
     "parameter": "wraps {of} in nn.Parameter: a new leaf without the history of {of}",
     "written": "writes the values of {of} into a parameter: a leaf without the history of {of}",
-    "deepcopy": "copies {of}: the copy has leaves of its own, without the history of {of}",
     "grad": "computes a gradient of {of} without create_graph=True, so the gradient is a constant",
 }
 """What a line does that cuts; `of` is what it cuts off."""
 
 
-class CutLines(CutCalls):
-    """The lines that cut while a script runs. Begin it when torch is there. With
-    `parts`, what they drop is walked, to be drawn.
-    """
+class CutLines(CutWatch):
+    """The lines that cut while a script runs. Begin it when torch is there."""
 
-    def __init__(self, parts: bool = False) -> None:
-        super().__init__(CutWatch(parts))
-
-    def joined(
-        self,
-        walked: Walked,
-        attribution: Attribution | None,
-        frame: FrameType | None,
-    ) -> Graph:
-        """See `CutWatch`."""
-        with self.paused():
-            return self.watch.joined(walked, attribution, frame)
-
-    def sentence(self, tensor: torch.Tensor, name: str) -> str:
-        """The last line that cut off this leaf, or what was computed from it; "" when
-        none was seen.
-        """
-        found = self.reason(tensor, name)
-        if found is None or found.source is None:
-            return ""
-        code = clip(found.source.text.strip(), 70)
-        return f"{found.words[0].upper()}{found.words[1:]}: `{code}`"
+    def watching(self) -> AbstractContextManager[None]:
+        """Inside, calls that cut are seen."""
+        return CutCalls(self).watching()
 
     def reason(
         self,
         tensor: torch.Tensor,
         name: str,
     ) -> Reason | None:
-        """The same with its line; None when none was seen."""
-        found = list(self.watch.cutting_off(tensor))
+        """The last line that cut off this leaf, or what was computed from it; None when
+        none was seen.
+        """
+        found = list(self.cutting_off(tensor))
         computed, result = "a tensor computed from it", ""
         if not found and not tensor.requires_grad:
             # it may be what comes of a cut
-            given = [seen for seen in self.watch.every if _gives(seen, name)]
+            given = [seen for seen in self.every if _gives(seen, name)]
             found = [(seen, False) for seen in given]
             computed, result = "a tensor", " to compute it"
         if not found:

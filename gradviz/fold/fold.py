@@ -189,12 +189,17 @@ def _first_view(
     if best is None and measure is not None:
         return _with_few_leaves(opening, focus, expand, measure)
     _fill(opening, focus, best.limits if best is not None else limits)
-    if best is not None and measure is not None and opening.shuts_body():
+    body = next(opening.shut_bodies(), None)
+    if best is not None and measure is not None and body is not None:
         upright = UPRIGHT._replace(boxes=limits.boxes)
         # no estimate knows what a U or columns save
         largest = NO_LIMITS._replace(boxes=limits.boxes)
-        best = _best(opening, focus, upright, measure, largest) or best
-        _fill(opening, focus, best.limits)
+        taller = _best(opening, focus, upright, measure, largest) or best
+        _fill(opening, focus, taller.limits)
+        if body not in opening.shut_bodies():
+            best = taller
+        else:
+            _fill(opening, focus, best.limits)
     for group_id in expand:
         opening.show(group_id)
     return folded(opening) if best is None or expand else best.graph

@@ -213,14 +213,16 @@ class Opening:
         """Open a group, or a window of it; for a body, also with windows of the groups
         around it.
         """
-        self._open(group_id)
-        if self._fits(limits) or self._window(group_id, limits):
+        shells = self._shells(group_id)
+        for shell in shells:
+            self._open(shell)
+        if self._fits(limits) or self._window(shells[-1], limits):
             return True
 
         windows_before = len(self.windows)
         # worth to close something else for it
         if self._weight[group_id] > SHARE * self._weight[0]:
-            for outer in around(self.groups, group_id):
+            for outer in around(self.groups, shells[-1]):
                 if self._window(outer, limits):
                     return True
                 # all of a group is no window of it
@@ -231,8 +233,19 @@ class Opening:
 
         # nothing helped: as before
         self._undo_to(windows_before)
-        self._close(group_id)
+        for shell in reversed(shells):
+            self._close(shell)
         return False
+
+    def _shells(self, group_id: int) -> list[int]:
+        """A group, and the one that is all of it, from outside in."""
+        shells = [group_id]
+        while len(self.groups[shells[-1]].children) == 1:
+            inner = ~self.groups[shells[-1]].children[0]
+            if inner < 0 or not self._may_open(inner) or self._is_layer(inner):
+                break
+            shells.append(inner)
+        return shells
 
     def _window(self, group_id: int, limits: Limits) -> bool:
         """Show as many of the first and last children of an open group as the page
@@ -405,18 +418,25 @@ class Opening:
         for group_id in self.open - before:
             self._close(group_id)
 
-    def shuts_body(self) -> bool:
-        """Whether a large part of all ops is in one closed group, though it could be
-        opened and none of its list is open.
+    def shut_bodies(self) -> Iterator[object]:
+        """Classes that have a large part of all ops in closed groups that could be
+        opened, and none that is open; the largest first.
         """
-        most = SHARE * self._weight[0]
-        large = [~c for c, _ in self.visible() if self._weight.get(~c, 0.0) > most]
-        shown = set(map(self._list, self.open))
-        return any(
-            self._may_open(group_id)
-            and not self._is_layer(group_id)
-            and self._list(group_id) not in shown
-            for group_id in large
+        shut: dict[object, float] = {}
+        for child, _ in self.visible():
+            if child < 0 and self._may_open(~child) and not self._is_layer(~child):
+                name = self._class(~child)
+                shut[name] = shut.get(name, 0.0) + self._weight.get(~child, 0.0)
+
+        shown = set(map(self._class, self.open))
+        for name in sorted(shut, key=shut.__getitem__, reverse=True):
+            if name not in shown and shut[name] > SHARE * self._weight[0]:
+                yield name
+
+    def _class(self, group_id: int) -> object:
+        scope = self.groups[group_id].scope
+        return (
+            group_id if scope is None else self.groups.graph.scopes[scope].type or scope
         )
 
     # -- what is asked for -------------------------------------------------------------

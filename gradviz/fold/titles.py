@@ -35,6 +35,10 @@ def title(groups: Groups, group_id: int) -> str:
     group, graph = groups[group_id], groups.graph
     if group.op is not None:
         return graph.nodes[group.op].op
+    if group.kind == "turn" and group.parent is not None:
+        run = groups[group.parent]
+        number = run.children.index(~group_id) + 1
+        return f"{_of_several(groups, group_id)}, turn {number} of {run.turns}"
     if group.scope is None:
         return _of_several(groups, group_id)
     scope = graph.scopes[group.scope]

@@ -183,7 +183,7 @@ def stopped_note(
     if custom:
         yield (
             f"stopped at {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
-            f"{'' if compiled else remark + ' '}--run-custom (run_custom=True) goes through"
+            f"{'' if compiled else remark + ' '}gradviz flow --run-custom (run_custom=True) goes through"
         )
 
 

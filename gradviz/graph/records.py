@@ -322,9 +322,6 @@ class Process(NamedTuple):
 
     rank: int
     world: int
-    # names of those that its models hold, in the graph or not
-    parameters: tuple[str, ...] = ()
-    wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
 
 
 class Mark(NamedTuple):

@@ -1,6 +1,4 @@
-"""`gradviz merge`: what the ranks of one program share, what only some have, and the
-checks on several ranks.
-"""
+"""`gradviz merge`: what the ranks of one program share, and what only some have."""
 
 from __future__ import annotations
 
@@ -9,14 +7,13 @@ from typing import Any
 
 import click
 
-from gradviz.checks.output import FindingsTable
 from gradviz.cli.help import GroupedCommand
 from gradviz.cli.options import json_option, render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
 from gradviz.draw.output import format_of, save
 from gradviz.rank import Ranks
-from gradviz.ranks.merging import findings_of, merge_files
+from gradviz.ranks.merging import merge_files
 from gradviz.ranks.rank_diff import RankDiff, table
 from gradviz.report.results import write_json, write_table
 
@@ -47,11 +44,10 @@ def command(
 ) -> None:
     """Compare the graphs of several ranks.
 
-    Shows the nodes that all ranks share and those that only some have, and runs the
-    checks on several ranks. FILES are graphs that the ranks saved: torchrun ... -m
-    gradviz render train.py -o net.json writes net.rank0.json, net.rank1.json, ... For a
-    picture with other options write -o all.json, and render that. Exit code 0 if all
-    ranks are alike, else 1.
+    Shows the nodes that all ranks share and those that only some have. FILES are graphs
+    that the ranks saved: torchrun ... -m gradviz render train.py -o net.json writes
+    net.rank0.json, net.rank1.json, ... For a picture with other options write -o
+    all.json, and render that. Exit code 0 if all ranks are alike, else 1.
     """
     refuse_to_open(output)
     if output is not None:
@@ -61,23 +57,19 @@ def command(
     with result_stream() as stream:
         with progress("merging the ranks"):
             merged = merge_files(files)
-            findings = findings_of(merged)
         if output is not None:
             with progress("drawing the graph"):
                 save(merged.graph, output, **options)
         if as_json:
-            write_json(stream, {**merged_data(merged), **findings.as_data()})
+            write_json(stream, _as_data(merged))
         else:
             write_table(stream, table(merged))
-            if len(findings):
-                stream.write("\n")
-                write_table(stream, FindingsTable(findings, verbose=True))
 
-    if len(findings) or not merged.empty:
+    if not merged.empty:
         click.get_current_context().exit(DIFFERENT)
 
 
-def merged_data(merged: RankDiff) -> dict[str, Any]:
+def _as_data(merged: RankDiff) -> dict[str, Any]:
     """Everything that is known, for `--json`. Ids are those of the merged graph, which
     `-o all.json` writes.
     """

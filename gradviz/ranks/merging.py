@@ -1,7 +1,7 @@
 """Merges the graphs of several ranks into one, a rank at a time: time grows with the
 nodes of all, memory with those that differ.
 
-Knows nothing of torch. Also what checks find in the merged graph.
+Knows nothing of torch.
 """
 
 from __future__ import annotations
@@ -11,20 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from gradviz.comparison.diff import facts
 from gradviz.comparison.merging import Merging
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Node, Process, RankShare
+from gradviz.graph import Edge, Graph, Node, RankShare
 from gradviz.graph.collector import paused
 from gradviz.graph.files import load
 from gradviz.rank import Rank, Ranks, grouped, named
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks
 from gradviz.stages import Stage
-
-if TYPE_CHECKING:
-    from gradviz.checks.finding import Findings
 
 _RANK = re.compile(r"rank(\d+)")
 
@@ -78,14 +74,6 @@ def _read(path: str) -> tuple[int | None, Graph]:
     return None, graph
 
 
-def findings_of(diff: RankDiff) -> Findings:
-    """What checks find in the graphs of all ranks together."""
-    from gradviz.checks.call import BackwardCall
-    from gradviz.checks.registry import run
-
-    return run([BackwardCall(diff.graph, ranks=diff)])
-
-
 Facts = tuple[tuple[str, str], ...]
 """What a node computed and keeps, as `facts` words it."""
 
@@ -98,13 +86,13 @@ def _merged(graphs: Iterable[tuple[int | None, Graph]]) -> RankDiff:
     ways: list[dict[Facts, Ranks]] = []
     edges: dict[tuple[int, ...], Ranks] = {}
     saved: dict[int, int] = {}
-    processes: dict[int, Process] = {}
+    world = 0
     same: dict[Facts, Facts] = {}  # equal ones as one object
 
     for rank, graph in _with_ranks(graphs):
         saved[rank] = sum(graph.held)
         if graph.process is not None:
-            processes[rank] = graph.process
+            world = max(world, graph.process.world)
         first = first or graph
         number = merging.merge(graph)
         ways += [{} for _ in range(len(merging) - len(ways))]
@@ -148,8 +136,7 @@ def _merged(graphs: Iterable[tuple[int | None, Graph]]) -> RankDiff:
         tuple(_varying(ways)),
         tuple(some_edges),
         dict(sorted(saved.items())),
-        dict(sorted(processes.items())),
-        max((process.world for process in processes.values()), default=0),
+        world,
     )
     return replace(diff, graph=replace(graph, marks=marks(diff)))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.graph import Edge, Graph, Mark, Process
+from gradviz.graph import Edge, Graph, Mark
 from gradviz.graph.origins import own_line
 from gradviz.rank import Ranks, grouped, named
 from gradviz.report.labels import source_text
@@ -51,7 +51,6 @@ class RankDiff:
     some_edges: tuple[tuple[Edge, Ranks], ...]
     # saved for backward, each storage once, without parameters and buffers
     bytes_by_rank: Mapping[int, int]
-    processes: Mapping[int, Process]  # what the ranks said of themselves
     world: int = 0  # ranks that there should be, 0 when no file says
 
     @cached_property

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Process
 from gradviz.rank import rank
 from gradviz.run.ending import Failure, users_code
 from gradviz.run.engine import EngineCall, call_place, call_words
@@ -64,6 +64,14 @@ def read_graph(
 
     notes = (*live.notes, *graph.notes)
     return replace(graph, absent=absent, notes=notes).with_root_names(live.names)
+
+
+def with_process(graph: Graph) -> Graph:
+    """The graph with the process that has read it, where it is one of several."""
+    place = rank()
+    if place is None:
+        return graph
+    return replace(graph, process=Process(place.number, place.world))
 
 
 class Moments:

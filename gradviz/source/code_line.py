@@ -7,14 +7,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from itertools import chain
+from typing import Any
 
 from gradviz.graph import SourceLine
-from gradviz.source.changes import InPlace, pieces_in_place
 from gradviz.source.statements import (
+    InPlace,
     assigned as names_and_value,
     called,
     flattened,
+    pieces_in_place,
     reads,
 )
 
@@ -41,8 +42,8 @@ def assigned(source: SourceLine | None) -> tuple[str, ...]:
     >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
     ('out', 'h', 'self.c')
     """
-    given = [names_and_value(statement)[0] for statement in parsed(source)]
-    return tuple(chain.from_iterable(given))
+    given = (names_and_value(statement)[0] for statement in parsed(source))
+    return tuple(name for names in given for name in names)
 
 
 def read(source: SourceLine | None) -> Iterator[str]:
@@ -121,8 +122,7 @@ def as_leaf(source: SourceLine | None) -> str:
         if not isinstance(statement, (ast.Assign, ast.Return)):
             continue
         value = statement.value or ast.Constant(None)
-        calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
-        makers = [call for call in calls if _makes_leaf(call)]
+        makers: list[Any] = [part for part in ast.walk(value) if _makes_leaf(part)]
         # what makes a leaf and no more is as it should be
         if len(makers) != 1 or makers[0] is value:
             continue
@@ -138,8 +138,8 @@ def as_leaf(source: SourceLine | None) -> str:
     return ""
 
 
-def _makes_leaf(call: ast.Call) -> bool:
-    if called(call) == "Parameter":
-        return len(call.args) == 1
-    keywords = map(ast.unparse, call.keywords)
-    return called(call) == "requires_grad_" or "requires_grad=True" in keywords
+def _makes_leaf(part: Any) -> bool:
+    if called(part) == "Parameter":
+        return len(part.args) == 1
+    keywords = map(ast.unparse, getattr(part, "keywords", ()))
+    return called(part) == "requires_grad_" or "requires_grad=True" in keywords

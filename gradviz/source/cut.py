@@ -21,13 +21,12 @@ DetachKind = Literal[
     "parameter",
     "grad",
     "written",
-    "deepcopy",
 ]
 """How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like;
 `.numpy()`; `torch.tensor(...)` of something; an integer or boolean result; made under
 `torch.no_grad()`; made in `torch.inference_mode()`; `.sample()` of a distribution;
 wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without
-`create_graph`; written into a leaf; a leaf that `copy.deepcopy` copies.
+`create_graph`; written into a leaf.
 """
 
 _COMPARED = ("gt", "lt", "ge", "le", "eq", "ne")

@@ -9,19 +9,18 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from gradviz.graph import SourceLine
-from gradviz.source.changes import method_calls
 from gradviz.source.statements import (
     Body,
     assigned,
     body_around,
     covers,
+    method_calls,
     names_of,
     reads,
 )
 
 Line = tuple[str, int]
 """File and number."""
-FOLLOWED = 20  # lines that are followed upwards from one
 ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
 _PLAIN = (ast.Name, ast.Attribute, ast.Constant)
 
@@ -38,27 +37,23 @@ def feeding(
     return frozenset().union(*lines)
 
 
-def lines_behind(
-    source: SourceLine | None,
-    term: str = "",
-) -> list[SourceLine]:
-    """The lines of the same function that give a value to what a line, or a term in it,
-    reads, and to what those read in turn: the nearest first.
+def lines_behind(source: SourceLine | None) -> list[SourceLine]:
+    """The lines of the same function that give a value to what a line reads, and to
+    what those read in turn: the nearest first.
     """
     if source is None:
         return []
-    body = body_around(source.file, source.line)
-    followed = _followed((source.file, source.line), (), term)
-    return [body.source(node) for node, _ in followed]
+    followed = _followed((source.file, source.line), (), "")
+    return [line for line, _ in followed]
 
 
 def _followed(
     line: Line,
     computed: Collection[Line],
     term: str,
-) -> Iterator[tuple[ast.stmt, set[Line]]]:
-    """The statements that give a value to what a line reads, and to what those read,
-    each with its lines.
+) -> Iterator[tuple[SourceLine, set[Line]]]:
+    """The statements that give a value to what a line reads, and to what those read:
+    where each begins, and all its lines.
     """
     file, number = line
     body = body_around(file, number)
@@ -68,17 +63,15 @@ def _followed(
         parts += _computing(statement)
 
     wanted = {name for part in parts for name in reads(part)}
-    followed = 0
     for node in reversed(body.statements):
         names, value = _gives(node)
         if value is None or node in statements or wanted.isdisjoint(names):
             continue
         # of a loop only its head: the rest has lines of its own
         span = _span(file, value if _is_block(node) else node)
-        if span.isdisjoint(computed) and followed < FOLLOWED:
-            followed += 1
+        if span.isdisjoint(computed):
             wanted.update(reads(value))
-            yield node, span
+            yield body.source(node), span
 
 
 def statement_at(line: Line) -> frozenset[Line]:

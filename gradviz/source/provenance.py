@@ -11,15 +11,15 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
 
 from gradviz.graph import SourceLine
 from gradviz.source.cut import METHODS, Cut, DetachKind
-from gradviz.source.search import CodeLocation
 from gradviz.source.statements import (
+    Body,
     assigned,
     called,
     covers,
@@ -29,11 +29,19 @@ from gradviz.source.statements import (
     recording_off,
     subject,
     switch_around,
-    text_of,
 )
 from gradviz.variables.objects import parameters
-from gradviz.variables.scanner import value_of
+from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.isolation import isolated
+from gradviz.wording import clip
+
+
+class CodeLocation(NamedTuple):
+    """Where the user's code is at. `line` is None when it has ended."""
+
+    body: Body
+    line: int | None
+    variables: Sequence[Namespace]
 
 
 class Provenance(NamedTuple):
@@ -105,9 +113,9 @@ def unrecorded(source: SourceLine) -> Cut:
     """What a line did that called something while recording was off."""
     expressions = expressions_at(source.file, source.line)
     calls = [part for part in expressions if isinstance(part, ast.Call)]
-    of = text_of(calls[0], 40) if calls else ""
+    of = clip(ast.unparse(calls[0]), 40) if calls else ""
     off = switch_around(source.file, source.line)
-    return Cut("no_grad", source, of=of, part=of, alive=True, off=off)
+    return Cut("no_grad", source, of=of, part=of, off=off)
 
 
 def _cut(
@@ -131,7 +139,7 @@ def _cut(
     return Cut(
         kind,
         location.body.source(statement),
-        of=text_of(lost, 40),
+        of=clip(ast.unparse(lost), 40),
         part=ast.unparse(part),
         alive=any(map(_has_graph, values)),
         off=off,

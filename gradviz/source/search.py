@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple
 
 from gradviz.graph import SourceLine
-from gradviz.source.changes import method_calls, pieces_in_place
-from gradviz.source.feeding import ADDING, lines_behind as lines_behind
+from gradviz.source.feeding import ADDING
 from gradviz.source.statements import (
     EMPTY,
     Body,
@@ -25,9 +24,10 @@ from gradviz.source.statements import (
     bodies,
     body_around,
     body_of,
+    method_calls,
+    pieces_in_place,
     reads,
 )
-from gradviz.variables.scanner import Namespace
 
 # -- in a file -------------------------------------------------------------------------
 
@@ -55,20 +55,10 @@ def _head(node: ast.stmt) -> str:
     return ast.unparse(node).partition("\n")[0]
 
 
-def _first(file: str, pattern: str) -> SourceLine | None:
-    return next((source for source, _ in matching(file, pattern)), None)
-
-
-def sets_attribute(file: str, ending: str) -> SourceLine | None:
-    """The first line of a file that assigns to something that ends so, such as
-    "head.weight" for `self.head.weight = ...`.
-    """
-    return _first(file, rf"\.{re.escape(ending)} = ")
-
-
 def freezes(file: str) -> SourceLine | None:
     """The first line of a file that sets `requires_grad` of something to False."""
-    return _first(file, r"\.requires_grad(_\(| = )False")
+    pattern = r"\.requires_grad(_\(| = )False"
+    return next((source for source, _ in matching(file, pattern)), None)
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:
@@ -120,14 +110,6 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
 
 
 # -- in a function ---------------------------------------------------------------------
-
-
-class CodeLocation(NamedTuple):
-    """Where the user's code is at. `line` is None when it has ended."""
-
-    body: Body
-    line: int | None
-    variables: Sequence[Namespace]
 
 
 class Change(NamedTuple):

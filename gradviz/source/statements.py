@@ -12,17 +12,17 @@ import linecache
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
 from types import CodeType
 from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
-from gradviz.wording import clip
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
 _LIBRARY = re.compile("copy|torch|autograd|F|nn|functional|init|np|numpy")
+# `add_`, as torch names what changes a tensor
+_METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")
 EMPTY = r"(?:\[\]|\{\}|(?:list|dict|deque|OrderedDict|Counter)\(\))"
 """A new container with nothing in it."""
 
@@ -44,7 +44,9 @@ class Body(NamedTuple):
         return self.line(getattr(node, "lineno", 0))
 
     def line(self, number: int) -> SourceLine:
-        return line_of(self.file, number, self.function)
+        """A line of the file, with its text."""
+        package = package_of(self.file)
+        return with_text(SourceLine(self.file, number, self.function, package=package))
 
 
 NOWHERE = Body("", "", ())
@@ -115,15 +117,6 @@ def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
 # -- a line ----------------------------------------------------------------------------
 
 
-def line_of(
-    file: str,
-    number: int,
-    function: str = "",
-) -> SourceLine:
-    """A line of a file, with its text."""
-    return with_text(SourceLine(file, number, function, package=package_of(file)))
-
-
 def covers(node: Any, line: int) -> bool:
     """Whether a statement or expression goes over a line. Decorators are part of it."""
     first = min(part.lineno for part in (*getattr(node, "decorator_list", ()), node))
@@ -183,12 +176,11 @@ def assigned(
     """The plain names that a statement gives a value to, as `x` of `for x in data:`,
     and the expression that they get it from.
     """
-    targets = [getattr(statement, "target", None)]
-    if isinstance(statement, ast.Assign):
-        targets = [*statement.targets]
+    target = getattr(statement, "target", None)
+    targets = [target] if target is not None else getattr(statement, "targets", [])
     value = getattr(statement, "value", getattr(statement, "iter", None))
-    given = (_named(target, ast.Store) for target in targets if target is not None)
-    return tuple(chain.from_iterable(given)), value
+    given = [name for target in targets for name in _named(target, ast.Store)]
+    return tuple(given), value
 
 
 def _named(
@@ -240,6 +232,54 @@ def subject(call: ast.Call) -> Sequence[ast.expr]:
     return [owner]
 
 
-def text_of(node: ast.AST, limit: int = 60) -> str:
-    """A piece of code as text, cut when it is long."""
-    return clip(ast.unparse(node), limit)
+# -- a change in place -----------------------------------------------------------------
+
+
+class InPlace(NamedTuple):
+    """A piece of code that changes something in place: a whole statement, a target such
+    as `h[0]`, or a call.
+    """
+
+    node: ast.AST
+    changed: ast.expr
+
+    @property
+    def name(self) -> str:
+        """What holds the tensor that is changed, as the code calls it: "self.h" of
+        `self.h.data[0] += 1`.
+        """
+        holder: Any = self.changed
+        # a part, or the bare numbers, of a tensor
+        while (
+            isinstance(holder, ast.Subscript) or getattr(holder, "attr", "") == "data"
+        ):
+            holder = holder.value
+        return ast.unparse(holder)
+
+
+def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
+    """The pieces of a statement that change something in place, but not of the
+    statements inside it.
+
+    >>> [(piece.name, ast.unparse(piece.node)) for piece in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
+    [('h', 'h[0]'), ('g', 'g.add_(torch.relu_(f))'), ('f', 'torch.relu_(f)')]
+    """
+    if isinstance(statement, ast.AugAssign):
+        yield InPlace(statement, statement.target)
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        if isinstance(target, ast.Subscript):
+            yield InPlace(target, target)
+    for call, method in method_calls(statement):
+        if _METHOD.fullmatch(method.attr):
+            yield from (InPlace(call, changed) for changed in subject(call))
+
+
+def method_calls(
+    statement: ast.stmt,
+) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    """The calls of methods, and of functions of modules, that a statement makes, each
+    with what it calls; none of the head of a block.
+    """
+    for node in ast.walk(statement) if not hasattr(statement, "body") else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node, node.func

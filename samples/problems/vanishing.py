@@ -9,7 +9,6 @@ Remedies: ReLU-like activations, residual connections, normalisation, an initial
 Try:
     python samples/problems/vanishing.py
     gradviz flow samples/problems/vanishing.py
-    gradviz check samples/problems/vanishing.py --values
 """
 
 import torch

@@ -38,7 +38,7 @@ COMMANDS = (
     ("tree",),
     ("info",),
     ("check",),
-    ("check", "--values", "--run-custom"),
+    ("check", "--values"),
     ("flow",),
     ("flow", "--run-custom", "--by", "edge"),
     ("paths", "--to", "w", "--run-custom"),

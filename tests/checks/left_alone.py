@@ -39,6 +39,15 @@ LEFT_ALONE: dict[str, str] = {
             loss.backward()
             model.zero_grad()
     """,
+    "double-backward": """
+        import torch
+
+        w = torch.ones(3, requires_grad=True)
+        score = torch.tanh(w).sum()
+        (slope,) = torch.autograd.grad(score, w, create_graph=True)
+        penalty = slope.square().sum()
+        penalty.backward()
+    """,
     "draw-without-gradient": """
         import torch
 
@@ -305,6 +314,15 @@ LEFT_ALONE: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "torch-warning": """
+        import torch
+
+        model = torch.nn.GRU(3, 4, dropout=0.5)
+        for step in range(3):
+            loss = model(torch.ones(5, 2, 3))[0].square().mean()
+            loss.backward()
+            model.zero_grad()
+    """,
     "two-optimizers": """
         import torch
 
@@ -349,6 +367,15 @@ LEFT_ALONE: dict[str, str] = {
         loss = torch.nn.functional.cross_entropy(model(torch.ones(6, 3)), labels, ignore_index=0)
         loss.backward()
     """,
+    "vanishing-gradient": """
+        import torch
+
+        torch.manual_seed(0)
+        layers = [layer for _ in range(12) for layer in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())]
+        model = torch.nn.Sequential(*layers)
+        loss = model(torch.randn(4, 8)).square().mean()
+        loss.backward()
+    """,
     "wasted-gradient": """
         import torch
 
@@ -374,5 +401,13 @@ LEFT_ALONE: dict[str, str] = {
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+    """,
+    "zero-gradient": """
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+        torch.nn.init.constant_(model[0].bias, -100.0)
+        loss = model(torch.ones(2, 3)).sum()
+        loss.backward()
     """,
 }

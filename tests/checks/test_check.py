@@ -78,11 +78,10 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_only_and_ignore_choose_checks() -> None:
-    net, x = Two(lambda self, x: self.a(x)), torch.ones(1, 4, requires_grad=True)
-    (slope,) = torch.autograd.grad(net(x).tanh().sum(), x, create_graph=True)
-    loss = slope.square().sum()
-    assert ids(gradviz.check(loss, net, only=["double-backward"])) == ["double-backward"]
-    assert ids(gradviz.check(loss, net, ignore=["double-backward"])) == ["unused-parameter"]
+    net = Two(lambda self, x: self.a(x))
+    loss = net(torch.ones(1, 4)).detach().sum()
+    assert ids(gradviz.check(loss, net, only=["no-graph"])) == ["no-graph"]
+    assert "no-graph" not in ids(gradviz.check(loss, net, ignore=["no-graph"]))
     with pytest.raises(FormatError, match="Did you mean no-graph"):
         gradviz.check(loss, only=["no-grap"])
 
@@ -161,7 +160,7 @@ def _frozen(self: Two, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("use", "severity", "words"),
     [
-        (lambda self, x: self.a(x), "warning", "never ran"),
+        (lambda self, x: self.a(x), "warning", "did not run"),
         (_detached, "warning", "do not reach the output"),
         (_no_grad, "warning", "the graph is cut behind them"),
         (_frozen, "note", "frozen"),
@@ -187,7 +186,7 @@ def test_a_recording_that_is_open_is_found() -> None:
     with gradviz.record():
         loss = net(torch.ones(1, 4)).sum()
         found = one(gradviz.check(loss, net), "unused-parameter")
-        assert "never ran" in found.summary and "recorded" not in found.why
+        assert "did not run" in found.summary and "recorded" not in found.why
         assert {line.path for line in gradviz.flow(loss, model=net).graph.scopes} == {"", "a"}
     assert "unknown" in one(gradviz.check(loss, net), "unused-parameter").why
 
@@ -206,13 +205,13 @@ def test_the_outer_one_of_two_open_recordings_knows_more() -> None:
     with gradviz.record():
         loss = net(torch.ones(1, 4)).sum()
         with gradviz.record():
-            assert "never ran" not in str(gradviz.check(loss, net))
+            assert "did not run" not in str(gradviz.check(loss, net))
 
 
 def test_without_a_recording_nobody_claims_to_know_what_ran() -> None:
     net = Two(lambda self, x: self.a(x))
     found = one(gradviz.check(net(torch.ones(1, 4)).sum(), net), "unused-parameter")
-    assert "unknown" in found.why and "never ran" not in str(found)
+    assert "unknown" in found.why and "did not run" not in str(found)
 
 
 def test_a_whole_part_of_a_model_is_named_once() -> None:
@@ -334,7 +333,7 @@ def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_check_takes_every_graph(name: str) -> None:
     found = run([BackwardCall(GRAPHS[name])], values=True)
-    assert found.checked == tuple(one.id for one in checks() if not one.ranks)
+    assert found.checked == tuple(one.id for one in checks())
 
 
 def test_hand_made_facts_are_enough(tmp_path: Path) -> None:
@@ -359,8 +358,8 @@ def test_hand_made_facts_are_enough(tmp_path: Path) -> None:
     ]
 
 
-def test_a_graph_freed_as_a_whole_is_a_note_until_backward_is_called_again() -> None:
-    assert [one.severity for one in run([BackwardCall(freed())], only=["freed-graph"])] == ["note"]
+def test_a_graph_freed_as_a_whole_is_left_alone_until_backward_is_called_again() -> None:
+    assert not run([BackwardCall(freed())], only=["freed-graph"])
     assert [one.severity for one in run([BackwardCall(freed(), call=2)], only=["freed-graph"])] == ["error"]
 
 
@@ -370,4 +369,4 @@ def test_every_check_is_documented() -> None:
 
 
 def test_leaf_gradients_are_plain() -> None:
-    assert LeafGradient(0, 1.0, 0.0, 0).norm == 1.0
+    assert LeafGradient(0, 1.0, 0).norm == 1.0

@@ -245,7 +245,7 @@ FAULTS = [
     Fault(
         "stale-saved",
         "step_critic.step()",
-        "compute the loss again after script.py:15, from script.py:11",
+        "compute the loss again after script.py:15.",
         "    step_critic.step()\n",
         "    step_critic.step()\n    score = critic(action)\n    actor_loss = -score.mean()\n",
         """

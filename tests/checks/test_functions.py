@@ -68,7 +68,7 @@ FAULTS = {
         script(f"{SAVES}x.sin()", f"{LOADS}x.cos()"),
     ),
     "a learned step that a chosen gradient leaves out": Fault(
-        "wrong-backward", "return g, None", "return its gradient in place of None", "g, None", "g, (g * (q - x / step)).sum()",
+        "none-grad", "return g, None", "return a gradient in place of None", "g, None", "g, (g * (q - x / step)).sum()",
         script("def forward(ctx, x, step):\n    q = (x / step).round()\n    ctx.save_for_backward(x, step, q)\n    return q * step",
                "def backward(ctx, g):\n    x, step, q = ctx.saved_tensors\n    return g, None", "Mine.apply(net(x), net.step)")
         .replace("opt =", "net.step = torch.nn.Parameter(torch.tensor(0.1))\nopt ="),
@@ -92,14 +92,6 @@ FAULTS = {
             f"{SAVES}x.sin(), x.cos()",
             "def backward(ctx, a, b):\n    (x,) = ctx.saved_tensors\n    return a * x.cos() + b * x.sin()",
             "sum(Mine.apply(net(x)))",
-        ),
-    ),
-    "a weight that is left without a gradient": Fault(
-        "wrong-backward", "return g * w, None", "return its gradient in place of None", "w, None", "w, (g * x).sum(0)",
-        script(
-            "def forward(ctx, x, w):\n    ctx.save_for_backward(x, w)\n    return x * w",
-            "def backward(ctx, g):\n    x, w = ctx.saved_tensors\n    return g * w, None",
-            "Mine.apply(net(x), net.bias)",
         ),
     ),
 }  # fmt: skip

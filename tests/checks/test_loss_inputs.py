@@ -52,19 +52,8 @@ CASES = {
     "scores for nll_loss": (
         "self.fc2(x)", "F.nll_loss(out, y)", "put log_softmax(scores, dim=1) before it", "F.log_softmax(self.fc2(x), dim=1)",
     ),
-    "shifted and scaled scores for nll_loss": (
-        "(self.fc2(x) + self.fc2(-x).mean(1, keepdim=True)) / 2", "F.nll_loss(out, y)", "in place of NLLLoss",
-        "self.fc2(x).log_softmax(1)",
-    ),
-    "clamped scores": (
-        "self.fc2(x).clamp(0, 1)", "F.binary_cross_entropy(out, torch.ones(8, 3))", "use torch.sigmoid(scores) in its place",
-        "torch.sigmoid(self.fc2(x))",
-    ),
 }  # fmt: skip
-AT_THE_LOSS = (
-    "put log_softmax(scores, dim=1) before it",
-    "in place of NLLLoss",
-)
+AT_THE_LOSS = "put log_softmax(scores, dim=1) before it"
 RIGHT = {
     "a mixture of two": ("torch.logaddexp(self.fc2(x).log_softmax(1), self.fc2(-x).log_softmax(1))", "F.nll_loss(out, y)"),
     "by hand": ("self.fc2(x) - self.fc2(x).logsumexp(1, keepdim=True)", "F.nll_loss(out, y)"),
@@ -100,7 +89,7 @@ def test_it_is_found_and_the_advice_helps(name: str, tmp_path: Path) -> None:
     found, code = check(written(tmp_path, text), "--only", "loss-input")
     (alarm,) = found
     assert code == 1 and advice in alarm["fix"]
-    assert ("loss = " if advice in AT_THE_LOSS else "return") in alarm["code"]
+    assert ("loss = " if advice == AT_THE_LOSS else "return") in alarm["code"]
     mended = script.replace("return HEAD", f"return {better}")
     assert check(written(tmp_path, mended), "--only", "loss-input") == ([], 0)
 
@@ -120,7 +109,7 @@ RAISES = {
     "a scaler without a scaled loss": (
         "s = torch.amp.GradScaler('cpu', init_scale=2.0)\nloss.backward()\ns.step(optimizer)",
         "s = torch.amp.GradScaler('cpu', init_scale=2.0)\ns.scale(loss).backward()\ns.step(optimizer)",
-        "call scaler.scale(loss).backward() in place of loss.backward()",
+        "Call scaler.scale(loss).backward() in place of loss.backward()",
     ),
     "a second derivative of fused attention": (
         "q = torch.randn(1, 2, 8, 16, requires_grad=True)\na = F.scaled_dot_product_attention(q, q, q).sum()\n"

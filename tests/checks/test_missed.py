@@ -43,11 +43,6 @@ ATTENDS = _script(
     "scores = (net(x) @ x.transpose(1, 2)).masked_fill(~seen[:, None, :], 1e-9)",
     "return (scores.softmax(-1) @ x).square().mean()",
 )
-POLICY = _script(
-    "nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=-1))",
-    "policy = torch.distributions.Categorical(logits=net(torch.randn(16, 4)))",
-    "return -(policy.log_prob(policy.sample()) * torch.randn(16)).mean()",
-)
 TOWERS = _script(
     "nn.Linear(4, 4)",
     "x = torch.randn(24, 4)",
@@ -214,14 +209,6 @@ FAULTS = {
             (x @ quick[0] + quick[1] - 1).square().mean().backward()
             opt.step()
         """,
-    ),
-    "a distribution of probabilities": Fault(
-        "loss-input",
-        "policy = ",
-        "Categorical(probs=...)",
-        "Categorical(logits=",
-        "Categorical(probs=",
-        POLICY,
     ),
     "a leaf that is cast": Fault(
         "nonleaf-parameter",

@@ -108,13 +108,16 @@ def test_the_advice_is_code_that_helps(name: str, tmp_path: Path) -> None:
     assert code == 0 and {one["severity"] for one in found} <= {"note"}
 
 
-@pytest.mark.parametrize("name", ["one of two results", "a tuple packed again", "a tuple in a module"])
-def test_so_does_that_about_a_graph_that_grows(name: str, tmp_path: Path) -> None:
-    text, expected = SCRIPTS[name]
-    text = "import torch\n" + textwrap.dedent(text).replace("backward()", "backward(retain_graph=True)")
-    found, code = check(written(tmp_path, text))
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [("one of two results", "h"), ("a tuple packed again", "state"), ("a tuple in a module", "net.hidden")],
+)
+def test_a_state_that_is_handed_on_is_told_once(name: str, state: str, tmp_path: Path) -> None:
+    text = "import torch\n" + textwrap.dedent(SCRIPTS[name][0]).replace("range(3)", "range(5)")
+    found, code = check(written(tmp_path, text.replace("backward()", "backward(retain_graph=True)")))
     (finding,) = [one for one in found if one["id"] == "growing-graph"]
-    assert code == 1 and finding["fix"].endswith(f": {expected.copy().pop()}.")
+    assert code == 1 and state in finding["names"] and "state = state.detach()" in finding["fix"]
+    assert re.search(r"(nn|lstm|cell)\(", finding["code"])
 
 
 @needs_raw

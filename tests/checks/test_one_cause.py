@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from torch import nn
 
 import gradviz
-from gradviz.checks.causes import Explained, joined
+from gradviz.checks.causes import joined
 from gradviz.checks.excerpt import Excerpt, code_lines, excerpt
 from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.output import report
@@ -27,32 +27,33 @@ from tests.command_line import CliRunner
 from tests.walker.graphs import needs_raw
 
 
-def finding(id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",)) -> Finding:
-    return Finding(id, severity, id, names, "", "because", "mend it")
+def finding(
+    id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",), follows: tuple[str, ...] = ()
+) -> Finding:
+    return Finding(id, severity, id, names, "", "because", "mend it", follows=follows)
 
 
-def told(*found: Explained) -> list[tuple[str, str, list[str]]]:
-    return [(one.id, one.severity, [each.id for each in one.consequences]) for one in joined(found)]
+def told(*found: Finding) -> list[tuple[str, str, list[str]]]:
+    return [(one.id, one.severity, [each.id for each in one.consequences]) for one in joined(found, {})]
 
 
 def test_what_follows_from_a_finding_is_told_with_it_and_makes_it_as_bad() -> None:
-    cause, effect = Explained(finding("a")), Explained(finding("b", "error", ("other",)), by=("a",))
+    cause, effect = finding("a"), finding("b", "error", ("other",), follows=("a",))
     assert told(effect, cause) == [("a", "error", ["b"])]
     assert told(effect) == [("b", "error", [])]
-    assert told(cause, effect, Explained(finding("c"), by=("b",))) == [("a", "error", ["b", "c"])]
+    assert told(cause, effect, finding("c", follows=("b",))) == [("a", "error", ["b", "c"])]
 
 
-def test_the_same_names_or_more_make_a_cause() -> None:
-    effect = Explained(finding("b", names=("w", "v")), by_same_names=("a",))
-    assert told(Explained(finding("a", names=("u", "v", "w"))), effect) == [("a", "warning", ["b"])]
-    assert len(told(Explained(finding("a", names=("w",))), effect)) == 2
-    assert (
-        len(told(Explained(finding("a", names=("w",))), Explained(finding("b", names=()), by_same_names=("a",)))) == 2
-    )
+@pytest.mark.parametrize(
+    ("cause", "effect", "left"), [(("u", "v", "w"), ("w", "v"), 1), (("w",), ("w", "v"), 2), (("w",), (), 2)]
+)
+def test_the_same_names_or_more_make_a_cause(cause: tuple[str, ...], effect: tuple[str, ...], left: int) -> None:
+    both = finding("a", names=cause), finding("b", names=effect)
+    assert len(joined(both, {"b": ("a",)})) == left
 
 
 def test_findings_that_explain_each_other_stay() -> None:
-    assert len(told(Explained(finding("a"), by=("b",)), Explained(finding("b"), by=("a",)))) == 2
+    assert len(told(finding("a", follows=("b",)), finding("b", follows=("a",)))) == 2
 
 
 UNUSED = """
@@ -256,43 +257,6 @@ def test_a_target_network_inside_of_the_model_is_no_fault(tmp_path: Path) -> Non
 def test_numbers_that_become_a_tensor_again_are_stacked() -> None:
     source = SourceLine("a.py", 1, "f", "turn = torch.tensor([[c.item(), -s.item()], [s.item(), c.item()]])")
     assert "torch.stack" in mend(Cut("number", source))
-
-
-def test_two_factors_at_zero_are_found_also_after_a_first_training(tmp_path: Path) -> None:
-    script = """
-    import torch
-    from torch import nn
-
-
-    class Adapter(nn.Module):
-        def __init__(self, base):
-            super().__init__()
-            self.base = base.requires_grad_(False)
-            self.down, self.up = nn.Parameter(torch.empty(2, 4)), nn.Parameter(torch.empty(3, 2))
-            self.reset()
-
-        def reset(self):
-            nn.init.zeros_(self.down)
-            nn.init.zeros_(self.up)
-
-        def forward(self, x):
-            return self.base(x) + x @ self.down.t() @ self.up.t()
-
-
-    net = nn.Linear(4, 3)
-    for step in range(6):
-        optimizer = optimizer if step % 3 else torch.optim.SGD(net.parameters(), lr=0.1)
-        optimizer.zero_grad()
-        (net(torch.randn(8, 4)) - 1).square().mean().backward()
-        optimizer.step()
-        if step == 2:
-            head, adapter = nn.Linear(3, 3), Adapter(net)
-            net = nn.Sequential(adapter, head)
-    """
-    (found,) = (one for one in alarms(textwrap.dedent(script), tmp_path) if one["id"] == "zero-gradient")
-    assert set(found["names"]) == {"net.0.down", "net.0.up"} and "one factor of each product at zero" in found["fix"]
-    healed = textwrap.dedent(script).replace("nn.init.zeros_(self.down)", "nn.init.normal_(self.down, std=0.02)")
-    assert not alarms(healed, tmp_path)
 
 
 def test_a_state_in_a_module_is_detached_where_it_is_read(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks.advice import skip_unread
 from tests.checks.test_scripts import check, written
 
 LIBRARY = """
@@ -121,26 +120,3 @@ def test_a_module_that_a_library_does_not_run_is_a_note_at_the_library(tmp_path:
     assert [(one["id"], one["severity"]) for one in found] == [("unused-parameter", "note")]
     assert "dummy: __init__.py" in found[0]["where"] and "self.spare" in found[0]["code"]
     assert code == 0
-
-
-def test_zeros_behind_layers_that_begin_at_zero_are_a_note_at_the_first_step(tmp_path: Path) -> None:
-    skip_unread("zero-gradient")
-    script = """
-    import torch
-    from torch import nn
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.control, self.zero, self.head = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(4, 8)
-            nn.init.zeros_(self.zero.weight)
-
-        def forward(self, x):
-            return self.head(x) + self.zero(torch.relu(self.control(x)))
-
-    net = Net()
-    net(torch.randn(8, 4)).pow(2).mean().backward()
-    """
-    found, _ = check(written(tmp_path, textwrap.dedent(script)), "--values")
-    assert [(one["id"], one["severity"]) for one in found] == [("zero-gradient", "note")]
-    assert found[0]["names"] == ["net.control.bias", "net.control.weight"]

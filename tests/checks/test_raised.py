@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pytest
 
 from gradviz.checks.rules.raised import TOPICS
-from gradviz.checks.rules.raised.finders import FINDERS
 from gradviz.checks.rules.raised.messages import messages, understood
 from gradviz.cli.main import cli
 from tests.checks.test_scripts import check, written
@@ -102,7 +101,7 @@ CASES = {
         "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k):\n        return x * 2\n    @staticmethod\n"
         "    def backward(ctx, g):\n        return g * 2\n"
         "loss = Mine.apply(model(x), 3).sum()\nloss.backward()",
-        "return g * 2", "return 2 values, in the order of the arguments of forward(): None for", ("return g * 2", "return g * 2, None"),
+        "return g * 2", "Return 2 values from Mine.backward(), in the order of the arguments of forward(): None for", ("return g * 2", "return g * 2, None"),
     ),
     "a gradient of the wrong shape": Case(
         "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sum(0)\n"
@@ -137,7 +136,7 @@ CASES = {
     ),
     "two losses behind one forward pass": Case(
         "h = torch.tanh(model(x))\nfirst, second = h.sum(), h.square().sum()\nfirst.backward()\nsecond.backward()",
-        "second.backward()", "Call backward() once, of first + second", ("first.backward()\nsecond.backward()", "(first + second).backward()"),
+        "second.backward()", "add up the losses of one forward pass, and call backward() once", ("first.backward()\nsecond.backward()", "(first + second).backward()"),
         "freed-graph",
     ),
     "rows of a loop in place": Case(
@@ -198,11 +197,11 @@ CASES = {
     ),
     "a copy of a result": Case(
         "model.last = model(x).sum()\nmodel.last.backward()\nbest = copy.deepcopy(model)",
-        "deepcopy(", "model.last = model.last.detach()", ("best =", "model.last = model.last.detach()\nbest ="),
+        "deepcopy(", "Store x.detach()", ("best =", "model.last = model.last.detach()\nbest ="),
     ),
     "a second backward": Case(
         "loss = model(x).square().sum()\nloss.backward()\nloss.backward()",
-        "loss = model(x)", "Compute", ("loss.backward()\nloss", "loss.backward()\nloss = model(x).square().sum()\nloss"), "freed-graph",
+        "loss.backward()", "Compute", ("loss.backward()\nloss", "loss.backward()\nloss = model(x).square().sum()\nloss"), "freed-graph",
     ),
     "no backward": Case(
         "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sign()\n"
@@ -223,7 +222,7 @@ CASES = {
     ),
     "two dtypes": Case(
         "y = x.double()\nmodel(y).sum().backward()",
-        "y = x.double()", "y = y.float()", ("x.double()\n", "x.double()\ny = y.float()\n"),
+        "model(y)", "such as x.float() for data from NumPy", ("x.double()\n", "x.double()\ny = y.float()\n"),
     ),
     "parameters gone through twice": Case(
         "given = model.parameters()\nprint(len(list(given)))\noptimizer = torch.optim.SGD(given, lr=0.1)\n"
@@ -272,11 +271,11 @@ def test_json_is_printed_whenever_a_script_fails(text: str, tmp_path: Path) -> N
     assert check(written(tmp_path, textwrap.dedent(text))) == ([], 3)
 
 
-def test_an_allocation_is_told_in_units_and_whole(tmp_path: Path) -> None:
+def test_an_allocation_is_told_whole(tmp_path: Path) -> None:
     found, _ = check(written(tmp_path, HEAD + "model(torch.ones(10**13, 3)).sum().backward()\n"))
     (one,) = (one for one in found if one["id"] == "raised")
-    assert one["summary"] == "out of memory: 109.1 TiB could not be allocated"
-    assert "120000000000000 bytes" in one["why"] and "this line alone asked for 109.1 TiB" in one["why"]
+    assert one["summary"] == "out of memory: 120000000000000 bytes could not be allocated"
+    assert "this line alone asked for 120000000000000 bytes" in one["why"]
 
 
 DISTRIBUTED = """
@@ -354,10 +353,10 @@ class Known(dict[str, str]):
 
 
 def test_every_row_names_what_there_is() -> None:
-    for message in messages(*TOPICS, "backward", "warnings"):
+    for message in messages(*TOPICS, "backward"):
         groups = re.compile(message.pattern).groupindex
-        given = dict.fromkeys([*groups, *["name", "missing", "code", "shape", "line", "at", "text", "new"]], "")
+        given = dict.fromkeys([*groups, *["name", "missing", "shape", "line", "at", "new"]], "")
         for text in (message.summary, message.why, message.fix, message.fix_there):
             text.format(**given)
-        assert message.why and message.fix and bool(message.find) == bool(message.fix_there)
-        assert not message.find or message.find in FINDERS
+        assert message.why and message.fix and message.find in ("", "cut", "leaf")
+        assert bool(message.fix_there) == bool(message.replace or message.find)

@@ -185,48 +185,6 @@ def test_only_an_optimizer_that_holds_the_parameter_is_blamed(tmp_path: Path) ->
     assert stale and all("od.step()" in one["why"] and "og.step()" not in one["why"] for one in stale)
 
 
-@needs_raw
-def test_a_gradient_of_zeros_that_is_no_fault(tmp_path: Path) -> None:
-    """The bias of a critic cancels out of the difference; a layer that begins at zero moves at the second step."""
-    text = """
-    import torch
-    critic = torch.nn.Linear(3, 1)
-    a, b = torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.zeros(2, 1))
-    optimizer = torch.optim.SGD([a, b, *critic.parameters()], lr=0.1)
-    for step in range(3):
-        x = torch.rand(4, 3)
-        loss = critic(x).mean() - critic(x + 1).mean() + (x @ a @ b).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    """
-    found, code = check(written(tmp_path, text), "--values")
-    assert code == 0
-    zero = [one for one in found if one["id"] == "zero-gradient"]
-    assert {tuple(one["names"]) for one in zero} == {("critic.bias",)}
-    assert all(one["severity"] == "note" and "ReLU" not in one["fix"] for one in zero)
-
-
-@pytest.mark.parametrize(("term", "is_written"), [("0.0 * aux(x).sum()", True), ("zero * aux(x).sum()", False)])
-def test_a_factor_of_zero_in_the_code_is_on_purpose(term: str, is_written: bool, tmp_path: Path) -> None:
-    text = f"""
-    import torch
-    torch.manual_seed(0)
-    model, aux, zero = torch.nn.Linear(3, 1), torch.nn.Linear(3, 2), 0.0
-    optimizer = torch.optim.SGD([*model.parameters(), *aux.parameters()], lr=0.1)
-    for step in range(3):
-        x = torch.rand(4, 3)
-        loss = model(x).square().mean() + {term}
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    """
-    found, code = check(written(tmp_path, text))
-    zero = next(one for one in found if one["id"] == "zero-gradient")
-    assert (code, zero["severity"]) == ((0, "note") if is_written else (1, "warning"))
-    assert zero["where"].endswith(":8")
-
-
 @pytest.mark.parametrize(
     ("container", "code"), [("[{}]", 1), ("torch.nn.ModuleList([{}])", 0)], ids=["list", "ModuleList"]
 )
@@ -293,7 +251,7 @@ def test_a_change_inside_a_module_is_told_with_its_line(change: str, tmp_path: P
     """
     found, code = check(written(tmp_path, text))
     (finding,) = [one for one in found if one["id"] == "stale-saved"]
-    assert code == 1 and "changed in" in finding["where"] and "script.py:8" in finding["where"]
+    assert code == 1 and "script.py:8" in finding["where"]
     assert change in finding["why"] and "y += h" not in finding["why"]
     assert ("h = h.clone()" if "[" in change else f"instead of {change}.") in finding["fix"]
 

@@ -136,9 +136,9 @@ FAULTS = {
     "a logarithm of zero": Fault(
         "nonfinite",
         "loss = -torch.log(p).mean()",
-        "torch.log(x + 1e-8)",
+        "torch.log(x + 1e-6)",
         "torch.log(p)",
-        "torch.log(p + 1e-8)",
+        "torch.log(p + 1e-6)",
         """
         import torch
         torch.manual_seed(0)

@@ -57,9 +57,11 @@ def test_no_check_that_is_there_is_retired_and_successors_are_there() -> None:
     [
         ("--ignore untied", 0, "untied is retired"),
         ("--only untied --only no-graph", 0, "untied is retired"),
-        ("--ignore zero-start", 0, "zero-start is part of zero-gradient now"),
+        ("--ignore zero-gradient", 0, "gradviz flow train.py shows the gradient of each module."),
+        ("--ignore ranks-differ", 0, "gradviz merge net.rank*.json compares the graph files of ranks."),
+        ("--ignore eval-while-training", 0, "eval-while-training is part of wrong-mode now"),
         ("--only untied", 2, "untied is retired"),
-        ("--only all-zero --only alias", 2, "all-zero is part of zero-gradient now"),
+        ("--only eval-while-training --only alias", 2, "eval-while-training is part of wrong-mode now"),
     ],
 )
 def test_a_retired_id_is_taken_with_a_note(options: str, code: int, told: str, tmp_path: Path) -> None:

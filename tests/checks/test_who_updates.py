@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
-from tests.checks.test_scripts import check, written
 
 FAULTS = {
     "evaluation after an epoch that is not switched back": Fault(
@@ -30,29 +29,6 @@ FAULTS = {
             net.eval()
             with torch.no_grad():
                 print(net(data[0]).mean().item())
-        """,
-    ),
-    "a last layer that is cut off": Fault(
-        "zero-gradient",
-        "return torch.clamp(self.fc(x), min=100.0)",
-        "masks and factors of zero",
-        "torch.clamp(self.fc(x), min=100.0)",
-        "self.fc(x)",
-        """
-        import torch
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.fc = torch.nn.Linear(3, 1)
-            def forward(self, x):
-                return torch.clamp(self.fc(x), min=100.0)
-        net = Net()
-        opt = torch.optim.SGD(net.parameters(), lr=0.01)
-        for i in range(3):
-            loss = (net(torch.randn(4, 3)) - 1).abs().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
         """,
     ),
     "an optimizer of the other network's parameters": Fault(
@@ -278,29 +254,10 @@ FAULTS = {
             opt_g.step()
         """,
     ),
-    "the switch of a parameter, mistyped": Fault(
-        "not-frozen",
-        "p.requires_gard = False",
-        "parameter.requires_grad = False",
-        "p.requires_gard = False",
-        "p.requires_grad = False",
-        """
-        import torch
-        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
-        for p in model[0].parameters():
-            p.requires_gard = False
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for i in range(3):
-            loss = model(torch.randn(4, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
     "a module that has no such switch": Fault(
         "not-frozen",
         "net.backbone.requires_grad = False",
-        "module.requires_grad_(False) for a module",
+        "module.requires_grad_(False)",
         "net.backbone.requires_grad = False",
         "net.backbone.requires_grad_(False)",
         """
@@ -724,25 +681,3 @@ RIGHT = {
 @pytest.mark.parametrize("script", RIGHT.values(), ids=list(RIGHT))
 def test_correct_code_is_left_alone(script: str, tmp_path: Path) -> None:
     assert not alarms(script, tmp_path)
-
-
-TWO_LOSSES = """
-import torch
-critic, actor = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD([*critic.parameters(), *actor.parameters()], lr=0.01)
-for step in range(4):
-    x = torch.randn(4, 3)
-    for epoch in range(3):
-        optimizer.zero_grad()
-        (actor(x) - actor(x)).exp().mean().backward()
-        optimizer.step()
-    optimizer.zero_grad()
-    critic(x).square().mean().backward()
-    optimizer.step()
-"""
-
-
-def test_only_what_got_zeros_is_told_to_get_zeros(tmp_path: Path) -> None:
-    found, code = check(written(tmp_path, TWO_LOSSES))
-    assert code == 0
-    assert [(one["id"], one["names"]) for one in found] == [("zero-gradient", ["actor.bias", "actor.weight"])]

@@ -33,13 +33,12 @@ def test_ranks_that_differ(gradviz: Gradviz, tmp_path: Path) -> None:
     said = gradviz("merge", *files, "-o", "net.svg", code=1).stdout
     assert "ranks 0-1 alike, 2 differs" in said
     assert "no graph of ranks 3-7" in said
-    assert "rank 2 takes another branch than ranks 0-1  [ranks-differ]" in said
     assert "only some ranks have it" in (tmp_path / "net.svg").read_text()
     data = json.loads(gradviz("merge", *files, "--json", code=1).stdout)
     assert (data["groups"], data["missing"]) == ([[0, 1], [2]], [3, 4, 5, 6, 7])
     assert [(one["op"], one["ranks"]) for one in data["only"]] == [("BBackward0", [0, 1]), ("XBackward0", [2])]
     assert data["bytes_by_rank"] == {"0": 72, "1": 72, "2": 72}
-    assert [finding["id"] for finding in data["findings"]] == ["ranks-differ"]
+    assert "findings" not in data
 
 
 def test_a_file_that_is_broken_is_named(gradviz: Gradviz, tmp_path: Path) -> None:

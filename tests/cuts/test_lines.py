@@ -77,7 +77,7 @@ def test_a_cut_is_seen_and_followed_to_where_it_enters_again(name: str) -> None:
     assert {one.kind for one in seen.every} == {kind}
     assert found == {kind} or (kind == "parameter" and not found)  # that one has a graph of its own
     if not name.startswith(("a draw", "a parameter")):
-        (one,) = [seen.cut(each, lambda leaf: ("w",) if leaf is w else ()) for each in seen.every]
+        (one,) = [each.cut(lambda leaf: ("w",) if leaf is w else ()) for each in seen.every]
         assert one.behind == {"w"} and one.via[-1].line > one.via[0].line  # the lambda above, and this test
 
 

@@ -44,7 +44,7 @@ LINE = Net.forward.__code__.co_firstlineno + 3
 
 def with_cuts(compute: Any, **variables: Any) -> tuple[Graph, Graph, Any]:
     """The graph with what was cut off, the one without, and the loss."""
-    lines = CutLines(parts=True)
+    lines = CutLines(draws=True)
     with gradviz.record() as recording, lines.watching():
         loss = compute()
         live = LiveOutputs(loss, [{"loss": loss, **variables}], "", frame=sys._getframe(), recording=recording)
@@ -146,7 +146,7 @@ def test_numbers_that_are_only_printed_add_nothing() -> None:
 
 @pytest.mark.slow
 def test_nothing_is_kept_alive() -> None:
-    lines, w = CutLines(parts=True), torch.ones(3, requires_grad=True)
+    lines, w = CutLines(draws=True), torch.ones(3, requires_grad=True)
     with lines.watching():
         hidden = w * 2
         gone = weakref.ref(hidden)

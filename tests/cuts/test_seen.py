@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 import pickle
@@ -110,7 +109,6 @@ CALLED: dict[str, Callable[[], Any]] = {
     "a comparison": lambda: _graph() > 1,
     "the other way round": lambda: _graph() > 1,
     "is equal": lambda: _graph() == _graph(),
-    "__array__": lambda: np.asarray(_graph().detach()),
     "data": lambda: _graph().data,
     "data =": lambda: _assigned(_graph()),
     "copy_": lambda: _copied_into(_graph()),
@@ -119,7 +117,6 @@ CALLED: dict[str, Callable[[], Any]] = {
     "as_tensor": lambda: torch.as_tensor(_graph()),
     "as_tensor of arrays": lambda: torch.as_tensor([np.ones(2), np.ones(2)]),
     "Parameter": lambda: nn.Parameter(_graph()),
-    "deepcopy": lambda: copy.deepcopy(torch.ones(1, requires_grad=True)),
     "sample": lambda: Normal(_graph(), 1.0).sample(),
     "grad": lambda: torch.autograd.grad(x := torch.ones(1, requires_grad=True), x)[0],
     "set_grad_enabled": lambda: _switched(),
@@ -136,7 +133,6 @@ RAISING: dict[str, Callable[[], Any]] = {
     "tensor": lambda: torch.tensor(object()),
     "tensor of a class that raises": lambda: torch.tensor(_Refusing()),
     "as_tensor": lambda: torch.as_tensor("a"),
-    "deepcopy": lambda: copy.deepcopy(_graph()),
     "grad": lambda: torch.autograd.grad(torch.ones(1), torch.ones(1)),
 }
 
@@ -212,8 +208,6 @@ FUNCTIONS: dict[str, Callable[[], Any]] = {
     "grad": lambda: torch.autograd.grad,
     "set_grad_enabled": lambda: torch.set_grad_enabled,
     "sample": lambda: Normal.sample,
-    "deepcopy": lambda: torch.Tensor.__deepcopy__,
-    "__array__": lambda: torch.Tensor.__array__,
 }
 TRACED = [name for name, kind in METHODS.items() if kind in ("detach", "integer") and name != "detach_"]
 
@@ -289,7 +283,7 @@ def test_it_is_as_without(name: str) -> None:
 def installed() -> list[object]:
     """What is replaced, and the very objects."""
     of_class = [(name in vars(torch.Tensor), inspect.getattr_static(torch.Tensor, name)) for name in NAMES]
-    codes = [one.__code__ for one in (nn.Parameter.__new__, torch.compile, Normal.sample, torch.Tensor.__deepcopy__)]
+    codes = [one.__code__ for one in (nn.Parameter.__new__, torch.compile, Normal.sample)]
     return [*of_class, *codes, torch.tensor, torch.as_tensor]
 
 

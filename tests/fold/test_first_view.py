@@ -111,6 +111,34 @@ def test_what_the_estimate_takes_for_too_tall_is_open_where_its_picture_fits() -
     assert "net" in opened(fold(graph, measure=pages(80)))
 
 
+def stages() -> Graph:
+    """Five stages of one class that differ, each with its blocks in a Sequential."""
+    program = Program()
+    x = program.op("ExpBackward0", weights=["w"])
+    with program.call("net", "Net"):
+        for i in range(5):
+            x = program.op(f"Before{i}Backward0", x)
+            with program.call(f"net.stage{i}", "Stage"), program.call(f"net.stage{i}.blocks", "Sequential"):
+                for j in range(4 + i):
+                    with program.call(f"net.stage{i}.blocks.{j}", f"Kind{i}{j}"):
+                        for _ in range(3):
+                            x = program.op("AddmmBackward0", x, weights=[f"w{i}{j}"], made=tensor(i + 1))
+    return program.graph()
+
+
+def test_one_of_several_modules_of_a_class_is_open_if_need_be_on_the_page_turned() -> None:
+    folded = fold(stages(), measure=pages(12))
+    assert "net.stage4" in opened(folded)
+    assert 12 < boxes(folded) <= 12 * UPRIGHT.height / PAGE.height
+
+
+@pytest.mark.parametrize("page", [12, 22, 28, 34])
+def test_what_is_all_of_a_module_is_open_with_it(page: int) -> None:
+    shown = opened(fold(stages(), measure=pages(page)))
+    assert {f"net.stage{i}" in shown for i in range(5)} == {True, False}
+    assert all((f"net.stage{i}" in shown) == (f"net.stage{i}.blocks" in shown) for i in range(5))
+
+
 def test_the_repeated_module_is_opened_first_and_the_embeddings_last() -> None:
     opens = [opened(fold(network(), limit=limit)) for limit in (8, 12, 40)]
     assert opens[0] <= opens[1] <= opens[2]

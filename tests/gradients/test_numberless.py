@@ -83,6 +83,6 @@ def test_flow_and_paths_say_why(make: Callable[[], Made]) -> None:
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_check_tells_it_beside_what_it_found(make: Callable[[], Made]) -> None:
     loss, _ = make()
-    found = gradviz.check((loss, torch.ones(1)), values=True, run_custom=True)
+    found = gradviz.check((loss, torch.ones(1)), values=True)
     assert "no-graph" in [one.id for one in found]
     assert found.skipped[-1][0] == "gradients"

@@ -159,9 +159,19 @@ def _loose_beside_an_end() -> Drawing:
     return replace(plain(8, edges), frame_of=np.array([0, *[-1] * 6, 0]), frames=frames, u_shapes=True)
 
 
+def _long_half_in_a_frame() -> Drawing:
+    """So long that it would stand in columns."""
+    edges = [(i, i + 1) for i in range(33)] + [(3 * i, 33 - 3 * i) for i in range(5)]
+    heights = np.where(np.arange(34) < 31, 4.0, 300.0)
+    frames = (LayoutFrame(None, 0.0, 14.0),)
+    frame_of = np.array([-1] * 22 + [0] * 12)
+    return replace(plain(34, edges), heights=heights, frame_of=frame_of, frames=frames, u_shapes=True)
+
+
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(u_nets())
 @example(_loose_beside_an_end())
+@example(_long_half_in_a_frame())
 def test_random_u_nets_hold_what_any_drawing_promises(drawing: Drawing) -> None:
     assert_framed(drawing, place(drawing))

@@ -1,4 +1,5 @@
-"""The closed boxes of a default picture that hold a large part of all ops, though nothing like them is open."""
+"""The closed boxes of a default picture that hold a large part of all ops, though nothing like them is open, and those that join
+modules."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import LAYER, SHARE
-from gradviz.fold.titles import calls_in, list_of, title
+from gradviz.fold.titles import calls_in, is_list, list_of, title
 from gradviz.graph import Graph
 
 
@@ -26,6 +27,20 @@ def closed_bodies(graph: Graph) -> list[str]:
         for at in _closed(groups, is_open)
         if len(groups.members(at)) > most and not groups[at].is_rest and shown.isdisjoint(_held(groups, at))
     ]
+
+
+def joined_modules(graph: Graph) -> list[str]:
+    """Titles of closed stretches that join modules which are neither elements of one list nor a turn of what repeats."""
+    opening = folded(graph, Options()).opening
+    if opening is None:
+        return []
+    groups = opening.groups
+    found = []
+    for at in _closed(groups, opening.open):
+        paths = list(dict.fromkeys(scope.path for scope in calls_in(groups, at).values() if scope.type))
+        if groups[at].kind == "segment" and len(paths) > 1 and not is_list(paths):
+            found.append(f"{title(groups, at)}: {', '.join(paths)}")
+    return found
 
 
 def _closed(groups: Groups, is_open: Set[int]) -> Iterator[int]:

@@ -37,6 +37,7 @@ class Seen:
     problems: dict[str, str] = field(default_factory=dict)
     picture: str = ""  # the SVG that the command line writes
     closed_bodies: list[str] = field(default_factory=list)
+    joined_modules: list[str] = field(default_factory=list)
     only_one_shows: list[str] = field(default_factory=list)  # boxes of the picture or of the page
     recorded: Graph = field(default_factory=Graph)
     by_model: Graph = field(
@@ -74,6 +75,7 @@ def _read(seen: Seen, live: LiveOutputs, folder: Path) -> None:
 def _compare(seen: Seen) -> None:
     seen.only_one_shows = boxes.differences(seen.recorded)
     seen.closed_bodies = bodies.closed_bodies(seen.recorded)
+    seen.joined_modules = bodies.joined_modules(seen.recorded)
 
 
 def _draw(seen: Seen, path: Path) -> None:

@@ -7,6 +7,7 @@ say about it. A program of several files is a folder with a `train.py`. Nothing 
 - drawn by default, within a page of 2,000 x 1,600 pixels, upright one of 1,600 x 2,000, or a slide of 2,400 x 1,100 (`page`),
   with nothing that overlaps, crosses or is clipped (`geometry`);
 - opened where most of it is: no box that holds over 40 % of the ops is closed, unless one like it is open (`body`);
+- true to its modules: no box joins some that are neither elements of one list nor a turn of what repeats (`joined`);
 - on the page with the boxes of the picture, by the same names (`html`);
 - named: no parameter without a name (`names`);
 - inferred as it was recorded, where nobody recorded: at least 90 % of the nodes get the module they have (`scopes`);
@@ -56,6 +57,7 @@ def broken(seen: Seen) -> dict[str, str]:
         found["page"] = pictures.too_large(drawn)
         found["geometry"] = "; ".join(pictures.faults(drawn)[:3])
     found["body"] = "; ".join(seen.closed_bodies)
+    found["joined"] = "; ".join(seen.joined_modules)
     found["html"] = found.get("html", "") or "; ".join(seen.only_one_shows[:4])
     found["names"] = _unnamed(seen)
     found["scopes"] = _scopes(seen)

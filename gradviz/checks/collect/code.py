@@ -7,16 +7,14 @@ from __future__ import annotations
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.lines import users_frame
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.provenance import provenance
-from gradviz.source.search import CodeLocation
+from gradviz.source.provenance import CodeLocation, provenance
 from gradviz.source.statements import body_around, body_of
 from gradviz.variables.scanner import value_of
 
 
 def read_code(call: BackwardCall, live: LiveOutputs) -> None:
     """Note the code of a call, or that at the end of a script whose global variables are
-    left; and where the roots come from that have no graph, or that are leaves. Cuts that
-    were seen count more.
+    left; and where the roots come from that have no graph, or that are leaves.
     """
     frame, line = users_frame(live.frame), None
     if frame is not None:
@@ -32,6 +30,4 @@ def read_code(call: BackwardCall, live: LiveOutputs) -> None:
     location = CodeLocation(body, line, live.variables)
     for root in call.graph.roots:
         if root.node is None or root.node in call.graph.leaf_of:
-            read = provenance(location, root.name)
-            seen = call.provenances.get(root.name, read)
-            call.provenances[root.name] = read._replace(cuts=seen.cuts)
+            call.provenances[root.name] = provenance(location, root.name)

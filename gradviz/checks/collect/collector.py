@@ -22,7 +22,7 @@ from gradviz.checks.call import (
     Parameter,
 )
 from gradviz.checks.collect.code import read_code
-from gradviz.checks.collect.cuts import cut_roots, cuts_entering, described
+from gradviz.checks.collect.cuts import cuts_before, cuts_entering, described
 from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.lines import Models, home
@@ -30,7 +30,6 @@ from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
-    all_zero,
     at_poles,
     gradients_left,
     is_broken,
@@ -39,6 +38,7 @@ from gradviz.checks.collect.numbers import (
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.words import all_names
+from gradviz.cuts.seen import CutCalls
 from gradviz.cuts.words import CutLines
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
@@ -53,9 +53,7 @@ from gradviz.walker.walk import Walked, capture
 
 class Collector:
     """Of one run. `model` and `optimizer` as the user gave them; without, the variables
-    are searched.
-
-    `cuts`: keep what was cut off, to draw it.
+    are searched. `cuts`: keep what was cut off, to draw it.
     """
 
     def __init__(
@@ -73,8 +71,8 @@ class Collector:
         self._loop = LoopWatch(self.recorder)
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
-        self.calls = CutLines(parts=cuts)
-        self.cuts = self.calls.watch
+        self.cuts = CutLines(draws=cuts)
+        self.calls = CutCalls(self.cuts)
         self._reader = ModelReader(model, optimizer, self.recorder, self.optimizers)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
@@ -127,7 +125,7 @@ class Collector:
         def inspect(walked: Walked) -> None:
             self._collect(call, walked, live)
             if self.cuts.draws:
-                reasons = Reasons(live.variables, recording, self.calls)
+                reasons = Reasons(live.variables, recording, self.cuts)
                 absent = tuple(without_gradient(walked, reasons))
                 drawn = self.cuts.joined(walked, attribution, live.frame)
                 call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
@@ -194,22 +192,18 @@ class Collector:
         with self._reading("reference cycles", number):
             call.cycles = cycles(walked)
         with self._reading("cuts", number):
-            seen = self.cuts.this_step("number")
-            call.numbers = described(self.cuts, walked, seen)
+            call.numbers = described(walked, self.cuts.numbers())
             call.entered = cuts_entering(self.cuts, walked)
-            call.provenances = cut_roots(self.cuts, walked, live)
+            call.cuts_before = cuts_before(self.cuts, walked, live.frame)
         with self._reading("numbers", number):
             self._read_numbers(call, walked, live)
 
     def _read_numbers(
         self, call: BackwardCall, walked: Walked, live: LiveOutputs
     ) -> None:
-        """Zeros of weights; and everything, where NaN and Inf are near."""
-        if live.call is not None:
-            call.zero_weights = all_zero(walked.variables)
-        elif not self._values:
+        """Everything, where NaN and Inf are near."""
+        if live.call is None and not self._values:
             return
-
         scaled, call.poles = self.run.scaled, at_poles(walked.nodes)
         near = call.poles and not (live.ran or scaled)
         # reading every number costs time, so only where something looks wrong

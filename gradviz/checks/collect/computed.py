@@ -17,9 +17,7 @@ from gradviz.run.outputs import LiveOutputs
 def compute_gradients(
     call: BackwardCall,
     live: LiveOutputs,
-    model: torch.nn.Module | None,
-    limits: Gradients,
-    run_custom: bool,
+    model: torch.nn.Module | None = None,
 ) -> None:
     """Note what backward would compute, or why it is not computed: that takes no other
     finding away.
@@ -31,7 +29,7 @@ def compute_gradients(
     if not problem:
         try:
             opened = open_graph(live.outputs, model=model, variables=live.variables)
-            flow = measure(opened, run_custom=run_custom)
+            flow = measure(opened)
         except GradvizError as error:
             problem = str(error)
         except Exception as error:
@@ -39,7 +37,7 @@ def compute_gradients(
             problem = f"computing them raised {reason_of(error)}"
 
     if problem:
-        call.gradients = limits._replace(problem=problem)
+        call.gradients = Gradients(problem=problem)
         return
 
     leaving = {
@@ -48,10 +46,9 @@ def compute_gradients(
         if measured.size is not None and measured.size.nonfinite
     }
     arriving = {node for node, size in flow.incoming.items() if not size.nonfinite}
-    call.gradients = limits._replace(
+    call.gradients = Gradients(
         leaves=tuple(
-            LeafGradient(leaf.node, leaf.norm, leaf.zeros, leaf.nonfinite)
-            for leaf in flow.leaves
+            LeafGradient(leaf.node, leaf.norm, leaf.nonfinite) for leaf in flow.leaves
         ),
         # finite in, NaN or Inf out: that is where it starts
         nonfinite=tuple(node for node in flow.order if node in leaving & arriving),

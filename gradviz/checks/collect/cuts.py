@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 
 import torch
 
-from gradviz.checks.words import COMPARISONS
-from gradviz.cuts.behind import lines_before
-from gradviz.cuts.lines import CutWatch, SeenCut
-from gradviz.graph import SourceLine, column
-from gradviz.run.outputs import LiveOutputs
-from gradviz.source.cut import Cut
-from gradviz.source.provenance import Provenance
+from gradviz.cuts.lines import CutWatch, SeenCut, lines_before
+from gradviz.graph import SourceLine
+from gradviz.source.cut import COMPARISONS, Cut
 from gradviz.source.statements import called, expressions_at, subject
 from gradviz.walker.walk import Walked
 from gradviz.wording import clip
@@ -34,35 +31,28 @@ def cuts_entering(
         if written := watch.given_to(leaf):
             entered[node] = written
 
-    return {node: described(watch, walked, cuts) for node, cuts in entered.items()}
+    return {node: described(walked, cuts) for node, cuts in entered.items()}
 
 
-def cut_roots(
-    watch: CutWatch, walked: Walked, live: LiveOutputs
-) -> dict[str, Provenance]:
-    """How lines before the call have cut off its outputs in this step, if they have no
-    graph.
-    """
-    names = live.names or column(walked.graph.roots, "name")
-    cuts = described(watch, walked, watch.on(lines_before(live.frame)))
+def cuts_before(
+    watch: CutWatch, walked: Walked, frame: FrameType | None
+) -> tuple[Cut, ...]:
+    """What lines before the call have cut off: its outputs, if they have no graph."""
     # with gradients off, the line that switched them off explains it all
     off = watch.off if not torch.is_grad_enabled() else None
     if off is not None:
-        cuts = (Cut("no_grad", off, "set_grad_enabled", via=(off,)),)
-    return dict.fromkeys(names, Provenance(cuts)) if cuts else {}
+        return (Cut("no_grad", off, "set_grad_enabled", via=(off,)),)
+    return described(walked, watch.on(lines_before(frame)))
 
 
-def described(
-    watch: CutWatch, walked: Walked, cuts: Iterable[SeenCut]
-) -> tuple[Cut, ...]:
+def described(walked: Walked, cuts: Iterable[SeenCut]) -> tuple[Cut, ...]:
     """Cuts with the expressions that lose their graph, as the code spells them."""
-    return tuple(_described(watch.cut(seen, walked.names.leaf)) for seen in cuts)
+    return tuple(_described(seen.cut(walked.names.leaf)) for seen in cuts)
 
 
 def _described(cut: Cut) -> Cut:
     piece, lost = next(_cutting(cut.source, cut.operation), ("", ""))
-    # of a copy the leaf is the same as before
-    if cut.leaf and cut.kind != "deepcopy":
+    if cut.leaf:
         lost = cut.leaf[0]
     return cut._replace(of=clip(lost, 40), part=piece or lost, alive=True)
 

@@ -23,8 +23,7 @@ from gradviz.packages import (
     package_of,
     with_text,
 )
-from gradviz.source.code_line import assigned, read
-from gradviz.source.search import lines_behind, returned_by
+from gradviz.source.search import returned_by
 from gradviz.variables.objects import tensors_in
 from gradviz.variables.scanner import name_of, namespaces, scan
 from gradviz.walker.isolation import isolated
@@ -54,11 +53,7 @@ def raised(error: BaseException) -> Raised:
     failure = failure._replace(source=with_text(code_line(frame.f_code, number)))
     # tensors of the user's own classes may refuse anything
     with isolated(), suppress(Exception):
-        variables = namespaces(frame)
-        failure = _called(failure, stack, variables)
-        if not failure.backward:
-            failure = _refused(failure, stack, variables)
-
+        failure = _called(failure, stack, namespaces(frame))
     return failure
 
 
@@ -73,31 +68,6 @@ def _constructor(stack: _Stack) -> str:
         if frame.f_code.co_name == "__init__" and isinstance(module, torch.nn.Module):
             return f"{type(module).__name__}.__init__\n"
     return ""
-
-
-def _refused(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
-    """The same with the tensor that `deepcopy` stopped at; or the float64 tensors that
-    a line reads, which other dtypes do not go with. And the line that made them.
-    """
-    inner, source = stack[-1][0], failure.source
-    if inner.f_code.co_name == "__deepcopy__":
-        values = [inner.f_locals.get("self")]
-    else:
-        names = dict.fromkeys(read(source))
-        values = [space.get(name) for space in variables for name in names]
-        values = [value for value in values if _is_double(value)]
-
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    missing = _named(tensors, variables)
-    for line in lines_behind(source):
-        if set(missing).intersection(assigned(line)):
-            return failure._replace(missing=missing, made=line)
-    return failure._replace(missing=missing)
-
-
-def _is_double(value: object) -> bool:
-    # what NumPy makes by default, and parameters are not
-    return type(value) is torch.Tensor and value.dtype == torch.float64
 
 
 def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
@@ -118,12 +88,9 @@ def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
         for tensor in inputs
         if id(tensor) not in leaves and tensor.grad_fn not in reached
     ]
-    bases = [tensor._base for tensor in missing if tensor._base is not None]
-    parts = [f"part of {name}\n" for name in _named(bases, variables)]
     return failure._replace(
         backward=True,
         shape=tuple(outputs[0].shape) if outputs else (),
-        within="".join(parts[:1]),
         outputs=_named(outputs, variables),
         missing=_named(missing, variables),
     )

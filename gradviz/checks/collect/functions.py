@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.recorder import Recorder
-from gradviz.checks.collect.slopes import Fault, faults_of, is_real
+from gradviz.checks.collect.slopes import faults_of, is_real
 from gradviz.checks.run import Kind
 from gradviz.cuts.functions import PLAIN
 from gradviz.packages import definition_of, is_foundation, package_of
@@ -94,11 +94,11 @@ class FunctionReplay:
             self.unknown.append(f"{kind.__name__} {faults}")
             return
         backward = kind.backward.__code__
-        for letter, place in faults:
+        for letter in faults:
             line = returned_by(definition_of(backward))
             if letter == Kind.SECOND_SLOPE.value:
                 line = keeps_on_first_argument(backward) or line
-            self._recorder.note(Kind(letter), line, kind.__name__, str(place))
+            self._recorder.note(Kind(letter), line, kind.__name__)
 
     def _obstacle(self, values: Sequence[Any]) -> str:
         """Why a Function is not replayed that is to be, "" where nothing speaks against
@@ -133,8 +133,8 @@ def _is_to_be_compared(kind: Any, values: Sequence[Any]) -> bool:
 
 
 def _in_a_child(
-    find: Callable[[], list[Fault]],
-) -> list[Fault] | str:
+    find: Callable[[], list[str]],
+) -> list[str] | str:
     """What a child process found before it ended, as it does in any case; why nothing
     is known, where it has found nothing out.
     """
@@ -161,7 +161,7 @@ def _in_a_child(
 
 
 def _be_the_child(
-    find: Callable[[], list[Fault]],
+    find: Callable[[], list[str]],
     writes: int,
 ) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)

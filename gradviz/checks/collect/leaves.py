@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gradviz.checks.collect.models import Reading, note_mistyped
+from gradviz.checks.collect.models import Reading, note_no_switch
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
     ByTensor,
@@ -123,7 +123,7 @@ class LeafWatch:
         self._read(reading)
         self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
-        note_mistyped(self._recorder, reading)
+        note_no_switch(self._recorder, reading)
         models = reading.models
         self._modes.models = {name: weakref.ref(model) for name, model in models}
 

@@ -81,7 +81,8 @@ def class_around(
     return None
 
 
-_FIRST = re.compile(r"(\w+)(.*)", re.DOTALL)
+# `extra`, or `extra[0]`, and what comes behind
+_FIRST = re.compile(r"(\w+)(?:\[(.*?)\])?(.*)", re.DOTALL)
 
 
 def home(names: Sequence[str], models: Models) -> Home | None:
@@ -106,25 +107,19 @@ def _below(
     module: torch.nn.Module,
 ) -> Home | None:
     while match := _FIRST.fullmatch(rest):
-        attribute, tail = match.groups()
+        attribute, key, tail = match.groups()
         child = dict(members(module, "_modules")).get(attribute)
+        if child is not None and key is None:
+            module, rest = child, tail[1:]
+            continue
+
         # not a registered module: this attribute is what hides the parameter
-        if child is None or not tail.startswith("."):
-            line = made_at(type(module), attribute)
-            return Home(f"self.{attribute}", _container(tail), line)
-        module, rest = child, tail[1:]
+        container = ""
+        if key is not None:
+            kind = "Module" if tail else "Parameter"
+            container = f"torch.nn.{kind}{'List' if key.isdecimal() else 'Dict'}"
+        return Home(f"self.{attribute}", container, made_at(type(module), attribute))
     return None
-
-
-def _container(tail: str) -> str:
-    """What registers the things in a list or dict, by how one of them is named:
-    `[0].weight`, `['a']`; "" for an attribute.
-    """
-    match = re.match(r"\[(.*?)\](.*)", tail, re.DOTALL)
-    if match is None:
-        return ""
-    kind = "Module" if match[2] else "Parameter"
-    return f"torch.nn.{kind}{'List' if match[1].isdecimal() else 'Dict'}"
 
 
 def nodes_behind(outputs: Sequence[Any]) -> list[Node]:

@@ -1,12 +1,10 @@
 """Logs the calls of a training loop beside backward and step: resets, clipping,
-scalers, schedules; and what torch warns of. Changes no filter and no message.
+scalers and schedules.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
@@ -16,14 +14,9 @@ import torch
 from torch.nn.utils import stateless
 from torch.optim import lr_scheduler
 
-from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
-from gradviz.packages import is_foundation, package_of
 from gradviz.walker.taps import Began
-
-_INTERNALLY = re.compile(r"\s*\(Triggered internally at .*?\)", re.DOTALL)
-"""What torch adds to what it says in C++."""
 
 
 class LoopWatch:
@@ -43,7 +36,6 @@ class LoopWatch:
         yield clips.clip_grad_norm_, self._clipped
         yield clips.clip_grad_value_, self._clipped
         yield stateless._functional_call, self._replaces
-        yield warnings._showwarnmsg, self._warned  # type: ignore[attr-defined]
 
         # a guard that only their step() makes
         guard: Any = lr_scheduler._enable_get_lr_call
@@ -67,13 +59,10 @@ class LoopWatch:
         self._recorder.log(Kind.SCALE, frame)
 
     def _replaces(
-        self, frame: FrameType, module: torch.nn.Module, *_: Any, **__: Any
+        self, _: FrameType, module: torch.nn.Module, *__: Any, **___: Any
     ) -> None:
         """A module runs with other tensors in place of its parameters."""
-        replaced = self._recorder.replaced
-        # a training loop calls it in each step: once tells all
-        if replaced.get(module) is None:
-            replaced[module] = self._recorder.script_line(frame)
+        self._recorder.replaced.add(module)
 
     def _clipped(
         self,
@@ -111,27 +100,3 @@ class LoopWatch:
             # a rate of 0 is left out on purpose
             if any(group["lr"] for group in optimizer.param_groups):
                 self._recorder.log(Kind.SCHEDULE, caller, optimizer)
-
-    def _warned(
-        self,
-        frame: FrameType,
-        shown: Any,
-        *_: Any,
-    ) -> None:
-        """A warning is shown: one of each line, unless a filter says otherwise."""
-        text, caller, users = str(shown.message), frame.f_back, users_frame(frame)
-        if caller is None or users is None:
-            return
-        # a deprecation says nothing of the training
-        if not issubclass(shown.category, UserWarning):
-            return
-
-        # a warning from C++ comes from the user's own line: only its text tells
-        torchs = _INTERNALLY.search(text) or is_foundation(caller.f_code.co_filename)
-        if torchs and not package_of(users.f_code.co_filename):
-            source = self._recorder.script_line(users)
-            self._recorder.note(
-                Kind.WARNING,
-                source,
-                _INTERNALLY.sub("", text),
-            )

@@ -5,8 +5,7 @@ graph, and how their modules ran.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -24,7 +23,7 @@ from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.search import sets_attribute
+from gradviz.source.search import freezes
 from gradviz.variables.objects import (
     every_path,
     joined,
@@ -131,7 +130,9 @@ class ModelReader:
                     has_grad=tensor.grad is not None,
                     node=leaf_of.get(id(leaf)),
                     sharded=leaf is None,
-                    run=_run(recording, modules, owner),
+                    run=recording.run_of(modules[owner])
+                    if recording is not None
+                    else ModuleRun(-1),
                 )
                 # reads source files, so only for what has to be explained
                 if parameter.node is None and tensor.requires_grad:
@@ -147,8 +148,8 @@ class ModelReader:
         owner, outer = class_around(modules, path), path
         while outer:
             outer = outer.rpartition(".")[0]
-            line = self._recorder.replaced.get(modules[outer])
-            parameter = parameter._replace(replaced=parameter.replaced or line)
+            if modules[outer] in self._recorder.replaced:
+                parameter = parameter._replace(replaced=True)
 
         if owner is None:
             return parameter
@@ -168,48 +169,18 @@ class ModelReader:
             yield Optimizer(written, tuple(tensors), row)
 
 
-def _run(
-    recording: Recording | None,
-    modules: Mapping[str, torch.nn.Module],
-    path: str,
-) -> ModuleRun:
-    """How the module ran that owns a parameter. A list of parameters has no forward:
-    the module around it counts.
-    """
-    if recording is None:
-        return ModuleRun(-1)
-    lists = torch.nn.ParameterList, torch.nn.ParameterDict
-    while path and isinstance(modules[path], lists):
-        path = path.rpartition(".")[0]
-    return recording.run_of(modules[path])
-
-
-_SWITCH, _ALIKE = "requires_grad", 0.8
-"""How like that an attribute is named that counts as it, mistyped."""
-
-
-def note_mistyped(recorder: Recorder, reading: Reading) -> None:
-    """Attributes of parameters and modules that are False, and that torch does not
-    read.
-    """
-    things: list[tuple[str, Any, list[torch.Tensor]]] = []
-    for parameter, tensor in reading.parameters:
-        things.append((parameter.names[0], tensor, [tensor]))
+def note_no_switch(recorder: Recorder, reading: Reading) -> None:
+    """Modules that somebody wants to freeze by an attribute that torch does not read."""
+    names = []
     for name, model in reading.models:
         for path, module in submodules(model):
-            things.append((joined(name, path), module, own_parameters(module)))
+            off = own_attributes(module).get("requires_grad") is False
+            if off and any(one.requires_grad for one in own_parameters(module)):
+                names.append(joined(name, path))
 
-    named: dict[str, list[str]] = {}
-    for name, thing, weights in things:
-        off = [key for key, value in own_attributes(thing).items() if value is False]
-        trained = any(weight.requires_grad for weight in weights)
-        for attribute in get_close_matches(_SWITCH, off, cutoff=_ALIKE):
-            if trained and not attribute.startswith("_"):
-                named.setdefault(attribute, []).append(name)
-
-    files = dict.fromkeys(space.get("__file__") for space in reading.live.variables)
-    for attribute, names in named.items():
+    if names:
+        files = dict.fromkeys(space.get("__file__") for space in reading.live.variables)
         # the line that sets it, in the files that variables belong to
-        lines = (sets_attribute(file, attribute) for file in files if type(file) is str)
+        lines = (freezes(file) for file in files if type(file) is str)
         source = next(filter(None, lines), None)
-        recorder.note(Kind.MISTYPED, source, attribute, *names)
+        recorder.note(Kind.NO_SWITCH, source, *names)

@@ -59,13 +59,10 @@ def loss_of(outputs: Sequence[Any]) -> float | None:
 
 
 def _is_single(loss: torch.Tensor) -> bool:
-    """Whether this is one real number that can be read: asked at every step."""
+    """Whether this is one real number that can be read."""
     if loss.is_nested or answers_itself(loss) or loss.is_meta or loss.numel() != 1:
         return False
-    if not is_plain(loss):
-        return loss.is_floating_point() and not outgrown(loss)
-    needed = (loss.storage_offset() + 1) * loss.element_size()
-    return loss.is_floating_point() and loss.untyped_storage().nbytes() >= needed
+    return loss.is_floating_point() and not outgrown(loss)
 
 
 def is_broken(loss: float | None, scaled: bool) -> bool:
@@ -79,7 +76,7 @@ def is_broken(loss: float | None, scaled: bool) -> bool:
 
 def gradients_left(leaves: Mapping[int, torch.Tensor]) -> tuple[LeafGradient, ...]:
     """The size of the `.grad` of each leaf that has one which can be read, by the same
-    keys. `zeros` is 0 or 1.
+    keys.
     """
     left, grads = [], _readable(leaves)
     with unrecorded():
@@ -90,7 +87,7 @@ def gradients_left(leaves: Mapping[int, torch.Tensor]) -> tuple[LeafGradient, ..
                 wrong = int((~torch.isfinite(grad)).sum())
                 norm = float(grad.abs().max())
 
-            left.append(LeafGradient(key, norm, float(norm == 0), wrong))
+            left.append(LeafGradient(key, norm, wrong))
 
     return tuple(left)
 
@@ -125,17 +122,7 @@ def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
     return list(map(float, norms))
 
 
-# -- zeros and poles -------------------------------------------------------------------
-
-
-def all_zero(leaves: Mapping[int, torch.Tensor]) -> tuple[int, ...]:
-    """The keys of the matrices whose elements are all zero."""
-    with unrecorded():
-        return tuple(
-            key
-            for key, leaf in leaves.items()
-            if leaf.dim() > 1 and is_readable(leaf) and not leaf.detach().any()
-        )
+# -- poles -----------------------------------------------------------------------------
 
 
 def at_poles(nodes: Sequence[LiveNode]) -> frozenset[int]:

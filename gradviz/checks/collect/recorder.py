@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import FrameType
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import torch
 
@@ -37,8 +37,8 @@ class Recorder:
         self.rests = self.rested = False
         # optimizers whose step() runs now: a closure may call backward inside
         self.stepping: list[int] = []
-        # modules that `functional_call` ran with other tensors, and where
-        self.replaced = WeakKeyDictionary[torch.nn.Module, SourceLine | None]()
+        # modules that `functional_call` ran with other tensors
+        self.replaced = WeakSet[torch.nn.Module]()
         self._code = UserCode()
         self._notes: dict[tuple[Kind, object], Event] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}

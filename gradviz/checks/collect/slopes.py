@@ -15,43 +15,24 @@ from gradviz.cuts.functions import PLAIN
 
 # in float64, a central difference over 1e-6 has about 10 correct digits
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
-Fault = tuple[str, int]
-"""The letter of an event, and the input that it is about, counted from 1."""
 
 
 def is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
-def faults_of(
-    kind: Any,
-    values: Sequence[Any],
-) -> list[Fault]:
-    """What is wrong with a Function that was given these."""
+def faults_of(kind: Any, values: Sequence[Any]) -> list[str]:
+    """The letters of what is wrong with a Function that was given these."""
     function = _Function(kind, values)
-    missing, wrong, chosen = list[Fault](), list[Fault](), False
-    gradients = function.gradients()
-
-    for place, gradient in gradients.items():
-        if gradient is not None:
-            verdict = function.judge(place, gradient)
-            chosen |= verdict is None
-            if verdict is False:
-                wrong.append((Kind.OTHER_SLOPE.value, place + 1))
-        # one that gives none at all is not meant to
-        elif (
-            any(other is not None for other in gradients.values())
-            and values[place].is_leaf
-            and function.depends_on(place)
-        ):
-            missing.append((Kind.NO_GRADIENT.value, place + 1))
-
-    if missing or wrong or chosen:
-        # with what was chosen goes what depends on the same tensor
-        return missing[:1] or (wrong if not chosen else [])
+    verdicts = [function.judge(*item) for item in function.gradients().items()]
+    # with what was chosen goes what depends on the same tensor
+    if None in verdicts:
+        return []
+    if False in verdicts:
+        return [Kind.OTHER_SLOPE.value]
     with suppress(RuntimeError):  # as where backward() is once_differentiable
         if function.is_wrong_again():
-            return [(Kind.SECOND_SLOPE.value, 0)]
+            return [Kind.SECOND_SLOPE.value]
     return []
 
 
@@ -95,15 +76,16 @@ class _Function:
             for place, value in enumerate(self._inputs)
         ]
 
-    def gradients(self) -> dict[int, torch.Tensor | None]:
-        """What backward() gives, by the place of the input."""
+    def gradients(self) -> dict[int, torch.Tensor]:
+        """What backward() gives that is not None, by the place of the input."""
         leaves, weighed = self._leaves(), list[torch.Tensor]()
         for output, pull in zip(self._outputs(leaves), self._pulls):
             if output.requires_grad:
                 weighed.append((output * pull).sum())
         inputs = [leaves[place] for place in self._places]
         gradients = torch.autograd.grad(weighed, inputs, allow_unused=True)
-        return dict(zip(self._places, gradients))
+        pairs = zip(self._places, gradients)
+        return {place: given for place, given in pairs if given is not None}
 
     def _slopes(
         self,
@@ -123,10 +105,6 @@ class _Function:
         """The same as one number, as backward() would weigh it."""
         pairs = zip(slopes, self._pulls)
         return sum(float((slope * pull).sum()) for slope, pull in pairs)
-
-    def depends_on(self, place: int) -> bool:
-        step = torch.randn_like(self._inputs[place])
-        return abs(self._along(self._slopes(place, step))) > _FAR
 
     def judge(
         self,

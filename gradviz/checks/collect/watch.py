@@ -33,7 +33,7 @@ from gradviz.checks.collect.numbers import (
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.rest import Rest
 from gradviz.checks.run import Kind
-from gradviz.cuts.words import CutLines
+from gradviz.cuts.seen import CutCalls
 from gradviz.graph import SourceLine
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
@@ -79,7 +79,7 @@ class RunWatch:
     the plan.
     """
 
-    def __init__(self, recorder: Recorder, cuts: CutLines) -> None:
+    def __init__(self, recorder: Recorder, cuts: CutCalls) -> None:
         self._recorder, self._run, self._cuts = recorder, recorder.run, cuts
         self._began, self._spent = time.perf_counter(), 0.0
         self._suspects, self._more, self._looks = SUSPECTS, MORE, _LOOKS
@@ -211,7 +211,7 @@ class RunWatch:
             self._run.looked.append(number)
             for gradient in left:
                 key = gradient.node
-                if not gradient.zeros:
+                if gradient.norm:
                     self._zero[key] = 0
                     names = self._run.names.get(key, ())
                     self._run.nonzero |= dict.fromkeys(names, number)

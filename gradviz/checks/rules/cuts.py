@@ -28,8 +28,7 @@ from gradviz.wording import one_line
 
 SUMS = ("Add", "Sub", "Rsub")
 _SCALED = ("Mul", "Div", "Neg")
-_REDUCED, _JOINED = ("Sum", "Mean"), ("Stack", "Cat")
-_SAME = (*SUMS, *_JOINED, *_REDUCED, *RESHAPES, "Select")
+_SAME = (*SUMS, "Sum", "Mean", *RESHAPES, "Select")
 _ONE = (), (1,)  # shapes of a single number
 _TERM = Row(
     "{term} has no graph: this term of the loss trains nothing",
@@ -85,7 +84,7 @@ def constant_term(context: BackwardCall) -> Diagnoses:
             continue
 
         term = _term(graph, node, source)
-        cuts = _of_term(context, node, source, term, subtracts)
+        cuts = _of_term(context, node, source, term)
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue
 
@@ -117,41 +116,36 @@ def _wrong(
         held = {*all_names(optimizer.tensors)}
         trained |= held if held & reached else set()
 
-    wrong, lost = list[Cut](), list[Cut]()
+    wrong = list[Cut]()
     for cut in cuts:
         dropped = cut.behind.union(cut.leaf)
         if cut.kind == "grad" or not (trained and dropped) or trained & dropped:
             wrong.append(cut)
-            if cut.kind == "grad" or dropped - reached:
-                lost.append(cut)
-    # what this loss reaches otherwise is trained all the same
-    return lost or wrong
+    return wrong
 
 
 def _sums(graph: Graph) -> list[int]:
     """The nodes that add up the single number that a loss is, from the root down."""
-    roots = {root.node for root in graph.roots if root.tensor.shape in _ONE} - {None}
+    roots = set[int]()
+    for root in graph.roots:
+        if root.node is not None and root.tensor.shape in _ONE:
+            roots.add(root.node)
 
-    def parts(node: int | None) -> Iterator[int]:
-        op, edges = kind(graph, node or 0), graph.inputs(node or 0)
+    def parts(node: int) -> Iterator[int]:
+        op, edges = kind(graph, node), graph.inputs(node)
         # times a constant, it is still a term; times another graph, it is none
         if op in _SAME or (op in _SCALED and len(edges) == 1):
             for edge in edges:
                 part = made(graph, edge.producer, edge.output)
-                joined = op in _REDUCED and kind(graph, edge.producer) in _JOINED
-                if joined or (part is not None and part.shape in _ONE):
+                if part is not None and part.shape in _ONE:
                     yield edge.producer
 
     nodes = spread(roots if len(roots) == 1 else (), parts)
-    return [
-        node
-        for node in nodes
-        if node is not None and kind(graph, node) in (*SUMS, *_JOINED)
-    ]
+    return [node for node in nodes if kind(graph, node) in SUMS]
 
 
 def _of_term(
-    context: BackwardCall, node: int, source: SourceLine, term: str, subtracts: bool
+    context: BackwardCall, node: int, source: SourceLine, term: str
 ) -> list[Cut]:
     """Those of the term that is added in a line: there, or in lines that it was computed
     in; else the Python numbers made there.
@@ -163,11 +157,7 @@ def _of_term(
         if not before.isdisjoint((line.file, line.line) for line in cut.via):
             found.append(cut)
 
-    inline = [cut for cut in context.numbers if cut.source == source]
-    for cut in () if found or inline or subtracts else context.numbers:
-        if (cut.source.file, cut.source.line) in before:
-            inline.append(cut)
-    return found or inline
+    return found or [cut for cut in context.numbers if cut.source == source]
 
 
 _ADDS = ast.Add, ast.Sub

@@ -1,24 +1,29 @@
-"""Checks that read the numbers of gradients: those that vanish or explode."""
+"""Checks that read the numbers of gradients: those that explode, and those of zeros only,
+where ReLUs have died.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall, LeafGradient
-from gradviz.checks.ops import users
+from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, user, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import first_names, listed, made_at, nodes_of
-from gradviz.graph import Leaf, SourceLine
+from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import known_elements
-from gradviz.wording import plural
+from gradviz.wording import one_line, plural
 
+# -- exploding-gradient ----------------------------------------------------------------
+
+RATIO = 1e4
+"""A gradient that is more than so many times that nearest to the output is huge."""
 HUGE = 1e7
-"""A norm above this is called huge even when those of all modules are. Loss scaling
+"""And one with a norm above this, even when those of all modules are. Loss scaling
 stays below.
 """
-VALUES = {"needs_values": True, "once": True}
 
 
 class Layer(NamedTuple):
@@ -33,57 +38,12 @@ class Layer(NamedTuple):
     source: SourceLine | None
 
 
-_VANISHES = Row(
-    "the gradient vanishes: {count} of {total} get next to nothing",
-    "the root mean square of the gradient is {rms:.1e} in {name}, and {reference:.1e} nearest to the output, a ratio of "
-    "{ratio:.1e} (threshold {limit:g})",
-    "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the activation.",
-)
 _EXPLODES = Row(
     "the gradient explodes: {count} of {total} get a huge one",
     "the gradient of {name} has a norm of {norm:.1e}; its root mean square is {rms:.1e}, and {reference:.1e} nearest to the "
-    "output: a ratio of {ratio:.1e} (threshold {limit:g})",
+    "output: a ratio of {ratio:.1e} (threshold 10000)",
     "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
 )
-
-
-@check(
-    "vanishing-gradient",
-    "warning",
-    "gradients shrink to nearly nothing on their way to the first modules",
-    follows=("nonfinite",),
-    **VALUES,
-)
-def vanishing_gradient(context: BackwardCall) -> Diagnoses:
-    """The gradient of a module is less than 1e-5 of that of the module nearest to the
-    output.
-
-    Compared are root mean squares over the weights of each module of one model, along
-    the depth of the graph. Such modules learn next to nothing. In Python,
-    `vanishing=` sets another threshold.
-
-    How it is found: The gradients are computed without writing `.grad`; root mean
-    squares are compared module by module, from the output backwards.
-
-    What to do: Use activations that do not saturate, normalisation, residual
-    connections, or an initialisation made for the activation.
-
-    When to ignore it: When these modules are meant to hardly move, or begin at zero.
-
-    ```python
-    import torch
-
-    torch.manual_seed(0)
-    layers = [layer for _ in range(12) for layer in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())]
-    model = torch.nn.Sequential(*layers)
-    loss = model(torch.randn(4, 8)).square().mean()
-    loss.backward()
-    ```
-    """
-    limit = context.gradients.vanishing if context.gradients is not None else 0.0
-    return _unlike_the_last(
-        context, _VANISHES, limit, lambda layer, last: layer.rms < limit * last.rms
-    )
 
 
 @check(
@@ -91,7 +51,8 @@ def vanishing_gradient(context: BackwardCall) -> Diagnoses:
     "warning",
     "gradients grow without bounds on their way to the first modules",
     follows=("nonfinite",),
-    **VALUES,
+    needs_values=True,
+    once=True,
 )
 def exploding_gradient(context: BackwardCall) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the
@@ -99,7 +60,7 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
 
     Compared are root mean squares over the weights of each module of one model, along
     the depth of the graph. One step of the optimizer then throws these modules far
-    away. In Python, `exploding=` sets another ratio.
+    away.
 
     How it is found: The gradients are computed without writing `.grad`; root mean
     squares are compared module by module, from the output backwards.
@@ -121,16 +82,33 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    limit = context.gradients.exploding if context.gradients is not None else 0.0
-    return _unlike_the_last(
-        context,
-        _EXPLODES,
-        limit,
-        lambda layer, last: layer.rms > limit * last.rms or layer.norm > HUGE,
-    )
+    for layers in _models(context):
+        first, last = layers[0], layers[-1]
+        # beside the main path, as in queries and keys, it does not count
+        if not _is_huge(first, last):
+            continue
+
+        leaves = [layer.leaf for layer in layers if _is_huge(layer, last)]
+        yield _EXPLODES.filled(
+            first_names(leaves),
+            first.source,
+            count=plural(len(leaves), "weight"),
+            total=len(layers),
+            name=listed(first.leaf.names[:1]),
+            rms=first.rms,
+            norm=first.norm,
+            reference=last.rms,
+            ratio=first.rms / last.rms,
+            limit=RATIO,
+        )._replace(nodes=nodes_of(leaves), follows=("wrong-backward", "scaler-order"))
 
 
-def read(context: BackwardCall) -> Iterator[tuple[Leaf, LeafGradient]]:
+def _is_huge(layer: Layer, last: Layer) -> bool:
+    """Nearest to the output, nothing has been multiplied up yet."""
+    return layer.rms > RATIO * last.rms or layer.norm > HUGE
+
+
+def _read(context: BackwardCall) -> Iterator[tuple[Leaf, LeafGradient]]:
     """The parameters whose gradient is known and finite."""
     for gradient in context.leaf_gradients:
         leaf = context.graph.leaf_of[gradient.node]
@@ -142,7 +120,7 @@ def _models(context: BackwardCall) -> Iterable[list[Layer]]:
     """The weights of each model, in the order in which they ran."""
     graph, models = context.graph, dict[int | None, list[Layer]]()
     owner = {parameter.node: parameter.model for parameter in context.parameters}
-    for leaf, gradient in read(context):
+    for leaf, gradient in _read(context):
         takers = users(graph, leaf.node)
         # a bias, or the scale of a norm, does not count
         if len(leaf.tensor.shape or ()) < 2 or not takers or not gradient.norm:
@@ -158,31 +136,102 @@ def _models(context: BackwardCall) -> Iterable[list[Layer]]:
     return [sorted(layers, key=attrgetter("order")) for layers in models.values()]
 
 
-def _unlike_the_last(
-    context: BackwardCall,
-    row: Row,
-    limit: float,
-    is_unlike: Callable[[Layer, Layer], bool],
-) -> Diagnoses:
-    """What is said of models whose first weights are unlike the one nearest to the
-    output, where nothing has been multiplied up yet.
+# -- dead-relu -------------------------------------------------------------------------
+
+_AFTER = 3  # calls that were looked at, in which a gradient has to be zero as well
+_KEEPS = RESHAPES | {"NativeDropout", "Mul", "MaxPool2DWithIndices", "AvgPool2D"}
+_KEEPS |= {"AdaptiveAvgPool2D", "Mean"}
+"""Kinds that give zeros where they are given zeros."""
+_DEAD = Row(
+    "the ReLUs in front of {module} are dead: they give zero for every input",
+    "at backward call {call} and all that were looked at since, the gradient of {name} is exactly 0 and that of the bias beside "
+    "it is not: what the weight is multiplied with is 0. Before, it had a gradient. Nothing in front of {code} learns any more",
+    "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0), and lower the learning rate, tenfold at a time; or use "
+    "torch.nn.LeakyReLU, which lets a gradient through.",
+)
+
+
+@check(
+    "dead-relu",
+    "warning",
+    "a layer of ReLUs has come to give zero for every input",
+    follows=("nonfinite", "exploding-gradient"),
+    reads_saved=True,
+    needs_values=True,
+    once=True,
+)
+def dead_relu(context: BackwardCall) -> Diagnoses:
+    """All ReLUs of a layer give zero for every sample: what is in front of them gets no
+    gradient any more, and never recovers.
+
+    A step that is too large does that, or inputs that are large numbers: the biases
+    become so negative that nothing comes through.
+
+    How it is found: The gradient of a weight behind ReLUs was other than zero, and from
+    a call on it is exactly zero, while that of the bias beside it is not. What the
+    weight is multiplied with is zero then. It has to stay so for several calls.
+
+    What to do: Scale the inputs to about 1, lower the learning rate, or use LeakyReLU.
+
+    When to ignore it: When the layer is switched off on purpose.
+
+    ```python
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(20):
+        x = torch.rand(16, 8) * 255
+        loss = torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 128).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
     """
-    for layers in _models(context):
-        first, last = layers[0], layers[-1]
-        # beside the main path, as in queries and keys, a small gradient is normal
-        if not is_unlike(first, last):
+    graph, run = context.graph, context.run
+    alive = {leaf.node for leaf, gradient in _read(context) if gradient.norm}
+    for leaf, gradient in _read(context):
+        last = run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
+        zero = sum(call > last for call in run.looked)
+        # a gradient that was never there may be zero by design
+        died = 0 < last < (context.call or 0) and zero >= _AFTER
+        if gradient.norm or not died:
+            continue
+        relu = _dead_in_front(graph, leaf.node, alive)
+        if relu is None:
             continue
 
-        leaves = [layer.leaf for layer in layers if is_unlike(layer, last)]
-        yield row.filled(
-            first_names(leaves),
-            first.source,
-            count=plural(len(leaves), "weight"),
-            total=len(layers),
-            name=listed(first.leaf.names[:1]),
-            rms=first.rms,
-            norm=first.norm,
-            reference=last.rms,
-            ratio=first.rms / last.rms,
-            limit=limit,
-        )._replace(nodes=nodes_of(leaves), follows=("wrong-backward", "scaler-order"))
+        name = one_line(leaf.names[0])
+        module = name.rpartition(".")[0] or name
+        words = {"module": module, "name": name, "call": context.call}
+        yield _DEAD.filled(leaf.names[:1], made_at(graph, relu), **words)._replace(
+            nodes=(relu, leaf.node)
+        )
+        return
+
+
+def _dead_in_front(
+    graph: Graph,
+    leaf: int,
+    alive: set[int],
+) -> int | None:
+    """The ReLU whose results a weight is multiplied with, when a bias is added to the
+    product that has a gradient.
+    """
+    product = user(graph, leaf)
+    if product is None or kind(graph, product) not in PRODUCTS:
+        return None
+
+    inputs = makers(graph, product)
+    # a bias with a gradient proves that backward arrived: so the input is 0
+    if alive.isdisjoint(inputs):
+        return None
+
+    for node in inputs:
+        while kind(graph, node) in _KEEPS and len(graph.inputs(node)) == 1:
+            node = graph.inputs(node)[0].producer
+        if kind(graph, node) in ("Relu", "Threshold"):
+            return node
+
+    return None

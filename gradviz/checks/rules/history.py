@@ -16,15 +16,10 @@ from gradviz.checks.rules.old_tensors import (
 )
 from gradviz.checks.words import code, line, listed, made_at, nodes_of, title
 from gradviz.graph import Edge, SourceLine, column
-from gradviz.source.code_line import as_leaf, assigned, read
+from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
 from gradviz.wording import one_line, plural
 
-_DONE = Row(
-    "backward() has run through this graph",
-    "what {count} had saved is freed",
-    "No change needed, unless you call backward() once more: then compute the output again, or use retain_graph=True.",
-)
 _FREED = Row(
     "backward() has already run through {count} of this graph",
     "backward() already freed {freed}; {joined}",
@@ -48,9 +43,9 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
     (truncated backpropagation through time): cut it with `state = state.detach()`. Or
     something was computed once outside the loop and is used in every step: compute it
     again in each step, detach it, or keep it with `retain_graph=True`. The finding
-    names the nodes that are freed, the backward call that freed them as far as this run
-    saw it, and the edges where the new graph reaches the old one. A graph that is freed
-    as a whole, looked at after its own `backward()`, is a note only.
+    names the nodes that are freed and the backward call that freed them, as far as this
+    run saw it. A graph that is freed as a whole, looked at after its own `backward()`,
+    is left alone.
 
     How it is found: Nodes whose saved tensors are freed are looked for. Edges from
     newer nodes to those show which tensor carried the old graph along.
@@ -60,7 +55,7 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
     when two backward calls share one forward pass.
 
     When to ignore it: When the graph is looked at after its `backward()` and not used
-    again: that is a note.
+    again.
 
     ```python
     import torch
@@ -77,16 +72,12 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
     if not freed:
         return
 
-    count = plural(len(freed), "node")
     slots = [slot for node in graph.nodes for slot in node.saved]
     holds = [
         slot for slot in slots if slot.tensor is not None and slot.state != "freed"
     ]
-    # attributes that a custom Function set on ctx stay
+    # it is looked at after its own backward(); what a custom Function set on ctx stays
     if context.call is None and all(slot.slot.startswith("ctx.") for slot in holds):
-        names = tuple(root.name for root in graph.roots)
-        diagnosis = _DONE.filled(names, count=count)
-        yield diagnosis._replace(nodes=tuple(freed), severity="note")
         return
 
     joints = joints_behind(context, freed)
@@ -100,12 +91,11 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
     yield _FREED.filled(
         old.names,
         origin,
-        count=count,
+        count=plural(len(freed), "node"),
         freed=listed([title(graph, node) for node in freed], 2),
         joined=joined,
     )._replace(
         nodes=tuple(freed),
-        edges=tuple((edge.consumer, edge.position) for edge in joints),
         **freed_fix(context, joints, old, origin),
     )
 
@@ -159,13 +149,11 @@ def freed_fix(
         source, name = spared
         fix = f"In {line(source)}, use {name}.detach() instead of {name}: another optimizer trains what is behind it."
         return {"fix": fix, "source": source, "part": name}
-    # nothing is new: both calls ran through the same graph
+    # nothing is new: the call itself is the second one
     if not joints:
-        return _both(context)
+        return {"source": backward or origin}
 
-    leaf, taken = as_leaf(origin), made_at(context.graph, joints[0].consumer)
-    if leaf:
-        return {"fix": f"Create the leaf last: {leaf}."}
+    taken = made_at(context.graph, joints[0].consumer)
     if origin and taken and _is_before(origin, taken, old, backward):
         fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(origin.text)}."
         return {"fix": fix, "source": taken}
@@ -186,23 +174,6 @@ def freed_fix(
     carried = taken_over(backward) if backward is not None else {}
     states = (carried[name] for name in old.names if name in carried)
     return {"fix": fix, "source": next(states, origin)}
-
-
-def _both(context: BackwardCall) -> dict[str, Any]:
-    """The fix where backward begins at another output than before, and both were there
-    at that time.
-    """
-    root, last = context.graph.roots[0], context.previous
-    origin = context.graph.nodes[root.node].sequence if root.node is not None else None
-    if origin is None or last is None or origin >= context.before:
-        return {}
-    # the same output a second time, or one without a name
-    names = (last.graph.roots[0].name, root.name)
-    if "" in names or names[0] == names[1]:
-        return {}
-
-    fix = f"Call backward() once, of {' + '.join(names)}: their sum gives the same gradients in one pass."
-    return {"fix": fix, "source": context.backward}
 
 
 def _is_before(

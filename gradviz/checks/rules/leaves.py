@@ -5,9 +5,8 @@ optimizer holds.
 from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall, Home, Optimizer
-from gradviz.checks.ops import kind, makers, users
+from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.rules.cuts import SUMS
 from gradviz.checks.words import (
     all_names,
     first_names,
@@ -16,7 +15,7 @@ from gradviz.checks.words import (
     nodes_of,
     title_and_code,
 )
-from gradviz.graph import Graph, Leaf, SourceLine
+from gradviz.graph import Leaf, SourceLine
 from gradviz.source.code_line import as_leaf
 from gradviz.wording import one_line, plural
 
@@ -97,9 +96,7 @@ def nonleaf_parameter(context: BackwardCall) -> Diagnoses:
 
 
 def recorded_updates(context: BackwardCall) -> dict[str, int]:
-    """The nodes of variables that were leaves of an earlier call's graph, or that sums
-    lead to from a leaf which nobody names any more, by name.
-    """
+    """The nodes of variables that were leaves of an earlier call's graph, by name."""
     graph = context.graph
     steps = [call for call in context.earlier if not call.create_graph]
     inputs = (leaf for call in steps for leaf in call.graph.leaves)
@@ -109,21 +106,8 @@ def recorded_updates(context: BackwardCall) -> dict[str, int]:
         node = tensor.node
         if node is not None and node not in graph.leaf_of:
             names = [name for name in tensor.names if name in before]
-            names = names or [*tensor.names] * _is_updated(graph, node)
             updated |= dict.fromkeys(names[:1], node)
     return updated
-
-
-def _is_updated(graph: Graph, node: int) -> bool:
-    """Whether sums in a row, each with something that has no graph, lead from a node to
-    an input without a name.
-    """
-    count = 0
-    while kind(graph, node) in SUMS and graph.nodes[node].none_inputs:
-        count, node = count + 1, makers(graph, node)[0]
-    leaf = graph.leaf_of.get(node)
-    lost = leaf is not None and leaf.kind == "input" and not leaf.names
-    return bool(count) and lost
 
 
 def _rebound(context: BackwardCall) -> Diagnoses:

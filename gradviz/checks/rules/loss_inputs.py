@@ -31,14 +31,6 @@ _LAYERS = frozenset(
         "CudnnRnn",
     ]
 )
-_COMMON = (
-    "Add Sub Mul Div Neg Mean Sum NativeDropout Cat Stack Select Index IndexSelect Clamp ClampMin ClampMax "
-    "AdaptiveAvgPool2D UpsampleBilinear2D UpsampleNearest2D"
-)
-_PASSED = RESHAPES.union(_COMMON.split())
-"""What makes no logarithm of anything, on the way from a layer to a loss that wants
-logarithms.
-"""
 
 
 class _Pair(NamedTuple):
@@ -68,13 +60,6 @@ _PAIRS = (
         _SCORES,
     ),
     _Pair(
-        "Logsumexp",
-        ("Softmax",),
-        "softmax is taken twice",
-        "a distribution of logits takes log_softmax of them itself; of probabilities, between 0 and 1, that is nearly flat",
-        "Pass them as Categorical(probs=...), in place of logits; or give it the scores, without this {by}.",
-    ),
-    _Pair(
         "BinaryCrossEntropyWithLogits",
         ("Sigmoid", "Softmax"),
         "the sigmoid is taken twice",
@@ -98,13 +83,6 @@ _PAIRS = (
         "Use torch.nn.CrossEntropyLoss in place of NLLLoss, or put log_softmax(scores, dim=1) before it.",
         True,
     ),
-    _Pair(
-        "BinaryCrossEntropy",
-        ("Clamp", "Hardtanh", "Relu", "Hardsigmoid"),
-        "scores are cut to probabilities for binary_cross_entropy",
-        "where a score lies outside of 0 to 1, the gradient of this {by} is zero: what is most wrong is never mended",
-        "Give the scores as they are to torch.nn.BCEWithLogitsLoss, without this {by}; or use torch.sigmoid(scores) in its place.",
-    ),
 )
 
 
@@ -118,8 +96,7 @@ def loss_input(context: BackwardCall) -> Diagnoses:
     probabilities. Training still runs with the wrong one, and goes nowhere.
 
     How it is found: The graph shows which operation made the input of the loss, behind
-    changes of shape and dtype; for `NLLLoss`, which wants logarithms, also behind sums
-    and products, of which none is one.
+    changes of shape and dtype.
 
     What to do: Leave the extra softmax or sigmoid out, or use the loss that fits.
 
@@ -184,7 +161,6 @@ def _origin(
 
     ways = list(islice(spread(makers(graph, loss)[:1], onward), _MOST))
     ends = [member for member in ways if is_end(member)]
-    passed = _PASSED if pair.user == "NllLoss" else RESHAPES
     # any other op on the way may have taken the logarithm
     others = {kind(graph, member) for member in ways if member not in ends}
-    return ends[0] if ends and others <= passed else None
+    return ends[0] if ends and others <= RESHAPES else None

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gradviz.checks.registry import Row
-from gradviz.checks.words import COMPARISONS, code, line, listed
+from gradviz.checks.words import code, line, listed
 from gradviz.cuts.words import CUT
 from gradviz.graph import SourceLine
-from gradviz.source.cut import Cut
+from gradviz.source.cut import COMPARISONS, Cut
 from gradviz.source.statements import body_around
 from gradviz.wording import one_line
 
@@ -28,9 +28,6 @@ MEND: dict[str, str] = {
     "torch.nn.functional.linear(x, t)",
     "written": "leave the parameter as it is, and run its module with the tensor in its place: "
     "torch.func.functional_call(module, {'weight': t}, x)",
-    "deepcopy": "copy nothing: run the module with other parameters, torch.func.functional_call(model, parameters, x), where "
-    "parameters are dict(model.named_parameters()), less a step along torch.autograd.grad(loss, parameters.values(), "
-    "create_graph=True). Or, for a gradient of first order, add that of the copy's parameters to .grad of the model's",
     "grad": "pass create_graph=True to torch.autograd.grad",
     "second grad": "leave create_graph=True as it is; in backward() of the custom Function on the way, compute from "
     "ctx.saved_tensors, of inputs that forward() gives to ctx.save_for_backward()",
@@ -100,10 +97,7 @@ def mend(cut: Cut) -> str:
         )
     if to_change(cut) == cut.off:
         return f"make the call that leads to {inner} outside of this block"
-    block = (
-        f" (the block of {line(cut.off)})" if cut.off.line != cut.source.line else ""
-    )
-    return MEND[_manner(cut)] + block
+    return MEND[_manner(cut)]
 
 
 def to_change(cut: Cut) -> SourceLine:

@@ -80,13 +80,8 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
 _ROWS = {
     Kind.OTHER_SLOPE: Row(
         "backward() of {0} is not the derivative of its forward()",
-        "for input {1}, what {code} returns is not the slope of forward(), measured in float64 along a random direction",
+        "what {code} returns is not the slope of forward(), measured in float64 along a random direction",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
-    ),
-    Kind.NO_GRADIENT: Row(
-        "backward() of {0} returns no gradient for input {1}, on which its forward() depends",
-        "{code} returns None for input {1}, which requires grad: it is never trained through {0}",
-        "In {line}, return its gradient in place of None; or detach that input, if it is not to be trained.",
     ),
     Kind.SECOND_SLOPE: Row(
         "a gradient that goes through {0} is differentiated again, and wrong: its backward() uses what has no graph",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.ops import kind_of
-from gradviz.checks.poles import POLES, culprit, not_finite_behind, reason, remedy
+from gradviz.checks.poles import POLES, UNKNOWN, culprit, explained, not_finite_behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.diverged import diverged, from_the_update
 from gradviz.checks.words import (
@@ -28,7 +28,7 @@ from gradviz.gradients.values import Value
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import forward_name, own_line
-from gradviz.source.search import lines_behind
+from gradviz.source.feeding import lines_behind
 
 
 @check(
@@ -141,37 +141,28 @@ def _broken_leaves(context: BackwardCall) -> list[Leaf]:
 def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
-    names, first = first_names(leaves), None
-    where, summary = line(context.backward), _BROKEN.format(listed(names) or "a leaf")
+    names, nodes = first_names(leaves), nodes_of(leaves)
+    summary = f"the gradient of {listed(names) or 'a leaf'} becomes NaN or Inf"
+    where, fix = line(context.backward), UNKNOWN
     why = "no operation at a pole was seen: most likely a number overflowed on the way"
 
     if gradients.nonfinite:
         first = culprit(context, gradients.nonfinite[0])
-        where = place(graph, first)
+        nodes, where = (first, *nodes), place(graph, first)
         summary += f" in {forward_name(graph.nodes[first])}"
         why = f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not; the outputs are finite"
-        why = _because(why, reason(graph, first))
-    elif context.ran and (first := _steepest(graph)) is not None:
+        reason, fix = explained(graph, first)
+        why = _because(why, reason)
+    elif context.ran and (likely := _steepest(graph)) is not None:
         # what it saved is freed, so nobody can look whether it was at its pole
-        where = place(graph, first)
-        summary += f" in {forward_name(graph.nodes[first])}, most likely"
-        why = _because(
-            f"{title_and_code(graph, first)} may do so", reason(graph, first)
-        )
+        nodes, where = (likely, *nodes), place(graph, likely)
+        summary += f" in {forward_name(graph.nodes[likely])}, most likely"
+        reason, fix = explained(graph, likely)
+        why = _because(f"{title_and_code(graph, likely)} may do so", reason)
 
-    nodes = [first] if first is not None else []
     return Diagnosis(
-        summary,
-        names,
-        why,
-        remedy(graph, first),
-        (*nodes, *nodes_of(leaves)),
-        where=where,
-        follows=("wrong-backward",),
+        summary, names, why, fix, nodes, where=where, follows=("wrong-backward",)
     )
-
-
-_BROKEN = "the gradient of {} becomes NaN or Inf"
 
 
 def _steepest(graph: Graph) -> int | None:
@@ -222,7 +213,8 @@ def _computed(
     """An operation has made the value, or was given it."""
     graph, made = context.graph, first.made_by is not None
     blamed = culprit(context, holder)
-    why, divides = reason(graph, blamed), _divides(context, holder)
+    divides = _divides(context, holder)
+    why, fix = explained(graph, blamed)
     if diverged(context) or (made and context.losses and not (why or divides)):
         return from_the_update(context, ())
     # what nothing in the graph explains
@@ -239,7 +231,7 @@ def _computed(
         f"{graph.ops[blamed]} {does} NaN or Inf in the forward pass",
         graph.nodes[blamed].names or names,
         _because(what, why),
-        remedy(graph, blamed),
+        fix,
         (blamed,),
         where=place(graph, blamed),
     )
@@ -273,18 +265,13 @@ def _given(
 ) -> Diagnosis:
     """The numbers came in with data, or with what was computed of it."""
     source = lines[0]
-    fix = f"In {line(source)}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or x.clamp(min=1e-6)."
-    if "std(" in source.text:
-        fix += (
-            " For a single element, pass correction=0 to std(), which is NaN otherwise."
-        )
-
     return Diagnosis(
         f"{graph.ops[holder]} is given NaN or Inf that comes in without a graph",
         graph.nodes[holder].names,
         f"in what {title_and_code(graph, holder)} computes, {amount}; no earlier value of the graph has any, so what came in "
         f"without a graph has them already: {listed(map(line, lines[:2]))}",
-        fix,
+        f"In {line(source)}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or x.clamp(min=1e-6). "
+        "For a single element, pass correction=0 to std(), which is NaN otherwise.",
         (holder,),
         source=source,
     )

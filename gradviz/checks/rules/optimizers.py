@@ -98,11 +98,10 @@ _FROZEN = Row(
     "momentum and weight decay)",
     "Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {optimizer} only what is trained.",
 )
-_MISTYPED = Row(
-    "{attribute} = False freezes nothing: {names} still requires grad",
-    "{code}: this only gives it an attribute named {attribute} that nobody reads",
-    "Write parameter.requires_grad = False for a tensor, and module.requires_grad_(False) for a module: the method, with an "
-    "underscore, goes through all its parameters.",
+_NO_SWITCH = Row(
+    "requires_grad = False of a module freezes nothing: {names} still requires grad",
+    "{code}: this only gives it an attribute that nobody reads",
+    "Call the method of the module, which goes through all its parameters: module.requires_grad_(False), with an underscore.",
 )
 
 
@@ -112,10 +111,9 @@ _MISTYPED = Row(
 def not_frozen(context: BackwardCall) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
-    How it is found: an attribute that freezes nothing
-    (`parameter.require_grad = False`, `module.requires_grad = False`: a module has only
-    `requires_grad_()`); or a parameter with `requires_grad=False` in which its
-    optimizer still finds an old gradient, and goes on.
+    How it is found: an attribute that freezes nothing (`module.requires_grad = False`: a
+    module has only `requires_grad_()`); or a parameter with `requires_grad=False` in
+    which its optimizer still finds an old gradient, and goes on.
 
     What to do: set `requires_grad` of the parameters, call `requires_grad_(False)` of
     the module, and set `.grad` to None.
@@ -126,8 +124,7 @@ def not_frozen(context: BackwardCall) -> Diagnoses:
     import torch
 
     body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
-    for parameter in body.parameters():
-        parameter.require_grad = False
+    body.requires_grad = False
     optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
     for step in range(3):
         loss = head(body(torch.ones(2, 3))).square().mean()
@@ -137,9 +134,8 @@ def not_frozen(context: BackwardCall) -> Diagnoses:
     ```
     """
     record = context.run
-    for mistyped in record.events(Kind.MISTYPED):
-        attribute, *names = mistyped.about
-        yield _MISTYPED.filled(tuple(names), mistyped.source, attribute=attribute)
+    for event in record.events(Kind.NO_SWITCH):
+        yield _NO_SWITCH.filled(event.about, event.source)
 
     for optimizer in record.optimizers:
         frozen = record.named(optimizer.frozen)

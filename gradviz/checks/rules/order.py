@@ -221,11 +221,15 @@ def no_update(context: BackwardCall) -> Diagnoses:
             yield from found(log, _TOO_EARLY, optimizer.subject, enough)
 
 
-_SCHEDULE = Row(
-    "the scheduler takes its step before the optimizer's first one",
-    "{code} runs before {other} in each round: the first learning rate of the schedule is never used, and each other one comes a "
-    "round too early",
-    "Move {text} to the end of the round, after {there}.",
+_SCHEDULE = CallOrder(
+    # it comes again after the step, so it is part of the loop
+    r"^(?P<call>l)(?P<other>[sx]).*l",
+    Row(
+        "the scheduler takes its step before the optimizer's first one",
+        "{code} runs before {other} in each round: the first learning rate of the schedule is never used, and each other one comes "
+        "a round too early",
+        "Move {text} to the end of the round, after {there}.",
+    ),
 )
 
 
@@ -268,13 +272,7 @@ def scheduler_order(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    log = context.run.log
-    for source in dict.fromkeys(event.source for event in log if event.letter == "l"):
-        calls = [one for one in log if one.letter in "lsx"]
-        calls = [one for one in calls if one.letter != "l" or one.source == source]
-        # it comes again after the step, so it is part of the loop
-        if re.match("l[sx].*l", letters(calls)):
-            step = calls[1].source
-            words = {"other": code(step), "there": step.text if step else "the step"}
-            yield _SCHEDULE.filled((), source, **words)
-            return
+    steps = [event for event in context.run.log if event.letter in "lsx"]
+    for source in dict.fromkeys(step.source for step in steps if step.letter == "l"):
+        calls = [one for one in steps if one.letter != "l" or one.source == source]
+        yield from found(calls, _SCHEDULE, enough=1)

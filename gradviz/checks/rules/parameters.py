@@ -37,12 +37,12 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
 
     Nothing fails, so this goes unnoticed for long; `DistributedDataParallel` fails, or
     wants `find_unused_parameters=True`. The finding says which it is: frozen
-    (`requires_grad=False`, a note); its module never ran; it ran without recording; it
+    (`requires_grad=False`, a note); its module did not run; it ran without recording; it
     ran, but what it made does not reach the output; or a compiled function returns None
     for it, which is read from its backward. Behind a reentrant checkpoint nobody can
-    see, so there it is unknown, not unused. A parameter that another backward call of
-    the same run uses, one that `torch.func.functional_call` replaces, and a model that
-    this graph does not use at all (unless it is the one given as `model=`), are notes.
+    see, so there it is unknown, not unused. A model that this graph does not use at all
+    (unless it is the one given as `model=`) is a note; a parameter that another backward
+    call of the same run uses, or that `torch.func.functional_call` replaces, is none.
     Only a recording knows what ran: the command line always records, `gradviz.check`
     takes `recording=`.
 
@@ -99,6 +99,8 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
     }
     for parameter in context.parameters:
         used = parameter.node is not None or parameter.sharded
+        # functional_call ran its module, and trains what took its place
+        used = used or parameter.replaced
         if used or not context.run.used.isdisjoint(parameter.names):
             continue
 
@@ -211,7 +213,6 @@ def none_grad(context: BackwardCall) -> Diagnoses:
         )._replace(
             nodes=nodes_of(missing),
             where=places(modules, line(source)),
-            follows=("wrong-backward",),
         )
 
 

@@ -9,7 +9,6 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import (
     BARE,
-    MEND,
     all_cut_words,
     asks_for_a_graph,
     mend_all,
@@ -58,10 +57,6 @@ class _Reason(NamedTuple):
     fix: str
 
 
-_COMPUTE = (
-    "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, .item(), "
-    ".numpy(), argmax or a comparison on the way."
-)
 # the first one that holds is told, so causes come before guesses
 _REASONS = (
     _Reason(
@@ -87,25 +82,16 @@ _REASONS = (
         "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
     ),
     _Reason(
-        lambda case: not case.real,
-        "it was computed in {made}",
-        f"{MEND['integer'].capitalize()}.",
-    ),
-    _Reason(
         lambda case: case.provenance.plain,
         "it was computed in {made}; it was computed from {plain}, which do not require grad",
         "Compute it from what the model returned, not from data and targets alone; or create what should be trained as a leaf, "
         "torch.nn.Parameter(...), or call requires_grad_() on it before {made_line}.",
     ),
     _Reason(
-        lambda case: case.provenance.made,
-        "it was computed in {made}",
-        f"{_COMPUTE} Look in what {{made_line}} calls.",
-    ),
-    _Reason(
         lambda case: True,
-        "the code is not seen",
-        f"{_COMPUTE} gradviz names the line when it sees the code: gradviz check SCRIPT.",
+        "it was computed in {made}",
+        "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, .item(), "
+        ".numpy(), argmax or a comparison on the way. Look in what {made} calls.",
     ),
 )
 
@@ -170,7 +156,8 @@ def _case(context: BackwardCall, root: Root) -> _Case:
     provenance = context.provenances.get(root.name, Provenance())
     # where the chain broke for certain comes first; that a leaf was computed from
     # something has to be seen
-    cuts = [cut for cut in provenance.cuts if cut.operation or root.node is None]
+    cuts = [*(context.cuts_before or provenance.cuts)]
+    cuts = [cut for cut in cuts if cut.operation or root.node is None]
     cuts.sort(key=lambda cut: not cut.alive)
 
     bare = None

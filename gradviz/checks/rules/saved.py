@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gradviz.checks.call import BackwardCall, NamedTensor
@@ -17,10 +16,7 @@ from gradviz.checks.words import (
     line,
     listed,
     made_at,
-    places,
     title_and_code,
-    verb,
-    where as place,
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
 from gradviz.source.code_line import in_place, out_of_place
@@ -92,40 +88,29 @@ def stale_saved(context: BackwardCall) -> Diagnoses:
                 key = slot.storage if slot.storage is not None else (i, slot.slot)
                 tensors.setdefault(key, []).append((i, slot))
 
-    # what one line has changed is told once
-    causes: dict[object, list[_Stale]] = {}
-    for i, slots in enumerate(tensors.values()):
-        stale = _stale(context, slots)
-        cause = (stale.parameter, stale.changed) if stale.changed else i
-        causes.setdefault(cause, []).append(stale)
-
-    for members in causes.values():
-        diagnosis = _told(graph, members)
-        yield diagnosis._replace(**_of_an_earlier_step(context, diagnosis.nodes[0]))
+    # what one line has changed is told once, by its line and fix
+    for slots in tensors.values():
+        diagnosis = _told(graph, _stale(context, slots))
+        yield diagnosis._replace(**_of_an_earlier_step(context, slots[0][0]))
 
 
-def _told(graph: Graph, members: Sequence[_Stale]) -> Diagnosis:
-    """What one line of code, or several, did to these tensors."""
-    first, names = members[0], dict.fromkeys(stale.whose for stale in members)
-    saver, fix = first.slots[0][0], _remedy(graph, first)
-    source, note = made_at(graph, saver), first.slots[0][1].note
+def _told(graph: Graph, stale: _Stale) -> Diagnosis:
+    """What lines of code did to a tensor."""
+    saver, slot = stale.slots[0]
+    source = made_at(graph, saver)
     changes = "the code around the call does not show where it was changed"
-    if first.changed:
-        source = first.changed[0]
-        changes = f"the change is in {listed(map(code, first.changed))}"
+    if stale.changed:
+        source = stale.changed[0]
+        changes = f"the change is in {listed(map(code, stale.changed))}"
 
-    was, it = verb(names, "was", "were"), verb(names, "it was", "they were")
     return Diagnosis(
-        f"{listed(names)} {was} modified in place after {it} saved for backward",
-        all_names(members),
-        f"{_savers(graph, members)}{f'; it was {note}' if note else ''}; {changes}",
-        fix,
-        tuple(node for stale in members for node, _ in stale.slots),
+        f"{stale.whose} was modified in place after it was saved for backward",
+        stale.names,
+        f"{_savers(graph, stale)}{f'; it was {slot.note}' if slot.note else ''}; {changes}",
+        _remedy(stale),
+        tuple(node for node, _ in stale.slots),
         source=source,
-        part=in_place(source)[1] if first.changed else "",
-        where=places(
-            place(graph, saver), f"changed in {line(source)}" * bool(first.changed)
-        ),
+        part=in_place(source)[1] if stale.changed else "",
     )
 
 
@@ -147,7 +132,6 @@ def _of_an_earlier_step(context: BackwardCall, saver: int) -> dict[str, Any]:
     diagnosis = {
         "summary": f"{who} leads back into an earlier step, whose weights have changed since",
         "names": old.names,
-        "where": "",
         "source": origin,
         "part": "",
         "follows": ("freed-graph",),
@@ -172,24 +156,20 @@ def _stale(context: BackwardCall, slots: _Slots) -> _Stale:
     return _Stale(slots, names, parameter, tuple(dict.fromkeys(changed)))
 
 
-def _savers(graph: Graph, members: Sequence[_Stale]) -> str:
+def _savers(graph: Graph, stale: _Stale) -> str:
     """Who saved what."""
-    slots = [(node, slot) for stale in members for node, slot in stale.slots]
     savers = [
         f"{title_and_code(graph, node)} saved it as {one_line(slot.slot)!r}"
-        for node, slot in slots
+        for node, slot in stale.slots
     ]
     return listed(dict.fromkeys(savers), 2)
 
 
-def _remedy(graph: Graph, stale: _Stale) -> str:
+def _remedy(stale: _Stale) -> str:
     change = next(iter(stale.changed), None)
     if stale.parameter:
-        saver, there = made_at(graph, stale.slots[0][0]), "it"
-        if saver is not None and change is not None:
-            there = f"{line(change)}, from {line(saver)} on"
         fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again after "
-        return f"{fix}{there}."
+        return f"{fix}{line(change) or 'it'}."
 
     new = out_of_place(change)
     if new is not None and change is not None:

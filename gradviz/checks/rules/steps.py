@@ -7,31 +7,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.leaves import recorded_updates
-from gradviz.checks.rules.old_tensors import detached, old_tensors
 from gradviz.checks.run import Interval, RetainedHistory, steps_of
 from gradviz.checks.words import (
-    Names,
     as_code,
     code,
     first_names,
     line,
     listed,
-    made_at,
     nodes_of,
 )
-from gradviz.graph import Leaf, SourceLine
+from gradviz.graph import Leaf
 from gradviz.source.search import grad_reads
 from gradviz.wording import one_line, plural
 
 # -- growing-graph ---------------------------------------------------------------------
 
-_STEPS = 3
-"""Steps in one graph from which it is said that it grows."""
+_CARRIED = Row(
+    "each step goes on with the graphs of all steps before",
+    "the outputs lead back through {steps}, and {names} {has} their graphs",
+    "Detach what a step takes over from the one before, or each part of it: state = state.detach().",
+)
 _GROWS = Row(
     "{name} keeps the graphs of {steps} alive",
-    "{who} still references {nodes} of earlier steps and their saved tensors{adds}",
+    "{name} still references {nodes} of earlier steps and their saved tensors{adds}",
     "{fix}",
 )
 
@@ -41,6 +41,7 @@ _GROWS = Row(
     "warning",
     "the graph of earlier steps is kept, and more of it with every step",
     follows=("freed-graph", "stale-saved"),
+    whole_run=True,
 )
 def growing_graph(context: BackwardCall) -> Diagnoses:
     """What hangs on earlier steps grows from one backward call to the next: memory
@@ -52,10 +53,9 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
     step: several losses of one forward pass share its graph. The graph merely being
     larger, as with a longer sequence, is no sign and not reported.
 
-    How it is found: Numbers of nodes tell in which step each was made. Outputs should
-    not lead back through three steps, and no variable hold the graphs of four, also in
-    closures, classes and modules of yours. Variables are looked at in the first steps,
-    now and then, and when the script ends.
+    How it is found: Numbers of nodes tell in which step each was made. No variable
+    should hold the graphs of four, also in closures, classes and modules of yours. They
+    are looked at in the first steps, now and then, and when the script ends.
 
     What to do: Add `loss.item()` or `loss.detach()` to running totals, cut states with
     `.detach()`, and update under `torch.no_grad()`.
@@ -74,40 +74,36 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
         total = total + loss
     ```
     """
-    if _steps_behind(context):
-        yield _carried(context)
-    elif context.is_last and not any(map(_steps_behind, context.run.read)):
-        # each loss leads to all updates
-        follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
-        for history in context.run.held.values():
-            diagnosis = _told(history, history.added or history.source)
-            yield diagnosis._replace(follows=follows)
+    held = [*context.run.held.values()]
+    # what each step hands on is in all that was computed from it
+    if held and any(map(_leads_back, context.run.read)):
+        yield _CARRIED.filled(
+            tuple(history.name for history in held),
+            held[0].source,
+            steps=plural(held[0].steps, "step"),
+        )
+        return
+
+    # each loss leads to all updates
+    follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
+    for history in held:
+        source = history.added or history.source
+        adds = f". {code(source)} adds a tensor that still has its graph"
+        yield _GROWS.filled(
+            (history.name,),
+            source,
+            name=one_line(history.name),
+            nodes=plural(history.nodes, "node"),
+            steps=plural(history.steps, "step"),
+            adds=adds if source else "",
+            fix=_stored(history),
+        )._replace(follows=follows)
 
 
-def _steps_behind(context: BackwardCall) -> int:
-    """How many steps the outputs lead back to, where these are too many."""
+def _leads_back(context: BackwardCall) -> bool:
+    """Whether the outputs lead back through several steps."""
     sequences = (node.sequence for node in context.graph.nodes)
-    steps = steps_of(filter(None, sequences), context.ends)
-    return steps if steps >= _STEPS else 0
-
-
-def _told(
-    history: RetainedHistory, source: SourceLine | None, names: Names = ()
-) -> Diagnosis:
-    """What is said of a variable; or of the outputs, through what has these names."""
-    names = names or (history.name,)
-    return _GROWS.filled(
-        names,
-        source,
-        name=one_line(names[0]),
-        who=one_line(history.name),
-        nodes=plural(history.nodes, "node"),
-        steps=plural(history.steps, "step"),
-        adds=f". {code(source)} adds a tensor that still has its graph"
-        if source
-        else "",
-        fix=_stored(history),
-    )
+    return steps_of(filter(None, sequences), context.ends) > 2
 
 
 def _stored(history: RetainedHistory) -> str:
@@ -118,32 +114,6 @@ def _stored(history: RetainedHistory) -> str:
     return f"Add loss.item() to a running total; detach a state between the steps: {name} = {name}.detach()."
 
 
-def _carried(context: BackwardCall) -> Diagnosis:
-    """What the outputs themselves carry along."""
-    graph = context.graph
-    old = {
-        node.id
-        for node in graph.nodes
-        if (node.sequence or context.since) < context.since
-    }
-    edges = [
-        edge
-        for edge in graph.edges
-        if edge.producer in old and edge.consumer not in old
-    ]
-    tensors, joints = old_tensors(context, edges), [edge.producer for edge in edges]
-    outputs = f"the graph of {listed(root.name for root in graph.roots)}"
-    history = RetainedHistory(outputs, len(old), _steps_behind(context))
-    source = made_at(graph, joints[0])
-    diagnosis = _told(history, source, tensors.names or ("the graph",))
-    return diagnosis._replace(
-        names=tensors.names,
-        fix=detached(context, tensors),
-        nodes=tuple(joints),
-        edges=tuple((edge.consumer, edge.position) for edge in edges),
-    )
-
-
 # -- gradients and updates -------------------------------------------------------------
 
 TIMES = 2
@@ -151,7 +121,7 @@ TIMES = 2
 training against each other.
 """
 _NOT_RESET = Row(
-    "{who} up from step to step",
+    "the gradients of {names} add up from step to step",
     "by backward call {call} each had been updated twice, and nothing had reset .grad: backward() adds to what is there, so "
     "every update repeats the gradients of all earlier steps",
     "{fix}",
@@ -204,14 +174,9 @@ def gradient_not_reset(context: BackwardCall) -> Diagnoses:
     ]
 
     if growing:
-        names = first_names(growing)
-        count = (
-            f"the gradients of {plural(len(growing), 'tensor')} ({listed(names)}) add"
-        )
         yield _NOT_RESET.filled(
-            names,
+            first_names(growing),
             context.backward,
-            who=count if growing[1:] else f"the gradient of {listed(names)} adds",
             call=context.call,
             fix=_reset(context, growing),
         )._replace(nodes=nodes_of(growing))

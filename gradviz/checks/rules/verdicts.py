@@ -111,16 +111,6 @@ VERDICTS = (
         False,
     ),
     Verdict(
-        lambda case: case.parameter.replaced and not (case.cut and case.cut.leaf),
-        Row(
-            "{is_} not used: functional_call ran the module with other tensors",
-            "{code} puts other tensors in their place while the module runs, and the output depends on those",
-            "No change needed if you train the tensors that functional_call was given, as with a hypernetwork.",
-        ),
-        False,
-        lambda case: case.parameter.replaced,
-    ),
-    Verdict(
         lambda case: case.cut,
         Row(
             "{do} not get a gradient: the graph is cut behind {them}",
@@ -142,21 +132,14 @@ VERDICTS = (
         ),
     ),
     Verdict(
-        lambda case: not case.parameter.run.calls,
-        Row(
-            "{is_} unused: the module never ran",
-            "the module was never called",
-            "Call the module in {forward}, or remove it from the model{made}.",
-        ),
-        source=lambda case: case.parameter.made,
-    ),
-    Verdict(
         lambda case: not case.ran,
         Row(
-            "{is_} unused: the module did not run in this step",
-            "the module's forward ran before the previous backward call, and not since",
-            "No change needed if a branch skips it on purpose (DistributedDataParallel then needs find_unused_parameters=True).",
+            "{is_} unused: the module did not run",
+            "the module was not called in this step",
+            "Call the module in {forward}, or remove it from the model{made}. No change is needed if a branch skips it on purpose "
+            "(DistributedDataParallel then needs find_unused_parameters=True).",
         ),
+        source=lambda case: case.parameter.made,
     ),
     Verdict(
         lambda case: case.parameter.module in case.facts.paths,
@@ -229,7 +212,7 @@ def _cut_behind(
     if not ran:
         return None
     if not run.recording and run.source is not None:
-        return unrecorded(run.source)._replace(alive=False)
+        return unrecorded(run.source)
 
     after = [cut for cut in context.cuts if cut.at >= run.began and not cut.leaf]
     leading = [cut for cut in after if names & cut.behind]

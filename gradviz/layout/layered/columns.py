@@ -33,7 +33,11 @@ def in_columns(sheet: Sheet, layers: Layers, placed: Placed) -> Placed:
     if not 0 < len(sheet.above) <= EDGES:
         return placed
 
-    for component in np.flatnonzero((height > LONG) & (height < LONGEST)).tolist():
+    # what is level with the other half of a U stays in its place
+    free = np.ones(len(height), np.bool_)
+    free[layers.component[layers.side != 0]] = False
+    is_long = (height > LONG) & (height < LONGEST)
+    for component in np.flatnonzero(is_long & free).tolist():
         last = _last_lines(sheet, layers, placed, component)
         if last:
             placed = _broken(sheet, layers, placed, component, np.array(last))

@@ -4,16 +4,15 @@ tensor refused, why, and what to do.
 
 from __future__ import annotations
 
-import re
 from textwrap import shorten
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.raised.finders import UnderstoodFailure
-from gradviz.checks.rules.raised.messages import messages, understood
+from gradviz.checks.rules.raised.lines import line_to_change
+from gradviz.checks.rules.raised.messages import Message, messages, understood
 from gradviz.checks.run import Raised
 from gradviz.checks.words import code, line, listed
-from gradviz.wording import bytes_text, one_line
+from gradviz.wording import one_line
 
 TOPICS = ("autograd", "training", "tensors")
 
@@ -57,26 +56,18 @@ def raised_exception(context: BackwardCall) -> Diagnoses:
 
     failed = raised.source.text if raised.source is not None else ""
     text = f"{raised.text}\n{raised.within}{failed}"
-    found = understood(text, messages(*TOPICS))
-
-    if found is None and raised.backward:
-        # the last message: of which nothing is known but where it comes from
-        found = messages("backward")[0], {}
+    # of any other message it is known that it comes out of backward
+    topics = (*TOPICS, "backward") if raised.backward else TOPICS
+    found = understood(text, messages(*topics))
     if found is not None:
-        message, groups = found
-        yield _explained(UnderstoodFailure(message, context, raised), groups)
+        yield _explained(*found, context, raised)
 
 
-def _explained(failure: UnderstoodFailure, groups: dict[str, str]) -> Diagnosis:
-    message, raised = failure.message, failure.raised
-    lines = failure.lines()
-    rewritten = [failure.rewritten(source) for source in lines]
-    words = _words(groups, raised) | {
-        "code": failure.code,
-        "at": listed(map(line, lines)),
-        "text": one_line(lines[0].text) if lines else "",
-        "new": one_line("; ".join(rewritten)),
-    }
+def _explained(
+    message: Message, groups: dict[str, str], context: BackwardCall, raised: Raised
+) -> Diagnosis:
+    source, new = line_to_change(message, context, raised)
+    words = _words(groups, raised) | {"at": line(source), "new": one_line(new)}
     first_line = one_line((raised.text.splitlines() or [""])[0])
     quoted = shorten(first_line, 160, placeholder=" …")
     why = message.why.format(**words)
@@ -85,8 +76,8 @@ def _explained(failure: UnderstoodFailure, groups: dict[str, str]) -> Diagnosis:
         message.summary.format(**words),
         raised.missing or raised.outputs,
         f"{code(raised.source)} raised {raised.kind}: {quoted}; {why}",
-        (message.fix_there if lines else message.fix).format(**words),
-        source=lines[0] if lines else raised.custom or raised.source,
+        (message.fix_there if source is not None else message.fix).format(**words),
+        source=source or raised.custom or raised.source,
         follows=tuple(message.follows.split()),
     )
 
@@ -97,14 +88,9 @@ def _words(
 ) -> dict[str, str]:
     """The parts of the message, each one line, and what is known of the failure."""
     words = {key: one_line(value.partition("\n")[0]) for key, value in groups.items()}
-    # torch writes GiB for a GPU, and plain bytes for the CPU
-    if re.fullmatch(r"\d+ bytes", words.get("asked", "")):
-        words["asked"] = bytes_text(int(words["asked"].split()[0]))
-
-    sizes = ", ".join(map(str, raised.shape))
     return words | {
         "name": listed(raised.outputs) or "the output",
         "missing": listed(raised.missing) or "an input",
-        "shape": f"({sizes},)" if len(raised.shape) == 1 else f"({sizes})",
+        "shape": str(raised.shape),
         "line": line(raised.source),
     }

@@ -2,13 +2,14 @@
 the sentence that a finding begins with above it.
 
 `message`: patterns that the message has one of, one a line. `why` and `fix`: what is
-said of it. `follows`: checks that say it more exactly. `find`: which lines have to
-change, a name in `finders.FINDERS`; then `fix there` takes the place of `fix`, and such
-a line is written anew by `replace` (a pattern) and `by`.
+said of it. `follows`: checks that say it more exactly. `replace` (a pattern) and `by`:
+how the line that has to change is written anew; where there is one, `fix there` takes
+the place of `fix`. `find` = cut: it is the line that cut off the tensor; leaf: it is to
+make a leaf.
 
 Groups of the pattern in braces are filled in, and so are {name} and {shape} of what
-backward began at, {missing} and {code} for the tensor that was refused, {line} for what
-failed, {at}, {text} and {new} for the lines that have to change.
+backward began at, {missing} for the inputs that it does not depend on, {line} for what
+failed, {at} and {new} for the line that has to change.
 """
 
 from __future__ import annotations
