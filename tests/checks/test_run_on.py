@@ -72,7 +72,7 @@ for epoch in range(6):
         loss.backward()
 """,
         "freed-graph",
-        "loss = model(",
+        "        loss.backward()",
         "Compute the output again",
         ("        loss.backward()", "        model(torch.randn(6, 4)).square().mean().backward()"),
     ),

@@ -16,7 +16,7 @@ from gradviz.checks.rules.old_tensors import (
 )
 from gradviz.checks.words import code, line, listed, made_at, nodes_of, title
 from gradviz.graph import Edge, SourceLine, column
-from gradviz.source.code_line import assigned, read
+from gradviz.source.code_line import as_leaf, assigned, read
 from gradviz.source.search import taken_over
 from gradviz.wording import one_line, plural
 
@@ -153,7 +153,9 @@ def freed_fix(
     if not joints:
         return {"source": backward or origin}
 
-    taken = made_at(context.graph, joints[0].consumer)
+    leaf, taken = as_leaf(origin), made_at(context.graph, joints[0].consumer)
+    if leaf:
+        return {"fix": f"Create the leaf last: {leaf}."}
     if origin and taken and _is_before(origin, taken, old, backward):
         fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(origin.text)}."
         return {"fix": fix, "source": taken}
