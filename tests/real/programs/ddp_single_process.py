@@ -43,6 +43,8 @@ def demo_basic(rank, world_size):
             labels = torch.randn(20, 5)
             loss_fn(outputs, labels).backward()
             optimizer.step()
+        # what is left of the model after destroy_process_group may wait for its thread forever
+        del ddp_model, optimizer
     finally:
         cleanup()
 
