@@ -170,25 +170,6 @@ FAULTS = [
         """,
     ),
     Fault(
-        "nonfinite",
-        "loss = -torch.logdet(z.t() @ z)",
-        "add a small multiple of the identity, a + 1e-4 * torch.eye(n)",
-        "z.t() @ z",
-        "z.t() @ z + 1e-4 * torch.eye(4)",
-        """
-        import torch
-        torch.manual_seed(0)
-        net = torch.nn.Linear(4, 4)
-        optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
-        for step in range(3):
-            z = net(torch.ones(1, 4))
-            loss = -torch.logdet(z.t() @ z)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        """,
-    ),
-    Fault(
         "freed-graph",
         "self.kept.append(",
         "Clear policy.kept in every step, after script.py:16, so that it keeps nothing of the step before",
