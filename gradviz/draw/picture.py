@@ -124,7 +124,7 @@ def measured(graph: Graph, options: Options) -> Size:
         return Size(math.inf, math.inf)
 
     page = _page(drawn, options.direction)
-    # nobody reads a U in parts, so it is kept to what a slide shows
+    # nobody reads a U in parts, so it is kept lower than other pictures
     if page.placement.is_u:
         return Size(page.width, page.height * U_HEIGHT)
     if page.is_flat:

@@ -247,14 +247,15 @@ def _best(
 
         # what was too large aims a little lower, since the estimate is off again
         spare = 1.0 if fits else 0.97
-        before, now = (
+        last, now = (
             now,
-            now._replace(
-                width=spare * estimate.width / max(wide, 1e-3),
-                height=spare * estimate.height / max(tall, 1e-3),
+            Limits(
+                spare * estimate.width / max(wide, 1e-3),
+                spare * estimate.height / max(tall, 1e-3),
+                now.boxes,
             ),
         )
-        if now == before:
+        if now == last:
             break
 
     return best

@@ -434,6 +434,7 @@ class Opening:
                 yield name
 
     def _class(self, group_id: int) -> object:
+        """Equal for calls of modules of one class."""
         scope = self.groups[group_id].scope
         return (
             group_id if scope is None else self.groups.graph.scopes[scope].type or scope
