@@ -59,7 +59,11 @@ def loss_of(outputs: Sequence[Any]) -> float | None:
 
 
 def _is_single(loss: torch.Tensor) -> bool:
-    """Whether this is one real number that can be read."""
+    """Whether this is one real number that can be read: asked at every step."""
+    if is_plain(loss) and not loss.is_nested:
+        there = loss.numel() == 1 and loss.is_floating_point() and not loss.is_meta
+        needed = (loss.storage_offset() + 1) * loss.element_size()
+        return there and loss.untyped_storage().nbytes() >= needed
     if loss.is_nested or answers_itself(loss) or loss.is_meta or loss.numel() != 1:
         return False
     return loss.is_floating_point() and not outgrown(loss)
