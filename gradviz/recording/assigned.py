@@ -45,8 +45,8 @@ class Assignment(NamedTuple):
 
 @dataclass
 class Code:
-    """What a file says of expressions, by their span: the variable that holds one, and
-    which function returns it.
+    """What a function says of expressions, by their span: the variable that holds one,
+    and whether it is returned. What stands outside all functions is one too.
     """
 
     assignments: dict[Span, Assignment] = field(default_factory=dict)
@@ -58,15 +58,15 @@ class Code:
     # where a variable of the script is assigned last
     last_lines: dict[str, int] = field(default_factory=dict)
 
-    def read(self, tree: ast.Module) -> None:
-        """Add what the code of a file says."""
-        waiting: list[ast.AST] = [tree]
+    def read(self, function: ast.AST) -> None:
+        """Add what a function says, with the lambdas in it, or a file."""
+        waiting = [function]
         while waiting:
-            waiting += self._function(waiting.pop())
+            waiting += self._read(waiting.pop())
 
-    def _function(self, function: ast.AST) -> list[ast.AST]:
-        """Read one function, or the file itself. Returns the functions inside it."""
-        inside: list[ast.AST] = []
+    def _read(self, function: ast.AST) -> list[ast.AST]:
+        """Read what is in no function inside this one. Returns the lambdas inside it."""
+        lambdas: list[ast.AST] = []
         pairs: list[tuple[Span, Assignment]] = []
         names: set[str] = set()
         if isinstance(function, ast.Lambda):
@@ -75,8 +75,9 @@ class Code:
         waiting = [(child, False) for child in ast.iter_child_nodes(function)]
         while waiting:
             node, in_loop = waiting.pop()
+            if isinstance(node, ast.Lambda):
+                lambdas.append(node)
             if isinstance(node, _FUNCTIONS):
-                inside.append(node)
                 continue
             if isinstance(node, _LOOPS):
                 in_loop = True
@@ -92,7 +93,7 @@ class Code:
 
         self.assignments.update(pairs)
         self.returned.update(_last_of_each(pairs, names))
-        return inside
+        return lambdas
 
     def _add_variable(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -156,7 +157,7 @@ def named_operands(
         if site is None or span is None:
             continue
 
-        code = code_of(site.code.co_filename)
+        code = code_of(site.code)
         position = 0 if (node, 1) in positions else 1
         name = code.operands.get(span, ("", ""))[position]
         if name:
@@ -228,7 +229,7 @@ def _assignments(site: CallSite) -> Iterator[tuple[CallSite, Assignment]]:
     for outer in site.chain():
         span = span_of(outer)
         if span is not None:
-            assignment = code_of(outer.code.co_filename).assignments.get(span)
+            assignment = code_of(outer.code).assignments.get(span)
         else:
             assignment = None
         if assignment is not None:
@@ -283,10 +284,7 @@ def _loops_below(site: CallSite, inner: CallSite | None) -> bool:
         if callee is site:
             return False
         line = callee.place.source.line if callee.place is not None else 0
-        if any(
-            first <= line <= last
-            for first, last in code_of(callee.code.co_filename).loops
-        ):
+        if any(first <= line <= last for first, last in code_of(callee.code).loops):
             return True
     return False
 
@@ -333,7 +331,7 @@ def _is_returned(inner: CallSite | None, site: CallSite) -> bool:
     for callee in inner.chain() if inner is not None else ():
         if callee is site:
             return True
-        if span_of(callee) not in code_of(callee.code.co_filename).returned:
+        if span_of(callee) not in code_of(callee.code).returned:
             return False
     return False
 
@@ -366,21 +364,56 @@ def _spans(code: CodeType) -> list[Span | None]:
     return _spans_by_id(id(code), code) if hasattr(code, "co_positions") else []
 
 
-@lru_cache(maxsize=1024)
-def code_of(file: str) -> Code:
-    """The assignments and returns of a file; none where it cannot be read.
+def code_of(code: CodeType) -> Code:
+    """The assignments and returns of the function that code belongs to; none where it
+    cannot be read.
 
-    >>> code_of(__file__).assignments != {}
+    >>> code_of(code_of.__code__).returned != set()
     True
     """
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return Code()
+    outside = code.co_name == "<module>"
+    return _code_at(code.co_filename, 0 if outside else code.co_firstlineno)
 
+
+@lru_cache(maxsize=4096)
+def _code_at(file: str, line: int) -> Code:
     code = Code()
-    code.read(tree)
+    code.read(_function_at(_tree(file), line))
     return code
+
+
+@lru_cache(maxsize=32)
+def _tree(file: str) -> ast.Module:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+forget_trees = _tree.cache_clear
+"""Free the text of files as trees; what was read of them is kept."""
+
+
+def _function_at(tree: ast.Module, line: int) -> ast.AST:
+    """The innermost function around a line that is no lambda; the file where there is
+    none.
+    """
+    function: ast.AST = tree
+    waiting = list(ast.iter_child_nodes(tree))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.stmt, ast.excepthandler)):
+            decorators = getattr(node, "decorator_list", ())
+            first = min(part.lineno for part in (node, *decorators))
+            if not first <= line <= (node.end_lineno or first):
+                continue
+        elif not isinstance(node, ast.match_case):
+            continue
+
+        if isinstance(node, _FUNCTIONS):
+            function = node
+        waiting += ast.iter_child_nodes(node)
+    return function
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

@@ -18,7 +18,7 @@ import torch
 
 from gradviz.graph import FunctionCall, Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
-from gradviz.recording.assigned import assigned_names, named_operands
+from gradviz.recording.assigned import assigned_names, forget_trees, named_operands
 from gradviz.recording.event_log import EventLog, ModuleCall, ModuleTree, SeenModule
 from gradviz.recording.functions import Functions
 from gradviz.recording.running import RunningCall
@@ -102,6 +102,10 @@ class Recorded:
             node: self._name(variable) for node, variable in bare.variables.items()
         }
 
+        assigned = assigned_names(bare, sites, calls)
+        operands = dict(named_operands(bare, sites))
+        forget_trees()
+
         return Places(
             tuple(scopes),
             scope_of,
@@ -109,9 +113,9 @@ class Recorded:
             script_lines,
             _notes(unknown, self._threads),
             {node: name for node, name in names.items() if name},
-            assigned_names(bare, sites, calls),
+            assigned,
             self._arguments(),
-            dict(named_operands(bare, sites)),
+            operands,
             called,
         )
 
