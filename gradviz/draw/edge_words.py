@@ -87,6 +87,9 @@ class EdgeWords:
         """What is said of an edge, and the same without its shape, where there is
         one.
         """
+        if edge.producer == edge.consumer:
+            return self._passed_on(edge), ""
+
         which = self.which(edge.producer, edge.output)
         name, shape = self._carried(edge)
         if name or (shape and self._graph.nodes[edge.producer].group is not None):
@@ -96,7 +99,7 @@ class EdgeWords:
         before = _joined(which, name)
         after = (
             details.factor_text(step, edge.position),
-            self._passed_on(edge) or self._uses(edge, name),
+            self._uses(edge, name),
         )
         label = _joined(before, shape, *after)
         return label, _joined(before, *after) if shape else ""
@@ -112,7 +115,6 @@ class EdgeWords:
             or self._options.details
             or node in graph.leaf_of
             or edge.output >= len(record.outputs)
-            or node == edge.consumer
         ):
             return "", ""
 

@@ -68,27 +68,11 @@ def kind_of_tensors(
 
 def passed_on(graph: Graph, edge: Edge) -> list[str]:
     """The names of the tensors that one turn of a folded box hands to the next, "" for
-    one without; none where the turns differ.
+    one without; none where the second takes nothing from the first.
     """
-    whole, group = graph.original, graph.nodes[edge.consumer].folded
-    if whole is None or group is None or edge.producer != edge.consumer:
-        return []
-
-    nodes = graph.inside[edge.consumer]
-    ops = _in_order(whole, (node for node in nodes if node not in whole.leaf_of))
-    size, rest = divmod(len(ops), group.count)
-    # turns of different lengths cannot be told apart by counting
-    if rest:
-        return []
-
-    turn_of = {node: i // size for i, node in enumerate(ops)}
-    passed = {
-        (use.producer, use.output): None
-        # what the second turn takes from the first holds for all
-        for node in ops[size : 2 * size]
-        for use in whole.inputs(node)
-        if turn_of.get(use.producer) == 0
-    }
+    group, whole = graph.nodes[edge.consumer].folded, graph.original or graph
+    # what the second turn takes from the first holds for all
+    passed = group.passed if group is not None else ()
     return [name_behind_views(whole, *tensor) for tensor in passed]
 
 

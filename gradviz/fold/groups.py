@@ -46,7 +46,8 @@ class Groups(list[Stretch]):
     `order` has all other nodes.
 
     `structure` is equal for calls that are alike, by scope; a call in several parts has
-    none. `graph` is the one that was given, `recorded`, with a scope for each call of a
+    none; `elements`, of those that ran some of a list, its name and how many ran.
+    `graph` is the one that was given, `recorded`, with a scope for each call of a
     function behind those of modules.
     """
 
@@ -60,6 +61,7 @@ class Groups(list[Stretch]):
         self.recorded, self.graph, self.order = recorded, graph, order
         self.home = [-1] * len(graph.nodes)
         self.structure: dict[int, int] = {}
+        self.elements: dict[int | None, tuple[str, int]] = {}
 
     @cached_property
     def ops(self) -> list[tuple[str, str]]:

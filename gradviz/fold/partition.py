@@ -235,6 +235,7 @@ class _Folding:
             ops=sum(node not in self.graph.leaf_of for node in inside),
             parameters=sum(self.elements.get(node, 0) for node in inside),
             nbytes=sum(self.held[node] for node in inside),
+            passed=self._passed(inside) if part.count > 1 else (),
         )
         # a box is cut off only when all in it is
         if any("cut" not in self.flags[node] for node in inside):
@@ -271,6 +272,19 @@ class _Folding:
             names=names,
             group=group,
         )
+
+    def _passed(self, inside: list[int]) -> tuple[tuple[int, int], ...]:
+        turn_of = self.partition.turn_of
+        first, second = (
+            [node for node in inside if turn_of.get(node) == turn] for turn in (0, 1)
+        )
+        made = set(first)
+        passed: dict[tuple[int, int], None] = {}
+        for node in second:
+            for use in self.graph.inputs(node):
+                if use.producer in made:
+                    passed[use.producer, use.output] = None
+        return tuple(passed)
 
     def _outputs(
         self,

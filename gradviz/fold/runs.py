@@ -4,7 +4,8 @@ of one module, turns of a loop.
 Groups are alike when they have equal structure: their nodes, in order, have equal ops,
 output shapes and dtypes, stand at equal places among the inner groups, and are wired
 alike: every input comes from the node at the same place inside the group, from a leaf
-of the same shape, or from outside. That is proven node by node and never by name.
+of the same shape, or from outside. That is proven node by node and never by name. Calls
+that ran elements of a list may differ in how many they ran (`elements`).
 
 A pattern may have a period: attention, Mamba, attention, Mamba is two turns. Of a run
 the first turn can be opened; the others are one group, its rest.
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradviz.fold.elements import elements_of
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.order import Ints, places
 from gradviz.graph import Edge, column
@@ -42,6 +44,7 @@ def join_runs(groups: Groups) -> None:
         for group_id, group in enumerate(groups)
         if group.scope is not None and not group.part
     }
+    groups.elements = signs.elements
     waiting = [
         group_id
         for group_id, group in enumerate(groups)
@@ -206,6 +209,9 @@ class Signs:
         self._wires = self._wires_by_group()
         self.ops = [0] * len(groups)
         self.of = [0] * len(groups)
+        # the same where rows of data, and how many elements of a list ran, do not count
+        self._kin = [0] * len(groups)
+        self.elements: dict[int | None, tuple[str, int]] = {}
 
         # inner groups first: what a group is follows from what is in it
         for group_id in reversed(groups.top_down()):
@@ -216,6 +222,7 @@ class Signs:
             self.of[group_id] = (
                 self._number(self._described(group_id)) if group_id else 0
             )
+            self._kin[group_id] = self._number(self._kin_described(group_id))
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -228,8 +235,9 @@ class Signs:
         if node is None:
             scope = self._groups[~child].scope
             path = self._graph.scopes[scope].path if scope is not None else ""
+            sign = self._kin[~child] if scope in self.elements else self.of[~child]
             # `layers.0` and `layers.1` are of one list
-            return self._number((self.of[~child], re.sub(r"\d+", "#", path)))
+            return self._number((sign, re.sub(r"\d+", "#", path)))
         source = self._source[node]
         return self._number((self._sign(child), source and (source.file, source.line)))
 
@@ -314,14 +322,47 @@ class Signs:
 
     def _described(self, group_id: int) -> Hashable:
         group = self._groups[group_id]
-        scope = self._graph.scopes[group.scope] if group.scope is not None else None
-        name = scope and (scope.type or scope.path)
         return (
             group.kind,
-            name,
+            self._name(group),
             tuple(self._sign(child) for child in group.children),
             tuple(sorted(self._wires.get(group_id, ()))),
         )
+
+    def _kin_described(self, group_id: int) -> Hashable:
+        group = self._groups[group_id]
+        kin = [self._kin_sign(child) for child in group.children]
+        ran = elements_of(self._groups, group_id, self._kin_sign)
+        if ran is not None:
+            kin[ran.first : ran.after] = [kin[ran.first]]
+            found = [(ran.name, ran.number)]
+        else:
+            # a layer runs what the mixture in it ran
+            inside = [~child for child in group.children if child < 0]
+            scopes = {self._groups[inner].scope for inner in inside}
+            found = [self.elements[scope] for scope in scopes & self.elements.keys()]
+        if len(found) == 1 and group.scope is not None and not group.part:
+            (self.elements[group.scope],) = found
+
+        return group.kind, self._name(group), tuple(kin)
+
+    def _name(self, group: Stretch) -> str | None:
+        if group.scope is None:
+            return None
+        scope = self._graph.scopes[group.scope]
+        return scope.type or scope.path
+
+    def _kin_sign(self, child: int) -> int:
+        op = self._groups[~child].op if child < 0 else child
+        if op is None:
+            return self._kin[~child]
+        # without its views: one row of data is not expanded
+        outputs = tuple(
+            info and info._replace(shape=(info.shape or ())[1:])
+            for info in self._outputs[op]
+        )
+        inputs = self._leaf_inputs.get(op, ())
+        return self._number(("kin", self._op[op], outputs, inputs))
 
     def _sign(self, child: int) -> int:
         if child < 0:

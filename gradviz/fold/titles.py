@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from gradviz.fold.elements import counted
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import is_view
 from gradviz.graph import GroupKind, Scope
@@ -52,7 +53,8 @@ def _of_several(groups: Groups, group_id: int) -> str:
     """`layers.1–11 Block`, `layers.0–11 Attention, Mamba + 2 ops`, `matmul, softmax`;
     of a segment `dt_proj Linear, softplus, einsum`.
     """
-    scopes = list(calls_in(groups, group_id).values())
+    calls = calls_in(groups, group_id)
+    scopes = list(calls.values())
     first = _first_turn(groups, group_id)
     if not scopes:
         return work(groups.ops[node] for node in groups.leaves_of(first))
@@ -67,12 +69,18 @@ def _of_several(groups: Groups, group_id: int) -> str:
         return _some(functions) + beside
     # `experts.0–3 FeedForward + 22 ops`: elements of a list are what a reader looks for
     if is_run or (is_list(paths) and (not loose or paths[1:])):
-        return titled(together(paths), _some(types)) + beside
+        modules = titled(together(paths), _some(types))
+        return modules + beside + _elements(groups, calls)
 
     words = _carrying_work(groups, first)
     if len(paths) == 1 and len(words) == 1:
         return titled(paths[0], types[0]) + beside
     return _some(words)
+
+
+def _elements(groups: Groups, calls: Iterable[int]) -> str:
+    scopes = (groups[call].scope for call in calls)
+    return counted(groups.elements.get(scope) for scope in scopes)
 
 
 def _carrying_work(groups: Groups, child: int) -> list[str]:

@@ -194,6 +194,8 @@ class Group(NamedTuple):
     # the call of the same module, by number, that its parameters are drawn with
     same_as: int | None = None
     shared: tuple[Uses, ...] = ()  # the edges that stand for uses of those
+    # what the second turn takes from the first, as node ids and numbers of outputs
+    passed: tuple[tuple[int, int], ...] = ()
 
 
 class Node(NamedTuple):

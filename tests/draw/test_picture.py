@@ -222,7 +222,7 @@ def test_wrapped_lines_fit_and_lose_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
-    group = Node(0, "cell Cell", group=Group("loop", "cell Cell", (0, 1, 2), 3, 3))
+    group = Node(0, "cell Cell", group=Group("loop", "cell Cell", (0, 1, 2), 3, 3, passed=((0, 0),)))
     made = picture(Graph((group,), (Edge(0, 0, 0, 0, 2),)), Options(direction=direction))
     (box,) = [block.rect for block in made.blocks]
     points = made.curves.points
@@ -230,7 +230,7 @@ def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
     beyond = points[:, 1] - (box.y + box.height) if direction == "right" else points[:, 0] - (box.x + box.width)
     assert beyond.min() >= 0 and 10 < beyond.max() < 30
     assert points[:, 0].max() < made.width and points[:, 1].max() < made.height
-    assert [words.text for words in made.wire_words if words] == ["used 2 times"]
+    assert [words.text for words in made.wire_words if words] == ["1 tensor to the next of 3"]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
