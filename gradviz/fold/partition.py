@@ -278,6 +278,8 @@ class _Folding:
         first, second = (
             [node for node in inside if turn_of.get(node) == turn] for turn in (0, 1)
         )
+        # as their ops ran
+        second.sort(key=lambda node: self.graph.nodes[node].sequence or 0)
         made = set(first)
         passed: dict[tuple[int, int], None] = {}
         for node in second:
