@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from gradviz.errors import FormatError, did_you_mean
+from gradviz.fold.filling import Filling
 from gradviz.fold.functions import with_functions
 from gradviz.fold.grouping import SMALL, grouped
 from gradviz.fold.groups import Groups
@@ -108,7 +109,7 @@ def _with_layers_closed(graph: Graph, views: bool) -> Graph:
     if not any(scope.type for scope in graph.scopes):
         return graph
     opening = Opening(grouped(graph, views=views, runs=False))
-    opening.fill(NO_LIMITS)
+    Filling(opening).fill(NO_LIMITS)
     return folded(opening)
 
 
@@ -184,22 +185,23 @@ def _first_view(
     """The most that the page holds, and what is to be expanded. What no page holds has
     its leaves joined, or is one box.
     """
+    filling = Filling(opening)
     first = limits._replace(width=FIRST * limits.width, height=FIRST * limits.height)
-    best = _best(opening, focus, limits, measure, first) if measure else None
+    best = _best(filling, focus, limits, measure, first) if measure else None
     if best is None and measure is not None:
         return _with_few_leaves(opening, focus, expand, measure)
-    _fill(opening, focus, best.limits if best is not None else limits)
-    body = next(opening.shut_bodies(), None)
+    _fill(filling, focus, best.limits if best is not None else limits)
+    body = next(filling.shut_bodies(), None)
     if best is not None and measure is not None and body is not None:
         upright = UPRIGHT._replace(boxes=limits.boxes)
         # no estimate knows what a U or columns save
         largest = NO_LIMITS._replace(boxes=limits.boxes)
-        taller = _best(opening, focus, upright, measure, largest) or best
-        _fill(opening, focus, taller.limits)
-        if body not in opening.shut_bodies():
+        taller = _best(filling, focus, upright, measure, largest) or best
+        _fill(filling, focus, taller.limits)
+        if body not in filling.shut_bodies():
             best = taller
         else:
-            _fill(opening, focus, best.limits)
+            _fill(filling, focus, best.limits)
     for group_id in expand:
         opening.show(group_id)
     return folded(opening) if best is None or expand else best.graph
@@ -223,7 +225,7 @@ def _with_few_leaves(
 
 
 def _best(
-    opening: Opening,
+    filling: Filling,
     focus: int | None,
     limits: Limits,
     measure: Callable[[Graph], Size],
@@ -232,10 +234,11 @@ def _best(
     """The view with most boxes of a few that are measured, the first within the limits
     `now`. Each takes from the last how far the estimate was off.
     """
+    opening = filling.opening
     best: _View | None = None
 
     for _ in range(TRIES):
-        _fill(opening, focus, now)
+        _fill(filling, focus, now)
         folded_graph, estimate = folded(opening), opening.sizes.of[0]
         size = measure(folded_graph)
         wide, tall = size.width / limits.width, size.height / limits.height
@@ -262,17 +265,18 @@ def _best(
 
 
 def _fill(
-    opening: Opening,
+    filling: Filling,
     focus: int | None,
     limits: Limits,
 ) -> None:
+    opening = filling.opening
     opening.reset()
     if focus is not None:
         if opening.sizes.ops(focus) <= SMALL:
             opening.show_all([focus])
         else:
             opening.show(focus)
-    opening.fill(limits, focus or 0)
+    filling.fill(limits, focus or 0)
 
 
 # -- the folded graph ------------------------------------------------------------------

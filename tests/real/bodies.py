@@ -8,9 +8,10 @@ from collections.abc import Iterator, Set
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
+from gradviz.fold.filling import LAYER
 from gradviz.fold.groups import Groups
-from gradviz.fold.opening import LAYER, SHARE
 from gradviz.fold.titles import calls_in, is_list, list_of, title
+from gradviz.fold.windows import SHARE
 from gradviz.graph import Graph
 
 
