@@ -4,7 +4,7 @@ views, runs of what repeats, segments.
 Groups are stretches of one topological order. Any division of such an order into
 stretches, and of stretches into stretches, is free of cycles, so groups can be open or
 closed in any mix. A call that other ops interrupt becomes several groups, its parts.
-Picture, page and terminal read this tree; what of it is open is decided in `opening`.
+Picture, page and terminal read this tree; what of it is open is kept in `opening`.
 Knows nothing of leaves, text and places.
 """
 
