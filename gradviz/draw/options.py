@@ -109,7 +109,7 @@ class Options:
     )
     depth: int | Literal["auto", "all"] = _option(
         "auto",
-        "Levels of modules to show: a number, all, or auto for about two screens.",
+        "Levels of modules to show: a number, all, or auto for what a page holds.",
         (int, str),
         lambda value: value in ("auto", "all") or (type(value) is int and value >= 1),
         "Give a whole number from 1, 'auto' or 'all'.",

@@ -246,7 +246,7 @@ def outline_table(
         where = "where a row names none" if several else "in every row"
         notes.append(f"output: {dtype} {where}")
     notes += [*_left_note(len(rows), limit), *_module_notes(graph, shown)]
-    headings = [Column("module", "name"), *(column for column, _ in columns)]
+    headings = [Column("module", "title"), *(column for column, _ in columns)]
     return FittedTable(headings, cells), notes
 
 

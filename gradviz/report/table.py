@@ -28,9 +28,10 @@ from gradviz.report.rich_parts import (
 
 T = TypeVar("T")
 
-Kind = Literal["number", "word", "bar", "name", "code", "text"]
+Kind = Literal["number", "word", "bar", "name", "title", "code", "text"]
 _LEAST: dict[Kind, int] = {
     "name": 16,
+    "title": 16,
     "code": 16,
     "text": 24,
 }
@@ -238,7 +239,9 @@ def _cell(
     if shown.startswith(_ELLIPSIS):
         rest = text[len(text) - len(shown) + 1 :]  # in its styles
         return [cell.append(_ELLIPSIS).append_text(rest)]
-    return [cell.append(shown)]
+    before, _, after = map(len, shown.rpartition(_ELLIPSIS))
+    cell.append_text(text[indent : indent + before]).append(_ELLIPSIS)
+    return [cell.append_text(text[len(text) - after :])]
 
 
 def _together(widths: Collection[int]) -> int:
@@ -322,7 +325,21 @@ def start_of(code: str, width: int) -> str:
     return _start(code, width - 1).rstrip("0123456789._ ") + _ELLIPSIS
 
 
-_CUT: dict[Kind, Callable[[str, int], str]] = {"name": end_of, "code": start_of}
+def title_of(title: str, width: int) -> str:
+    """The start of a title in at most so many cells, and how many it stands for.
+
+    >>> title_of("layers.0–11 TransformerBlock ×12", 24)
+    'layers.0–11 Transfo… ×12'
+    """
+    start, times, count = title.partition(" ×")
+    return start_of(start, width - len(times + count)) + times + count
+
+
+_CUT: dict[Kind, Callable[[str, int], str]] = {
+    "name": end_of,
+    "title": title_of,
+    "code": start_of,
+}
 """How the kinds that may be cut are."""
 
 

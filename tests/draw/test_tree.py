@@ -6,9 +6,11 @@ import io
 import re
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
+import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode
 from gradviz.draw.tree import render_text
@@ -86,3 +88,17 @@ def test_a_terminal_shows_what_a_file_has_and_cuts_wide_rows_visibly() -> None:
 def test_markup_in_names_is_text() -> None:
     graph = Graph((Node(0, "[bold]x[/bold]"), Node(1, "[/]")))
     assert "[bold]x[/bold]" in on_terminal(graph) and "[/]" in on_terminal(graph)
+
+
+def test_a_title_that_is_cut_keeps_the_name_of_the_module_and_how_often_it_counts() -> None:
+    class ResidualFeedForwardLayer(torch.nn.Sequential):
+        pass
+
+    def layer() -> torch.nn.Module:
+        return ResidualFeedForwardLayer(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 8), *(layer() for _ in range(3)))
+    with gradviz.record() as recording:
+        loss = layers(torch.rand(2, 8)).sum()
+    shown = on_terminal(recording.graph(loss), width=56, depth=2)
+    assert re.search(r"\n +1–3 Resid\w*… ×3 ", shown), shown
