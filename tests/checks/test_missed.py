@@ -277,3 +277,43 @@ def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
+
+
+EXPERTS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 3)
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x, chosen):
+        weight = self.gate(x).softmax(-1)
+        return x + sum(weight[:, k, None] * self.experts[k](x) for k in chosen)
+
+
+layers = nn.ModuleList(Mixture() for _ in range(2))
+optimizer = torch.optim.SGD(layers.parameters(), lr=0.01)
+for step in range(3):
+    optimizer.zero_grad()
+    x = layers[1](layers[0](torch.rand(5, 4), [0, 1]), [{second}])
+    x.square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_an_expert_that_ran_in_another_layer_is_no_alarm(tmp_path: Path) -> None:
+    assert not alarms(EXPERTS.format(second="0, 2"), tmp_path)
+
+
+@pytest.mark.slow
+def test_an_expert_that_ran_nowhere_and_a_layer_that_did_not_run_are(tmp_path: Path) -> None:
+    (nowhere,) = alarms(EXPERTS.format(second="0, 1"), tmp_path)
+    assert "layers.0.experts.2 (Linear) and layers.1.experts.2 (Linear)" in nowhere["summary"]
+    (skipped,) = alarms(EXPERTS.format(second="0, 1, 2").replace("layers[1](", "(lambda x, chosen: x)("), tmp_path)
+    assert "layers.0.experts.2 (Linear) and layers.1 are" in skipped["summary"]

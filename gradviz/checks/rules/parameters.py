@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -43,6 +44,8 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     see, so there it is unknown, not unused. A model that this graph does not use at all
     (unless it is the one given as `model=`) is a note; a parameter that another backward
     call of the same run uses, or that `torch.func.functional_call` replaces, is none.
+    An expert that no data was routed to is a note where the same one of another layer
+    ran.
     Only a recording knows what ran: the command line always records, `gradviz.check`
     takes `recording=`.
 
@@ -97,6 +100,7 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
     held = {
         name for optimizer in context.at_work for name in all_names(optimizer.tensors)
     }
+    ran = _Ran(context)
     for parameter in context.parameters:
         used = parameter.node is not None or parameter.sharded
         # functional_call ran its module, and trains what took its place
@@ -108,11 +112,49 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
         verdict = verdict_of(case)
         # what no optimizer holds, though there is one, is not to be trained
         idle = held and held.isdisjoint(parameter.names)
-        alarming = verdict.alarming and not (idle or context.guessed)
+        chosen = not parameter.run.calls and ran.chooses(parameter.names[0])
+        alarming = verdict.alarming and not (idle or chosen or context.guessed)
         place = verdict.source(case) if case.cut is not None else None
         key = parameter.model if alarming else None, alarming, verdict.row, place
         groups.setdefault(key, []).append(case)
     return groups
+
+
+class _Ran:
+    """What ran of the lists of modules in a model."""
+
+    def __init__(self, context: BackwardCall) -> None:
+        used = {
+            parameter.names[0]
+            for parameter in context.parameters
+            if parameter.node is not None
+        }
+        used |= context.run.used
+        elements = [element for name in used for element in _elements(name)]
+        self._lists = {path for path, _ in elements}
+        self._anywhere = {_NUMBER.sub("#", path) + rest for path, rest in elements}
+
+    def chooses(self, name: str) -> bool:
+        """Whether the data chooses if this parameter is used: other elements of its
+        list ran, and the same element did so in another layer.
+        """
+        return any(
+            path in self._lists and _NUMBER.sub("#", path) + rest in self._anywhere
+            for path, rest in _elements(name)
+        )
+
+
+_NUMBER = re.compile(r"\b\d+\b")
+
+
+def _elements(name: str) -> list[tuple[str, str]]:
+    """Each list on the way to a parameter, with which element it is of and what in it.
+
+    >>> _elements("layers.3.experts.2.weight")
+    [('layers', '.3.experts.2.weight'), ('layers.3.experts', '.2.weight')]
+    """
+    starts = (match.start() - 1 for match in _NUMBER.finditer(name))
+    return [(name[:start], name[start:]) for start in starts if start > 0]
 
 
 def _modules(context: BackwardCall, members: Sequence[Parameter]) -> str:
