@@ -13,6 +13,7 @@ from gradviz.draw.names import (
     MOST,
     held_names,
     kind_of_tensors,
+    named_behind_views,
     passed_on,
     tensors_along,
 )
@@ -127,6 +128,11 @@ class EdgeWords:
         if tensor is not None and tensor not in self._arriving[node]:
             shape = self._shape(tensor)
         names = held_names(graph, tensors) if self._options.names == "auto" else ""
+        whole = graph.original
+        if names and whole is not None:
+            named = [named_behind_views(whole, *one) for one in tensors]
+            # `e2` is no name with the shape of `e2.T`
+            shape = shape if kind_of_tensors(graph, named) == tensor else ""
         return self._relative(names, record.scope), shape
 
     def _shape(self, tensor: TensorInfo | None) -> str:

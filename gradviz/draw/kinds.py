@@ -65,14 +65,12 @@ def kind_of_node(node: Node) -> BoxKind:
 
 def kind_of_group(group: Group) -> BoxKind:
     """The sort of a folded box: nodes inside it are not looked at."""
-    # the class, behind the path
-    name = group.title.split(",")[0].rsplit(
-        " ",
-        1,
-    )[-1]
-    for kind, pattern in _CLASSES:
-        if pattern.search(name):
-            return kind
+    kinds: set[BoxKind] = set()
+    for words in group.title.split(", "):
+        _, _, name = words.rpartition(" ")  # the class, behind the path
+        kinds.update(_kinds_of_class(name))
+    if kinds:
+        return "group" if len(kinds) > 1 else kinds.pop()
 
     # attention that is written out in single ops
     if group.kind == "chain" and "matmul" in group.title and "softmax" in group.title:
@@ -84,6 +82,12 @@ def kind_of_group(group: Group) -> BoxKind:
     ):
         return "layer"
     return "op" if group.ops == 1 else "group"
+
+
+def _kinds_of_class(name: str) -> list[BoxKind]:
+    """The first that fits, if one does."""
+    fitting = [kind for kind, pattern in _CLASSES if pattern.search(name)]
+    return fitting[:1]
 
 
 @lru_cache(maxsize=1024)

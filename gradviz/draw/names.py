@@ -24,6 +24,9 @@ def tensors_along(
         return [(edge.producer, edge.output)]
 
     inside = set(graph.inside[edge.producer])
+    # a parameter that is drawn inside a box, and that the other box uses again, is no
+    # data that goes from one to the other
+    inside = inside.difference(whole.leaf_of) or inside
     makers: dict[tuple[int, int], None] = {}
     for user in _in_order(whole, graph.inside[edge.consumer]):
         for use in whole.inputs(user):
@@ -82,14 +85,23 @@ def name_behind_views(
     output: int = 0,
 ) -> str:
     """The name of a tensor, or of the one that it is a view or a copy of."""
-    name = name_of(graph, node, output)
-    while not name and is_view(graph.nodes[node].op):
+    return name_of(graph, *named_behind_views(graph, node, output))
+
+
+def named_behind_views(
+    graph: Graph,
+    node: int,
+    output: int = 0,
+) -> tuple[int, int]:
+    """A tensor with a name, or the one that it is a view or a copy of and that has one;
+    else the last that could be followed.
+    """
+    while is_view(graph.nodes[node].op):
         inputs = graph.inputs(node)
-        if len(inputs) != 1:
-            return ""
+        if name_of(graph, node, output) or len(inputs) != 1:
+            break
         node, output = inputs[0].producer, inputs[0].output
-        name = name_of(graph, node, output)
-    return name
+    return node, output
 
 
 def name_of(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gradviz.draw.typesetting import SIZES, FrameBlock, Words, text_width
-from gradviz.draw.wires import Curves, within
+from gradviz.draw.wires import Curves, is_loop, loop_corners, within
 from gradviz.layout import Floats, Rect
 
 SIZE = 9.0
@@ -103,11 +103,13 @@ def label_words(
         np.concatenate([borders, samples(curves)]),
     )
     beginnings: set[tuple[str, float, float]] = set()
-    for i, texts in enumerate(labels):
-        points = curves.points[curves.starts[i] : curves.starts[i + 1]]
-        if not texts or not len(points):
-            continue
-
+    lines = np.split(curves.points, curves.starts[1:-1])
+    labelled = [
+        (texts, points) for texts, points in zip(labels, lines) if texts and len(points)
+    ]
+    # a loop has most places to choose from
+    labelled.sort(key=lambda line: is_loop(line[1]))
+    for texts, points in labelled:
         # what goes several ways from one place is said once where they part
         piece = points[3 * ((len(points) - 1) // 6)]
         beginning = (texts[0], *np.round(piece).tolist())
@@ -157,6 +159,7 @@ def _anchors(points: Floats) -> Iterator[list[float]]:
     first = np.arange(0, min(len(points) - 3, MAX_PIECES), 3)
     pieces = points[first + np.arange(4)[:, None]]
     yield from bezier(pieces, np.full(len(first), 0.5)).tolist()
+    yield from loop_corners(points)
 
 
 def _places(

@@ -24,6 +24,9 @@ from gradviz.layout.layered.routes import TURN
 # between a box and the outermost point of its loop: less than between two boxes
 REACH = 16.0
 HALF_LINE = 8.0
+# how far from the middle of a side a loop leaves it, as a part of the side
+ASIDE = 0.3
+LOOP_POINTS = 7
 
 
 def loop_width(
@@ -88,12 +91,36 @@ def _loop(
     it near the next.
     """
     along, out = (size.width, size.height) if flat else (size.height, size.width)
-    half, edge = along * 0.3, out / 2
+    half, edge = along * ASIDE, out / 2
     far = edge + REACH * np.array([0.0, 0.6, 1.0, 1.0, 1.0, 0.6, 0.0])
     aside = half * np.array([1.0, 1.0, 0.6, 0.0, -0.6, -1.0, -1.0])
     shape = (aside, far) if flat else (far, aside)
     points: Floats = np.array([x, y]) + np.column_stack(shape)
     return points
+
+
+def is_loop(points: Floats) -> bool:
+    """Whether a line goes round at the right of its box."""
+    if len(points) != LOOP_POINTS:
+        return False
+
+    (left, bottom), (right, _) = points[0], points[LOOP_POINTS // 2]
+    # its arrow ends a little before the box
+    end, top = points[-1]
+    return bool(right - left == REACH and top < bottom and end < right)
+
+
+def loop_corners(points: Floats) -> list[list[float]]:
+    """The corners at the right of the box that a loop is beside, where its words may
+    stand above or below; none for other lines, and where data flows sideways.
+    """
+    if not is_loop(points):
+        return []
+
+    (left, lowest), (_, middle) = points[0], points[LOOP_POINTS // 2]
+    half = (lowest - middle) / (2 * ASIDE)
+    top, bottom = middle - half, middle + half
+    return [[left, top], [left, bottom]]
 
 
 # -- ports: lines side by side in the order they come from, where they run from middle t

@@ -191,7 +191,7 @@ class ModuleTree:
     parameter.
     """
 
-    __slots__ = ("owners", "parameters", "paths", "pending", "seen")
+    __slots__ = ("modules", "owners", "parameters", "paths", "pending", "seen")
 
     def __init__(self, seen: SeenModule) -> None:
         self.seen = seen
@@ -199,6 +199,7 @@ class ModuleTree:
         self.parameters: dict[SeenModule, int | None] = {}
         self.owners: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self.pending: list[ModuleCall] = []
+        self.modules = 0  # in the outermost one
 
     def settle(self) -> None:
         """Find paths and parameters of the modules called since the last time."""
@@ -225,8 +226,15 @@ class ModuleTree:
                 )
                 if module is not None and id(module) not in path_of:
                     self._own(self.paths[call.module], module)
+
+        # modules may be added to those that were called before
+        grown = len(path_of) != self.modules
+        self.modules = len(path_of)
+        called = [call.module for call in self.pending]
+        for seen in list(self.parameters) if grown else called:
+            module = seen.ref()
             if module is not None:
-                self.parameters[call.module] = elements(parameters(module))
+                self.parameters[seen] = elements(parameters(module))
 
         self.pending.clear()
 

@@ -317,3 +317,25 @@ def test_an_expert_that_ran_nowhere_and_a_layer_that_did_not_run_are(tmp_path: P
     assert "layers.0.experts.2 (Linear) and layers.1.experts.2 (Linear)" in nowhere["summary"]
     (skipped,) = alarms(EXPERTS.format(second="0, 1, 2").replace("layers[1](", "(lambda x, chosen: x)("), tmp_path)
     assert "layers.0.experts.2 (Linear) and layers.1 are" in skipped["summary"]
+
+
+RECURRENT = """
+import torch
+from torch import nn
+
+model = nn.LSTM(3, 4, num_layers=2, dropout=0.2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.eval()
+for step in range(4):
+    out, _ = model(torch.rand(5, 2, 3))
+    optimizer.zero_grad()
+    out.square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "found"), [("2", ["wrong-mode"]), ("1", [])])
+def test_dropout_between_the_layers_of_an_lstm_sleeps_in_eval_mode(layers: str, found: list[str], tmp_path: Path) -> None:
+    script = RECURRENT.replace("num_layers=2", f"num_layers={layers}")
+    assert [one["id"] for one in alarms(script, tmp_path)] == found

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import re
 
+import pytest
 import torch
 
 import gradviz
+from gradviz.draw.kinds import kind_of_group
+from gradviz.draw.names import tensors_along
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.picture import picture
 from gradviz.draw.scene import Scene, scene
 from gradviz.draw.svg import render
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Group
 from gradviz.graph.files import dump, loads
 from tests.walker.graphs import needs_raw
 
@@ -169,3 +172,46 @@ def test_the_length_of_a_vector_is_no_norm_layer_and_a_path_gives_no_colour() ->
     kinds = {box.lines[0]: box.kind for box in made.boxes}
     assert kinds["linalg_vector_norm"] == "op"
     assert kinds["net.Attention Linear"] == "layer" and kinds["net.after LayerNorm"] == "norm"
+
+
+@pytest.mark.parametrize(
+    ("title", "kind"),
+    [("1–3 ReLU, Linear", "group"), ("fc.1–3 Linear", "layer"), ("act ReLU, call 2", "activation"), ("q, k, v Linear", "layer")],
+)
+def test_a_box_of_several_classes_has_the_colour_of_none_of_them(title: str, kind: str) -> None:
+    assert kind_of_group(Group("chain", title, (0, 1, 2), ops=3, parameters=9)) == kind
+
+
+class Scores(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.a = torch.nn.Parameter(torch.rand(3, 4)), torch.nn.Parameter(torch.rand(8, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = x @ self.w
+        e1, e2 = h @ self.a[:4], h @ self.a[4:]
+        return (torch.relu(e1 + e2.T).softmax(1) @ h).tanh().square()
+
+
+def test_the_shape_at_a_name_is_that_of_the_variable_and_not_of_a_view_of_it() -> None:
+    net = Scores()
+    with gradviz.record() as recording:
+        loss = net(torch.rand(6, 3)).exp().sum().sin().cos()
+    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    labels = {link.label for link in made.links}
+    assert {"e1 (6, 1)", "e2"} <= labels and "e2 (1, 6)" not in labels
+
+
+def test_parameters_that_a_later_call_uses_again_are_no_data_on_the_way_to_it() -> None:
+    cell = torch.nn.GRUCell(3, 4)
+    state = torch.zeros(2, 4)
+    with gradviz.record() as recording:
+        for _ in range(30):
+            state = cell(torch.ones(2, 3), state)
+        loss = state.sum()
+    graph = folded(recording.graph(loss), PLAIN)
+    later = next(node.id for node in graph.nodes if node.folded and node.folded.count == 29)
+    (edge,) = (edge for edge in graph.inputs(later) if edge.producer != later)
+    whole = graph.original
+    assert whole is not None
+    assert [node in whole.leaf_of for node, _ in tensors_along(graph, edge)] == [False]

@@ -26,7 +26,7 @@ from gradviz.draw.typesetting import (
     wrapped,
 )
 from gradviz.draw.wire_labels import label_words, samples
-from gradviz.draw.wires import Curves
+from gradviz.draw.wires import Curves, is_loop
 from gradviz.graph import (
     Edge,
     Graph,
@@ -226,7 +226,7 @@ def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
     made = picture(Graph((group,), (Edge(0, 0, 0, 0, 2),)), Options(direction=direction))
     (box,) = [block.rect for block in made.blocks]
     points = made.curves.points
-    assert len(points) == 7
+    assert len(points) == 7 and is_loop(points) == (direction == "down")
     beyond = points[:, 1] - (box.y + box.height) if direction == "right" else points[:, 0] - (box.x + box.width)
     assert beyond.min() >= 0 and 10 < beyond.max() < 30
     assert points[:, 0].max() < made.width and points[:, 1].max() < made.height

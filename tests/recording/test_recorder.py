@@ -334,3 +334,14 @@ def test_calls_are_counted_though_some_made_nothing_of_the_graph() -> None:
     assert sorted((scope.path, scope.call) for scope in graph.scopes) == [("", 1), ("lin", 2), ("lin", 3)]
     both = recording.graph((first, second), model=net)
     assert [scope.call for scope in both.scopes if scope.path == "lin"] == [2, 3, 5, 6]
+
+
+def test_modules_that_are_added_after_a_first_call_count() -> None:
+    model = nn.Sequential(nn.Linear(2, 3))
+    with gradviz.record() as recording:
+        model(torch.ones(1, 2))
+        model.append(nn.Linear(3, 4))
+        model.requires_grad_(False)
+        loss = model(torch.ones(1, 2, requires_grad=True)).sum()
+    (scope,) = (scope for scope in recording.graph(loss).scopes if scope.type == "Sequential")
+    assert scope.parameters == 9 + 16

@@ -136,11 +136,19 @@ def model_around(
     return model, users_frame(calling)
 
 
+_WITH_DROPOUT = torch.nn.RNNBase, torch.nn.MultiheadAttention
+"""Layers that drop elements themselves."""
+
+
 def _sleeps(module: torch.nn.Module) -> bool:
     """Whether a module does nothing in eval() mode that it would do: dropout, or batch
     normalization that is trained.
     """
-    drops = isinstance(module, _DropoutNd) and module.p
+    if isinstance(module, _WITH_DROPOUT):
+        # what an LSTM drops is what goes from layer to layer
+        drops = module.dropout and getattr(module, "num_layers", 2) > 1
+    else:
+        drops = isinstance(module, _DropoutNd) and module.p
     weights = parameters(module) if isinstance(module, _BatchNorm) else []
     learns = any(weight.requires_grad for weight in weights)
     return not module.training and bool(drops or learns)

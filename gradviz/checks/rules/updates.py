@@ -15,7 +15,7 @@ ENOUGH = 2
 
 _FORGOTTEN = Row(
     "{count} of {model} {has} a gradient, and nothing updates {them}",
-    "backward() filled .grad at {calls}, nothing changed {them} in between, and {holders} does not hold {them}",
+    "backward() filled .grad at {calls}, nothing changed {them} in between, and no optimizer ({holders}) holds {them}",
     "Give {them} to the optimizer where it is made, after all parameters are there: {parameters}.parameters(). If not to be "
     "trained, compute the output inside `with torch.no_grad():`, or freeze {them}: requires_grad_(False).",
 )
