@@ -93,6 +93,7 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
         st.lists(st.builds(Uses, st.integers(0, size - 1), counts, counts), max_size=2).map(tuple)
         if size
         else st.just(()),
+        st.lists(st.tuples(counts, counts), max_size=2).map(tuple),
     )
     flags = st.lists(st.sampled_from(get_args(NodeFlag)), max_size=3, unique=True).map(tuple)
     base = st.builds(Base, tensors, _below(size), st.integers(0, 3), st.lists(text, max_size=2).map(tuple))
