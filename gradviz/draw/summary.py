@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
+from types import MappingProxyType
 
 from gradviz.draw.details import root_lines
 from gradviz.draw.marks import Marked
@@ -78,18 +79,23 @@ def counts_line(graph: Graph) -> str:
     return ", ".join(words)
 
 
+NOTHING: Mapping[int, int] = MappingProxyType({})
+
+
 def footer_lines(
     graph: Graph,
     *,
     split: int = 0,
     copies: int = 0,
     hidden: bool = False,
-    data: int = 0,
+    data: Mapping[int, int] = NOTHING,
+    signs: int = 0,
 ) -> Iterator[str]:
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all;
     `hidden`: none is drawn.
 
-    `data`: how often ops were given tensors without gradient that are drawn.
+    `data`: how many tensors without gradient that ops were given are drawn, by node of
+    the whole graph; `signs` more stand in the titles of ops.
     """
     yield counts_line(graph)
     yield from _folded_lines(graph)
@@ -105,7 +111,7 @@ def footer_lines(
     if hidden and graph.leaf_of:
         yield f"not drawn: {plural(len(graph.leaf_of), 'leaf', 'leaves')}"
 
-    unseen = _given(graph) - data
+    unseen = _unseen(graph, data) - signs
     if unseen > 0:
         yield f"not drawn: {plural(unseen, 'input')} without gradient"
 
@@ -130,19 +136,18 @@ def _folded_lines(graph: Graph) -> Iterator[str]:
         yield _more_line(graph.opening.deeper())
 
 
-def _given(graph: Graph) -> int:
-    """How often ops were given a tensor without gradient. A number that backward keeps
-    is a part of its op's title.
+def _unseen(graph: Graph, data: Mapping[int, int]) -> int:
+    """How often ops were given a tensor without gradient that is not among the data. A
+    number that backward keeps is a part of its op's title.
     """
     whole = graph.original or graph
-    counts = column(whole.nodes, "none_inputs")
-    given: int = sum(counts)
-    # spares a look at every node of most graphs
-    if not given:
-        return 0
-
-    takers = (whole.nodes[node] for node, count in enumerate(counts) if count)
-    return given - sum(map(_without_tensor, takers))
+    unseen = 0
+    for node, count in enumerate(column(whole.nodes, "none_inputs")):
+        # spares a look at every node of most graphs
+        if count:
+            given = count - _without_tensor(whole.nodes[node])
+            unseen += max(given - data.get(node, 0), 0)
+    return unseen
 
 
 def _without_tensor(node: Node) -> int:
