@@ -19,7 +19,13 @@ import torch
 from gradviz.graph import FunctionCall, Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
 from gradviz.recording.assigned import assigned_names, forget_trees, named_operands
-from gradviz.recording.event_log import EventLog, ModuleCall, ModuleTree, SeenModule
+from gradviz.recording.event_log import (
+    EventLog,
+    Given,
+    ModuleCall,
+    ModuleTree,
+    SeenModule,
+)
 from gradviz.recording.functions import Functions
 from gradviz.recording.running import RunningCall
 from gradviz.variables.objects import (
@@ -117,21 +123,43 @@ class Recorded:
             self._arguments(),
             operands,
             called,
+            self._given(bare, calls),
         )
 
     def _arguments(self) -> dict[int, Argument]:
         """The parameters of modules that living data was passed as first, by the
         identity of the data.
         """
-        noted = (
-            entry for span in self._spans for entry in list(span.event_log.arguments)
-        )
-        live = ((parameter, reference()) for parameter, reference in noted)
         parameters: dict[int, Argument] = {}
-        for parameter, tensor in live:
+        for given in self._all_given():
+            tensor = given.tensor()
             if tensor is not None:
-                parameters.setdefault(id(tensor), parameter)
+                parameters.setdefault(id(tensor), given.parameter)
         return parameters
+
+    def _all_given(self) -> Iterator[Given]:
+        for span in self._spans:
+            yield from list(span.event_log.arguments)
+
+    def _given(
+        self, bare: BareGraph, calls: Sequence[ModuleCall | None]
+    ) -> dict[int, tuple[torch.Tensor, ...]]:
+        """The living data that the innermost call around a node was given, for nodes
+        with an input without gradient.
+        """
+        takers: dict[ModuleCall, list[int]] = {}
+        for node in bare.none_inputs:
+            call = calls[node] if node < len(calls) else None
+            if call is not None:
+                takers.setdefault(call, []).append(node)
+
+        found: dict[int, tuple[torch.Tensor, ...]] = {}
+        for given in self._all_given():
+            tensor = given.tensor()
+            if tensor is not None:
+                for node in takers.get(given.call, ()):
+                    found[node] = (*found.get(node, ()), tensor)
+        return found
 
     def _noted(
         self, bare: BareGraph, unknown: Counter[str]

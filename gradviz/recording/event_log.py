@@ -358,15 +358,22 @@ class Evaluation(NamedTuple):
     ended: int
 
 
+class Given(NamedTuple):
+    """Data that a module was called with, held weakly, and as which parameter."""
+
+    call: ModuleCall
+    parameter: Argument
+    tensor: weakref.ref[torch.Tensor]
+
+
 class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run
     now.
 
     `backward` is the site of the innermost backward call that runs now, and the call
     that it is. `evaluations` are taken out by whoever asks for them. `arguments` are
-    tensors without gradient that
-    modules were called with, and as what. `ended`: the thread has, so that all of its
-    numbers are known.
+    tensors without gradient that modules were called with. `ended`: the thread has, so
+    that all of its numbers are known.
     """
 
     __slots__ = (
@@ -390,9 +397,7 @@ class EventLog:
         self.calls: IntervalMap[ModuleCall] = IntervalMap(start, limit=_CALL_NOTES)
         self.stack: list[ModuleCall] = []
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
-        self.arguments: deque[tuple[Argument, weakref.ref[torch.Tensor]]] = deque(
-            maxlen=_ARGUMENTS
-        )
+        self.arguments: deque[Given] = deque(maxlen=_ARGUMENTS)
 
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""

@@ -23,6 +23,7 @@ from gradviz.packages import CallSite, UserCode, frames_from
 from gradviz.recording.event_log import (
     Evaluation,
     EventLog,
+    Given,
     ModuleCall,
     ModuleTree,
     SeenModule,
@@ -349,7 +350,9 @@ def _note_arguments(
         for name, value in named:
             if _is_data(value):
                 argument = Argument(name, frame is None)
-                event_log.arguments.append((argument, weakref.ref(value)))
+                event_log.arguments.append(
+                    Given(event_log.stack[-1], argument, weakref.ref(value))
+                )
 
 
 def _is_data(value: object) -> bool:

@@ -260,8 +260,24 @@ class Description:
 
         self.storages.name(self._names.named())
         unsaved = (Input(tensor, "", [node]) for node, tensor in operands.items())
-        self.data = self._data([*reader.inputs.values(), *unsaved])
+        copied = self._copied(reader)
+        self.data = self._data([*reader.inputs.values(), *unsaved, *copied])
         return reader
+
+    def _copied(self, reader: SavedReader) -> Iterator[Input]:
+        """Data that a module was called with and of which an op in it saved a copy, as
+        under autocast, or with `batch_first`: the only argument of the same sizes.
+        """
+        known = {node for data in reader.inputs.values() for node in data.nodes}
+        for node, tensors in self.places.given.items():
+            sizes = [
+                sorted(slot.tensor.shape or ())
+                for slot in reader.saved[node]
+                if slot.tensor and slot.kind == "activation" and node not in known
+            ]
+            alike = [tensor for tensor in tensors if sorted(tensor.shape) in sizes]
+            if len(alike) == 1:
+                yield Input(alike[0], "", [node])
 
     def _operands(self) -> Iterator[tuple[int, torch.Tensor]]:
         """The operands without gradient that the code names, by node id: those that the

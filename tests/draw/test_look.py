@@ -215,3 +215,29 @@ def test_parameters_that_a_later_call_uses_again_are_no_data_on_the_way_to_it() 
     whole = graph.original
     assert whole is not None
     assert [node in whole.leaf_of for node, _ in tensors_along(graph, edge)] == [False]
+
+
+def inputs(made: Scene) -> list[str]:
+    return [box.lines[0] for box in made.boxes if box.kind == "input"]
+
+
+@needs_raw
+def test_data_of_which_an_op_saved_a_copy_is_drawn_by_the_name_it_was_passed_with() -> None:
+    lstm, x = torch.nn.LSTM(3, 4, batch_first=True), torch.rand(5, 6, 3)
+    conv, images = torch.nn.Conv2d(3, 2, 3), torch.rand(2, 3, 8, 8)
+    with gradviz.record() as recording:
+        out, _ = lstm(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            made = conv(images)
+        loss = out.mean() + made.float().mean()
+    assert sorted(inputs(scene(folded(recording.graph(loss), PLAIN), PLAIN))) == ["images", "x"]
+
+
+@needs_raw
+def test_a_mask_is_drawn_and_takes_the_place_of_no_other_input() -> None:
+    w, mask = torch.rand(4, 4, requires_grad=True), torch.eye(4, dtype=torch.bool)
+    y = (w * 2)[~mask]
+    y = y.relu().index_put((torch.tensor([1, 2]),), torch.rand(2)).sum()
+    made = scene(gradviz.walk(y), PLAIN)
+    assert inputs(made) == ["index", "index"]
+    assert "not drawn: 1 input without gradient" in made.footer
