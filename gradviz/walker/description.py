@@ -270,13 +270,17 @@ class Description:
         """
         known = {node for data in reader.inputs.values() for node in data.nodes}
         for node, tensors in self.places.given.items():
-            sizes = [
-                sorted(slot.tensor.shape or ())
+            saved = [
+                slot.tensor
                 for slot in reader.saved[node]
-                if slot.tensor and slot.kind == "activation" and node not in known
+                if slot.tensor and slot.kind == "activation" and slot.slot in _WORKED_ON
             ]
-            alike = [tensor for tensor in tensors if sorted(tensor.shape) in sizes]
-            if len(alike) == 1:
+            alike = [
+                tensor
+                for tensor in tensors
+                if any(_may_be_copy(kept, tensor) for kept in saved)
+            ]
+            if len(alike) == 1 and node not in known:
                 yield Input(alike[0], "", [node])
 
     def _operands(self) -> Iterator[tuple[int, torch.Tensor]]:
@@ -450,3 +454,16 @@ def _result_info(root: LiveRoot) -> TensorInfo:
     if root.output < len(metadata):
         return metadata_info(metadata[root.output])
     return TensorInfo(None, "unknown", "unknown")
+
+
+_WORKED_ON = ("input", "mat1")
+"""Slots of what a convolution, a recurrent layer, a norm or a linear map works on. The
+factor of a product may be noise of the op's own.
+"""
+
+
+def _may_be_copy(kept: TensorInfo, tensor: torch.Tensor) -> bool:
+    """Whether this may be the tensor, turned, or as numbers of another precision."""
+    floats = "float" in kept.dtype and tensor.is_floating_point()
+    is_same = floats or kept.dtype == str(tensor.dtype).removeprefix("torch.")
+    return is_same and sorted(kept.shape or ()) == sorted(tensor.shape)

@@ -241,3 +241,20 @@ def test_a_mask_is_drawn_and_takes_the_place_of_no_other_input() -> None:
     made = scene(gradviz.walk(y), PLAIN)
     assert inputs(made) == ["index", "index"]
     assert "not drawn: 1 input without gradient" in made.footer
+
+
+@needs_raw
+def test_noise_of_the_size_of_an_argument_is_not_taken_for_it() -> None:
+    class Dropped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.dropout(self.fc(x))
+
+    net, x = Dropped(), torch.rand(3, 4)
+    with gradviz.record() as recording:
+        loss = net(x).sum()
+    (data,) = recording.graph(loss).data
+    assert [recording.graph(loss).nodes[node].op for node in data.nodes] == ["AddmmBackward0"]
