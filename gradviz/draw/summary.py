@@ -142,12 +142,23 @@ def _unseen(graph: Graph, data: Mapping[int, int]) -> int:
     """
     whole = graph.original or graph
     unseen = 0
+    # spares a look at every node of most graphs
+    for node, op in enumerate(column(whole.nodes, "op")):
+        if op.startswith("Index"):
+            unseen += _masks(whole.nodes[node])
     for node, count in enumerate(column(whole.nodes, "none_inputs")):
-        # spares a look at every node of most graphs
         if count:
             given = count - _without_tensor(whole.nodes[node])
             unseen += max(given - data.get(node, 0), 0)
     return unseen
+
+
+def _masks(node: Node) -> int:
+    """How many masks and indices of `x[mask]` nobody holds."""
+    return sum(
+        slot.kind == "activation" and slot.slot.startswith("indices[")
+        for slot in node.saved
+    )
 
 
 def _without_tensor(node: Node) -> int:

@@ -281,10 +281,6 @@ class SavedReader:
         for itself.
         """
         taken = kind == "input" or slot in _OF_DATA or id(tensor) in self._data
-        # those of `x[mask]`; the `indices` of a sort are its own
-        name, is_list, _ = slot.partition("[")
-        if name == "indices" and is_list:
-            slot, taken = "index", True
         if taken or id(base_of(tensor)) in self._data:
             entry = self.inputs.setdefault(id(tensor), Input(tensor, slot, []))
             entry.nodes.append(len(self.saved))
