@@ -8,7 +8,6 @@ knows no coordinates, colours or file formats.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -100,10 +99,6 @@ class Legend(NamedTuple):
     text: str
 
 
-INDEXED = re.compile(r"Index|Embedding|Gather|Scatter|Masked|NllLoss|Where|Take|Put")
-"""Ops that take an index, a mask or a class beside what they work on."""
-
-
 class Scene(NamedTuple):
     """Everything a drawing shows. Two parallel links stay apart, more are one. `footer`
     says what was folded, split or left out.
@@ -148,7 +143,7 @@ class Drafter:
         # (leaf, its user) -> box id
         self.copies: dict[tuple[int, int | None], int] = {}
         self.outputs_cut = 0
-        self.data_uses = Counter[int]()  # of data that is drawn, by node
+        self.data: list[Data] = []  # that is drawn
 
         self.dtype, self.several_dtypes = usual_dtype(tensors_of(graph))
         self.brief = without_dtype(self.dtype)
@@ -327,8 +322,7 @@ class Drafter:
         for entry, alike in entries.items():
             scope = self.frames.around(entry.boxes) if entry.inner else None
             for lines, several in data_boxes.few_of(alike):
-                for data in several:
-                    self._count(data)
+                self.data += several
                 drawn = self._add(
                     "input",
                     lines,
@@ -338,14 +332,6 @@ class Drafter:
                 )
                 for box in entry.boxes:
                     self._link(drawn, box)
-
-    def _count(self, data: Data) -> None:
-        whole = self.graph.original or self.graph
-        is_number = data.tensor.dtype.startswith(("float", "bfloat", "complex"))
-        for node in data.nodes:
-            # autograd has no entry for an index, whatever is indexed
-            if is_number or not INDEXED.match(whole.nodes[node].op):
-                self.data_uses[node] += 1
 
     def _draw_outputs(self) -> None:
         """A box for each output; the last one of many from one folded box stands for
@@ -401,7 +387,7 @@ class Drafter:
             split=len(self.split),
             copies=len(self.copies),
             hidden=self.options.leaves == "hidden",
-            data=self.data_uses,
+            data=self.data,
             signs=self.nodes.signs,
         )
         yield from left_out if self.boxes else [counts]

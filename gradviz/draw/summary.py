@@ -11,15 +11,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from types import MappingProxyType
 
 from gradviz.draw.details import root_lines
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
-from gradviz.graph import Graph, Leaf, Node, Root, TensorInfo, column
+from gradviz.graph import Data, Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import overview
 from gradviz.graph.origins import number_beside
 from gradviz.report import labels
@@ -79,23 +78,20 @@ def counts_line(graph: Graph) -> str:
     return ", ".join(words)
 
 
-NOTHING: Mapping[int, int] = MappingProxyType({})
-
-
 def footer_lines(
     graph: Graph,
     *,
     split: int = 0,
     copies: int = 0,
     hidden: bool = False,
-    data: Mapping[int, int] = NOTHING,
+    data: Sequence[Data] = (),
     signs: int = 0,
 ) -> Iterator[str]:
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all;
     `hidden`: none is drawn.
 
-    `data`: how many tensors without gradient that ops were given are drawn, by node of
-    the whole graph; `signs` more stand in the titles of ops.
+    `data` are the tensors without gradient that are drawn; `signs` more stand in the
+    titles of ops.
     """
     yield counts_line(graph)
     yield from _folded_lines(graph)
@@ -136,20 +132,33 @@ def _folded_lines(graph: Graph) -> Iterator[str]:
         yield _more_line(graph.opening.deeper())
 
 
-def _unseen(graph: Graph, data: Mapping[int, int]) -> int:
-    """How often ops were given a tensor without gradient that is not among the data. A
-    number that backward keeps is a part of its op's title.
+INDEXED = re.compile(r"Index|Embedding|Gather|Scatter|Masked|NllLoss|Where|Take|Put")
+"""Ops that take an index, a mask or a class beside what they work on."""
+
+
+def _unseen(graph: Graph, drawn: Sequence[Data]) -> int:
+    """How often ops took a tensor without gradient that is not drawn. A number that
+    backward keeps is a part of its op's title.
     """
     whole = graph.original or graph
+    ops = column(whole.nodes, "op")
+    shown = Counter[int]()
+    for data in drawn:
+        is_number = data.tensor.dtype.startswith(("float", "bfloat", "complex"))
+        # autograd has no entry for an index, whatever is indexed
+        shown.update(
+            node for node in data.nodes if is_number or not INDEXED.match(ops[node])
+        )
+
     unseen = 0
     # spares a look at every node of most graphs
-    for node, op in enumerate(column(whole.nodes, "op")):
+    for node, op in enumerate(ops):
         if op.startswith("Index"):
             unseen += _masks(whole.nodes[node])
     for node, count in enumerate(column(whole.nodes, "none_inputs")):
         if count:
-            given = count - _without_tensor(whole.nodes[node])
-            unseen += max(given - data.get(node, 0), 0)
+            tensors = count - _without_tensor(whole.nodes[node])
+            unseen += max(tensors - shown[node], 0)
     return unseen
 
 
@@ -224,7 +233,7 @@ SHOWN = 6  # outputs, leaves, ops and notes that are listed before "+N more"
 def summary(graph: Graph) -> str:
     """Counts, outputs, leaves, ops, depth, flags and notes, at most about 30 short lines.
 
-    >>> from gradviz.graph import Graph, Node
+    >>> from gradviz.graph import Data, Graph, Node
     >>> print(summary(Graph((Node(0, "AddBackward0"),))))
     Graph
       1 backward function, 0 leaves, 0 outputs, 0 edges

@@ -280,11 +280,11 @@ class _Folding:
         )
         # as their ops ran
         second.sort(key=lambda node: self.graph.nodes[node].sequence or 0)
-        made = set(first)
+        producers = set(first)
         passed: dict[tuple[int, int], None] = {}
         for node in second:
             for use in self.graph.inputs(node):
-                if use.producer in made:
+                if use.producer in producers:
                     passed[use.producer, use.output] = None
         return tuple(passed)
 

@@ -332,10 +332,10 @@ class Signs:
     def _kin_described(self, group_id: int) -> Hashable:
         group = self._groups[group_id]
         kin = [self._kin_sign(child) for child in group.children]
-        ran = elements_of(self._groups, group_id, self._kin_sign)
-        if ran is not None:
-            kin[ran.first : ran.after] = [kin[ran.first]]
-            found = [(ran.name, ran.number)]
+        elements = elements_of(self._groups, group_id, self._kin_sign)
+        if elements is not None:
+            kin[elements.first : elements.after] = [kin[elements.first]]
+            found = [(elements.name, elements.number)]
         else:
             # a layer runs what the mixture in it ran
             inside = [~child for child in group.children if child < 0]

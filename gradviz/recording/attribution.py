@@ -21,8 +21,8 @@ from gradviz.packages import CallSite, with_text
 from gradviz.recording.assigned import assigned_names, forget_trees, named_operands
 from gradviz.recording.event_log import (
     EventLog,
-    Given,
     ModuleCall,
+    ModuleInput,
     ModuleTree,
     SeenModule,
 )
@@ -123,7 +123,7 @@ class Recorded:
             self._arguments(),
             operands,
             called,
-            self._given(bare, calls),
+            self._module_inputs(bare, calls),
         )
 
     def _arguments(self) -> dict[int, Argument]:
@@ -131,20 +131,20 @@ class Recorded:
         identity of the data.
         """
         parameters: dict[int, Argument] = {}
-        for given in self._all_given():
-            tensor = given.tensor()
+        for noted in self._noted_inputs():
+            tensor = noted.tensor()
             if tensor is not None:
-                parameters.setdefault(id(tensor), given.parameter)
+                parameters.setdefault(id(tensor), noted.parameter)
         return parameters
 
-    def _all_given(self) -> Iterator[Given]:
+    def _noted_inputs(self) -> Iterator[ModuleInput]:
         for span in self._spans:
             yield from list(span.event_log.arguments)
 
-    def _given(
+    def _module_inputs(
         self, bare: BareGraph, calls: Sequence[ModuleCall | None]
     ) -> dict[int, tuple[torch.Tensor, ...]]:
-        """The living data that the innermost call around a node was given, for nodes
+        """The living data that the innermost call around a node had, for nodes
         with an input without gradient.
         """
         takers: dict[ModuleCall, list[int]] = {}
@@ -154,10 +154,10 @@ class Recorded:
                 takers.setdefault(call, []).append(node)
 
         found: dict[int, tuple[torch.Tensor, ...]] = {}
-        for given in self._all_given():
-            tensor = given.tensor()
+        for noted in self._noted_inputs():
+            tensor = noted.tensor()
             if tensor is not None:
-                for node in takers.get(given.call, ()):
+                for node in takers.get(noted.call, ()):
                     found[node] = (*found.get(node, ()), tensor)
         return found
 

@@ -358,7 +358,7 @@ class Evaluation(NamedTuple):
     ended: int
 
 
-class Given(NamedTuple):
+class ModuleInput(NamedTuple):
     """Data that a module was called with, held weakly, and as which parameter."""
 
     call: ModuleCall
@@ -397,7 +397,7 @@ class EventLog:
         self.calls: IntervalMap[ModuleCall] = IntervalMap(start, limit=_CALL_NOTES)
         self.stack: list[ModuleCall] = []
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
-        self.arguments: deque[Given] = deque(maxlen=_ARGUMENTS)
+        self.arguments: deque[ModuleInput] = deque(maxlen=_ARGUMENTS)
 
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""

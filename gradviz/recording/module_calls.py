@@ -23,8 +23,8 @@ from gradviz.packages import CallSite, UserCode, frames_from
 from gradviz.recording.event_log import (
     Evaluation,
     EventLog,
-    Given,
     ModuleCall,
+    ModuleInput,
     ModuleTree,
     SeenModule,
 )
@@ -351,7 +351,7 @@ def _note_arguments(
             if _is_data(value):
                 argument = Argument(name, frame is None)
                 event_log.arguments.append(
-                    Given(event_log.stack[-1], argument, weakref.ref(value))
+                    ModuleInput(event_log.stack[-1], argument, weakref.ref(value))
                 )
 
 

@@ -269,7 +269,7 @@ class Description:
         under autocast, or with `batch_first`: the only argument of the same sizes.
         """
         known = {node for data in reader.inputs.values() for node in data.nodes}
-        for node, tensors in self.places.given.items():
+        for node, tensors in self.places.module_inputs.items():
             saved = [
                 slot.tensor
                 for slot in reader.saved[node]

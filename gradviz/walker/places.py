@@ -60,7 +60,7 @@ class Places(NamedTuple):
     caller leads to; `assigned` are names that lines of code give what their last ops
     make; `arguments` are parameters of modules that data was passed as, by its
     identity; `operands` are those of operators, by the node's id; `functions` are calls
-    of functions; `given` is data that the module of a node was called with.
+    of functions; `module_inputs` is data that the module of a node was called with.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -73,7 +73,7 @@ class Places(NamedTuple):
     arguments: Mapping[int, Argument] = MappingProxyType({})
     operands: Mapping[int, Operand] = MappingProxyType({})
     functions: tuple[FunctionCall, ...] = ()
-    given: Mapping[int, tuple[torch.Tensor, ...]] = MappingProxyType({})
+    module_inputs: Mapping[int, tuple[torch.Tensor, ...]] = MappingProxyType({})
 
 
 class Attribution(Protocol):

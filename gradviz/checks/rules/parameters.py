@@ -100,7 +100,7 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
     held = {
         name for optimizer in context.at_work for name in all_names(optimizer.tensors)
     }
-    ran = _Ran(context)
+    elements = _UsedElements(context)
     for parameter in context.parameters:
         used = parameter.node is not None or parameter.sharded
         # functional_call ran its module, and trains what took its place
@@ -112,7 +112,7 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
         verdict = verdict_of(case)
         # what no optimizer holds, though there is one, is not to be trained
         idle = held and held.isdisjoint(parameter.names)
-        chosen = not parameter.run.calls and ran.chooses(parameter.names[0])
+        chosen = not parameter.run.calls and elements.chooses(parameter.names[0])
         alarming = verdict.alarming and not (idle or chosen or context.guessed)
         place = verdict.source(case) if case.cut is not None else None
         key = parameter.model if alarming else None, alarming, verdict.row, place
@@ -120,7 +120,7 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
     return groups
 
 
-class _Ran:
+class _UsedElements:
     """What ran of the lists of modules in a model."""
 
     def __init__(self, context: BackwardCall) -> None:
