@@ -172,7 +172,7 @@ def render_graphml(graph: Graph, options: Options) -> str:
                 attributes[name] = escape(value)
     text = BytesIO()
     GraphMLWriter(converted).dump(text)
-    return str(text.getvalue(), "utf-8")
+    return f"{str(text.getvalue(), 'utf-8').rstrip()}\n<!-- gradviz -->\n"
 
 
 def escape(text: str) -> str:

@@ -12,9 +12,9 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple, Protocol
 
 from gradviz.graph import SourceLine
@@ -119,6 +119,26 @@ def _is_written_by_library(file: str) -> bool:
     # such a file exists nowhere, but its name begins with a module that does
     module = sys.modules.get(first) if "." in rest else None
     return package_of(getattr(module, "__file__", None) or "") != ""
+
+
+_ended: set[str] = set()
+
+
+def note_code(modules: Iterable[ModuleType]) -> None:
+    """Remember the files of modules that `sys.modules` is about to forget."""
+    _ended.update(map(_file_of, modules))
+
+
+def code_files() -> set[str]:
+    """The file of each module that this process imported, and of each script it ran."""
+    loaded = [item for item in sys.modules.values() if isinstance(item, ModuleType)]
+    return {*map(_file_of, loaded), *_ended} - {""}
+
+
+def _file_of(module: ModuleType) -> str:
+    # a lazy module would be imported by being asked
+    file = object.__getattribute__(module, "__dict__").get("__file__")
+    return file if isinstance(file, str) else ""
 
 
 def runs_around_user(file: str) -> bool:

@@ -16,7 +16,8 @@ from gradviz.cli.streams import (
     SHORT,
     complain,
     destination,
-    open_option,
+    file_options,
+    forced,
     opens,
     result_stream,
     shown_in_any_case,
@@ -124,7 +125,7 @@ def _explain(
         help="Also write a page: the graph with numbered findings that open.",
     ),
 )
-@with_feature("page", open_option)
+@with_feature("page", file_options)
 @click.option(
     "--verbose",
     is_flag=True,
@@ -162,7 +163,8 @@ def command(
     if page is None and opens():
         page = f"{source.target.stem}.html"
 
-    page = destination(page) if page is not None else None
+    if page is not None:
+        page = destination(page, source.target.files, format="html")
     with result_stream() as stream:
         captured = findings_of(source, cuts=page is not None, **options)
         findings = captured.result
@@ -235,4 +237,5 @@ def write_page(findings: Findings, path: str) -> None:
         write(
             path,
             map(encode, load("gradviz.page.html:render_findings")(findings, Options())),
+            force=forced(),
         )

@@ -8,7 +8,7 @@ import click
 
 from gradviz.cli.help import GroupedCommand
 from gradviz.cli.source import Source
-from gradviz.cli.streams import destination, open_option, result_stream
+from gradviz.cli.streams import destination, file_options, result_stream
 from gradviz.draw.output import write
 from gradviz.errors import OutputError
 from gradviz.features import load
@@ -36,7 +36,7 @@ And with your own script:
 
 
 @click.command("demo", cls=GroupedCommand)
-@open_option
+@file_options
 def command() -> None:
     """Write a page of a small script that has two faults.
 
@@ -49,7 +49,7 @@ def command() -> None:
         .read_text(encoding="utf-8")
     )
     _write_script(text)
-    page = destination(PAGE)
+    page = destination(PAGE, [SCRIPT])
 
     with result_stream() as stream:
         findings_of, write_page = (
@@ -79,4 +79,4 @@ def _write_script(text: str) -> None:
                     f"{SCRIPT!r} is there and has been changed. Move it away, or run demo in another folder."
                 )
     except FileNotFoundError:
-        write(SCRIPT, [text.encode()])
+        write(SCRIPT, [text.encode()], force=True)  # its suffix is no picture's

@@ -47,7 +47,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--list",
         "--explain",
     ),
-    "Output": ("--format", "--json", "--verbose", "--fail-on"),
+    "Output": ("--format", "--force", "--json", "--verbose", "--fail-on"),
     "Running the script": (
         "--module",
         "--at",

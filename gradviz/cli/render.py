@@ -16,7 +16,8 @@ from gradviz.cli.progress import progress
 from gradviz.cli.source import Source
 from gradviz.cli.streams import (
     destination,
-    open_option,
+    file_options,
+    forced,
     refuse_to_open,
     result_stream,
     shown_in_any_case,
@@ -82,7 +83,7 @@ _CUT = (
         help="Show numbers and gradients: in a page of tensors up to 64 elements, else of single numbers.",
     ),
 )
-@open_option
+@file_options
 @run_custom_option
 @render_options()
 @target_argument
@@ -114,10 +115,11 @@ def render_command(
             _write(captured.result, name, drawing, stream)
     else:
         path = output or source.target.stem + get_format(name).suffixes[0]
-        path = destination(path, asked=output is not None)
+        inputs = source.target.files
+        path = destination(path, inputs, asked=output is not None)
         captured = _graph(source, reading, for_reader, values, run_custom)
         with shown_in_any_case(captured), progress("drawing the graph"):
-            path = save(captured.result, path, format=format, **options)
+            path = save(captured.result, path, format=format, force=forced(), **options)
         if reports():
             click.echo(one_line(path))
 

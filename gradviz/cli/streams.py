@@ -14,20 +14,22 @@ import io
 import os
 import sys
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from gradviz.cli.launch import own_file, reports
-from gradviz.draw.output import refuse_unwritable
+from gradviz.draw.output import refuse_unwritable, refuse_wrong_file
 from gradviz.errors import OutputError
 from gradviz.report.results import console
 
 if TYPE_CHECKING:
     from gradviz.run.ending import RunResult
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 SHORT = "gradviz.short"
 """Of a command's context: no command was named, so the script is checked."""
@@ -39,8 +41,15 @@ SHORT = "gradviz.short"
 _PLACE = "gradviz.destination"
 
 
-def destination(path: str, *, asked: bool = True) -> str:
-    """The path to write to. Raises OutputError when nothing can be written there.
+def destination(
+    path: str,
+    inputs: Iterable[str],
+    *,
+    format: str | None = None,
+    asked: bool = True,
+) -> str:
+    """The path to write to. Raises OutputError when nothing can be written there, or
+    where it is one of the `inputs` of the command, or a file that is not gradviz's.
 
     Each of several ranks gets its own, which is said where the user `asked` for
     another.
@@ -53,12 +62,14 @@ def destination(path: str, *, asked: bool = True) -> str:
     # a pipe or a device is everybody's
     if not os.path.exists(path) or os.path.isfile(path):
         path = own_file(path, asked=asked)
+    refuse_wrong_file(path, format=format, inputs=inputs, force=forced())
     refuse_unwritable(path)
     click.get_current_context().meta[_PLACE] = path, _identity(path)
     return path
 
 
-_OPEN = "gradviz.open"  # of a command's context: whether what it writes is shown
+# of a command's context: whether what it writes is shown, and may replace any file
+_OPEN, _FORCE = "gradviz.open", "gradviz.force"
 
 
 def _open_at_end(
@@ -71,14 +82,35 @@ def _open_at_end(
         ctx.call_on_close(lambda: _open(written(ctx)) if reports() else None)
 
 
-open_option = click.option(
-    "--open",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_open_at_end,
-    help="Open the file that was written in the browser.",
-)
+def _note_force(
+    ctx: click.Context,
+    parameter: click.Parameter,
+    wanted: bool,
+) -> None:
+    ctx.meta[_FORCE] = wanted
+
+
+def forced() -> bool:
+    """Whether the command may replace a file that gradviz did not write."""
+    return bool(click.get_current_context().meta.get(_FORCE))
+
+
+def file_options(function: F) -> F:
+    """Adds `--open` and `--force`, for a command that writes a file."""
+    for name, callback, help in (
+        ("--force", _note_force, "Replace a file that gradviz did not write."),
+        ("--open", _open_at_end, "Open the file that was written in the browser."),
+    ):
+        option = click.option(
+            name,
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=callback,
+            help=help,
+        )
+        function = option(function)
+    return function
 
 
 @contextmanager

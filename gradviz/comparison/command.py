@@ -14,10 +14,15 @@ from gradviz.cli.launch import reports
 from gradviz.cli.options import json_option, row_limit, top_option
 from gradviz.cli.progress import progress
 from gradviz.cli.source import Source
-from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
+from gradviz.cli.streams import (
+    destination,
+    file_options,
+    forced,
+    refuse_to_open,
+    result_stream,
+)
 from gradviz.cli.target import ARGUMENTS, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, table
-from gradviz.errors import FormatError
 from gradviz.features import is_there, load
 from gradviz.graph import Graph
 from gradviz.report.results import write_json, write_table
@@ -43,7 +48,7 @@ DIFFERENT = 1
     hidden=not is_there("gradviz.page"),
     help="Also write the difference as an interactive page, .html: added green, removed red, changed orange.",
 )
-@open_option
+@file_options
 @json_option("Print it all as JSON.")
 @click.argument("before")
 @click.argument("after", required=False)
@@ -75,11 +80,9 @@ def command(
             "one TARGET needs --at twice, or two sets of arguments: -- A -- B."
         )
     if output is not None:
-        if not output.lower().endswith(".html"):
-            raise FormatError(
-                f"a difference is drawn as a page, so {output!r} must end in .html."
-            )
-        output = destination(output)
+        targets = map(parse_target, filter(None, (before, after)))
+        inputs = [file for target in targets for file in target.files]
+        output = destination(output, inputs, format="html")
 
     with result_stream() as stream:
         if one_run:
@@ -141,7 +144,7 @@ def _draw(difference: GraphDiff, path: str) -> None:
 
     with progress("drawing the difference"):
         pieces = load("gradviz.page.html:render_difference")(difference, Options())
-        write(path, map(encode, pieces))
+        write(path, map(encode, pieces), force=forced())
 
 
 def as_data(difference: GraphDiff) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def page(drawn: Scene, options: Options) -> Iterator[str]:
 
     if drawn.title.strip():
         yield f"**{escape(drawn.title.strip(), '&')}**\n\n"
-    yield f"```mermaid\n{chart}```\n\n"
+    yield f"```mermaid\n%% gradviz\n{chart}```\n\n"
     for line in filter(None, (drawn.dtype, *drawn.footer)):
         yield f"- {escape(line, '&')}\n"
 

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from gradviz.draw.options import Options, near
+from gradviz.draw.replacing import refuse_to_replace
 from gradviz.errors import FormatError, OutputError
 from gradviz.features import is_there, load
 from gradviz.graph import Graph
@@ -89,20 +90,22 @@ def save(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,
+    force: bool = False,
     **options: Any,
 ) -> str:
     """Write the graph to `path` and return the path. The suffix picks the format,
     unless `format` names one.
 
-    Options are the fields of `Options`. Raises FormatError for an unknown suffix,
-    format or option, and OutputError when the file cannot be written; a file that was
-    there before is then left as it was.
+    `force` replaces a file that gradviz did not write. Other options are the fields of
+    `Options`. Raises FormatError for an unknown suffix, format or option, and
+    OutputError when the file cannot be written; a file that was there before is then
+    left as it was.
     """
     name = format_of(path).name if format is None else get_format(format).name
     checked = Options.of(options)
     # at once, also while its exception is kept
     with contextlib.closing(pieces(graph, name, checked)) as chunks:
-        write(path, chunks)
+        write(path, chunks, force=force)
     return os.fspath(path)
 
 
@@ -114,7 +117,8 @@ Renderer = Callable[[Graph, Options], str | bytes | Iterator[str]]
 
 class Format(NamedTuple):
     """One output format. `target` is `module:attribute`; the first suffix is the one to
-    propose.
+    propose; `mark` is a pattern that each file of the format matches, by which a later
+    run knows that it may replace it.
 
     A `folded` format is a picture for a person: it draws the graph that `fold` makes of
     the one it is given.
@@ -124,6 +128,7 @@ class Format(NamedTuple):
     suffixes: tuple[str, ...]
     help: str
     target: str
+    mark: bytes = b"(?!)"
     folded: bool = True
     binary: bool = False
 
@@ -139,36 +144,59 @@ _ROWS = (
         (".svg",),
         "picture for browsers and documents",
         "gradviz.draw.svg:render",
+        rb'\A<svg [^>]* class="gv-',
     ),
-    Format("png", (".png",), "picture in pixels", f"{_RASTER}:render_png", binary=True),
-    Format("pdf", (".pdf",), "picture for print", f"{_RASTER}:render_pdf", binary=True),
+    Format(
+        "png",
+        (".png",),
+        "picture in pixels",
+        f"{_RASTER}:render_png",
+        rb"(?s)\A.{33}....tEXtSoftware\0gradviz",
+        binary=True,
+    ),
+    Format(
+        "pdf",
+        (".pdf",),
+        "picture for print",
+        f"{_RASTER}:render_pdf",
+        rb"%gradviz\n\Z",
+        binary=True,
+    ),
     Format(
         "dot",
         (".dot", ".gv"),
         "source for your own Graphviz",
         "gradviz.draw.dot:render",
+        rb"\Adigraph gradviz {",
     ),
     Format(
         "html",
         (".html", ".htm"),
         "page that opens, explains and plays the graph",
         "gradviz.page.html:render",
+        rb'(?s)\A<!doctype html>.{0,999}<meta name="generator" content="gradviz">',
     ),
     Format(
         "txt",
         (".txt",),
         "tree in plain text",
         "gradviz.draw.tree:render_text",
+        rb"\n[\d,]+ backward functions?, .* edges?\n(?:.+\n)*\Z",
         folded=False,
     ),
     Format(
-        "md", (".md",), "Mermaid flowchart in Markdown", "gradviz.draw.mermaid:render"
+        "md",
+        (".md",),
+        "Mermaid flowchart in Markdown",
+        "gradviz.draw.mermaid:render",
+        rb"\A(?:\*\*.*\n\n)?```mermaid\n%% gradviz\n",
     ),
     Format(
         "graphml",
         (".graphml",),
         "nodes and edges for other graph tools",
         "gradviz.graphml:render_graphml",
+        rb"</graphml>\s*<!-- gradviz -->\n\Z",
         folded=False,
     ),
     Format(
@@ -176,6 +204,7 @@ _ROWS = (
         (".json",),
         "the whole graph, to load again",
         "gradviz.draw.output:render_json",
+        rb'\A{"format":"gradviz-graph"',
         folded=False,
     ),
 )
@@ -237,13 +266,37 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+def refuse_wrong_file(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    inputs: Iterable[str] = (),
+    force: bool = False,
+) -> None:
+    """Raise OutputError where the file is read or run; without `force` also where
+    gradviz did not write it, or its suffix is not of `format` (by default of any).
+    """
+    rows = FORMATS.values()
+    named = rows if format is None else [get_format(format)]
+    refuse_to_replace(
+        path,
+        suffixes=[suffix for row in named for suffix in row.suffixes],
+        marks=[row.mark for row in rows],
+        inputs=inputs,
+        force=force,
+    )
+
+
 def write(
     path: str | os.PathLike[str],
     chunks: Iterable[bytes],
+    *,
+    force: bool = False,
 ) -> None:
-    """Write chunks to a file, all or nothing. Raises OutputError; what `chunks` itself
-    raises goes through.
+    """Write chunks to a file, all or nothing. Raises OutputError, also for a file that
+    must stay (`refuse_wrong_file`); what `chunks` itself raises goes through.
     """
+    refuse_wrong_file(path, force=force)
     # a link stays a link: what it points at is replaced
     target = os.path.realpath(path)
     # a pipe or a device such as /dev/stdout cannot be renamed over

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 import os
 import re
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
 from importlib import resources
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
@@ -200,6 +202,9 @@ PDF_SIDE = 14_400  # points; the most that PDF readers must take
 PAINT_SECONDS = 120.0
 
 ADVICE = "Write SVG, which has no limit, or fold the graph to fewer boxes."
+_PNG_HEAD = 33  # bytes: the signature, and the chunk that has the size of the picture
+_TEXT = b"tEXtSoftware\0gradviz"
+_PNG_MARK = struct.pack(">I", len(_TEXT) - 4) + _TEXT + struct.pack(">I", crc32(_TEXT))
 _PDF_DATE = re.compile(rb"/(CreationDate|ModDate) \(D:\d{14}")
 
 
@@ -208,7 +213,9 @@ def render_png(graph: Graph, options: Options) -> bytes:
     without Graphviz.
     """
     image = picture(graph, options)
-    return paint(image, options, "png", png_scale(image.width, image.height))
+    scale = png_scale(image.width, image.height)
+    painted = paint(image, options, "png", scale)
+    return painted[:_PNG_HEAD] + _PNG_MARK + painted[_PNG_HEAD:]
 
 
 def render_pdf(graph: Graph, options: Options) -> bytes:
@@ -222,9 +229,8 @@ def render_pdf(graph: Graph, options: Options) -> bytes:
         raise FormatError(
             f"the picture is too large for PDF: {size}, and a page has at most {PDF_SIDE:,}. {ADVICE}"
         )
-    return _PDF_DATE.sub(
-        rb"/\1 (D:19700101000000", paint(image, options, "pdf", PDF_SCALE)
-    )
+    painted = paint(image, options, "pdf", PDF_SCALE)
+    return _PDF_DATE.sub(rb"/\1 (D:19700101000000", painted) + b"\n%gradviz\n"
 
 
 def png_scale(width: float, height: float) -> float:

@@ -316,14 +316,16 @@ class Graph:
         """Write the graph to `path`; the suffix picks the format. Returns the path
         written.
 
-        Options are the command line's, by the same names.
+        Options are the command line's, by the same names; `force=True` replaces a file
+        that gradviz did not write.
 
         Raises
         ------
         FormatError
             the suffix or an option is unknown.
         OutputError
-            the file cannot be written; one that was there before is left as it was.
+            the file cannot be written, or must not be replaced; one that was there
+            before is left as it was.
         """
         return load("gradviz.draw.output:save")(self, path, **options)  # type: ignore[no-any-return]
 

@@ -10,7 +10,13 @@ import click
 from gradviz.cli.help import GroupedCommand
 from gradviz.cli.options import json_option, render_options
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import destination, open_option, refuse_to_open, result_stream
+from gradviz.cli.streams import (
+    destination,
+    file_options,
+    forced,
+    refuse_to_open,
+    result_stream,
+)
 from gradviz.draw.output import format_of, save
 from gradviz.rank import Ranks
 from gradviz.ranks.merging import merge_files
@@ -27,7 +33,7 @@ DIFFERENT = 1
     metavar="FILE",
     help="Also draw all ranks as one graph; the suffix chooses the format.",
 )
-@open_option
+@file_options
 @json_option("Print it all as JSON.")
 @render_options("direction", "depth", "focus")
 @click.argument(
@@ -52,14 +58,14 @@ def command(
     refuse_to_open(output)
     if output is not None:
         format_of(output)
-        output = destination(output)
+        output = destination(output, files)
 
     with result_stream() as stream:
         with progress("merging the ranks"):
             merged = merge_files(files)
         if output is not None:
             with progress("drawing the graph"):
-                save(merged.graph, output, **options)
+                save(merged.graph, output, force=forced(), **options)
         if as_json:
             write_json(stream, _as_data(merged))
         else:

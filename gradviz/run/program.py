@@ -23,7 +23,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from gradviz.errors import TargetError
-from gradviz.packages import BEYOND
+from gradviz.packages import BEYOND, note_code
 from gradviz.run.cells import read_notebook
 from gradviz.run.target import Target
 
@@ -198,6 +198,7 @@ class Program:
                 neighbours = (
                     {} if shared else _forget_neighbours(modules_before, self._folder)
                 )
+                note_code([*neighbours.values(), *filter(None, [self._main])])
                 # what it registered runs when the process ends; pickle then looks up
                 # its classes in `__main__` by name
                 if self._main is not None and _handlers() > handlers:

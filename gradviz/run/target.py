@@ -64,6 +64,11 @@ class Target:
         return f"{self.short}:{self.name}" if self.name else self.short
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """What is read first: the script or graph; a module's file is not known yet."""
+        return (self.place,) if self.kind in ("script", "graph") else ()
+
+    @property
     def stem(self) -> str:
         """The name a result file gets: "train"."""
         if self.kind in ("main", "module"):

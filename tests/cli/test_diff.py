@@ -61,4 +61,4 @@ def test_wrong_use(gradviz: Gradviz, arguments: tuple[object, ...], told: str) -
 def test_a_difference_is_drawn_as_a_page(gradviz: Gradviz) -> None:
     gradviz("diff", "-o", "diff.html", CONTROL_FLOW, "--", "--positive", "--", "--negative", code=1)
     assert "<html" in Path("diff.html").read_text(encoding="utf-8")
-    assert "must end in .html" in gradviz("diff", CONTROL_FLOW, CONTROL_FLOW, "-o", "diff.svg", code=2).output
+    assert "should be .html or .htm" in gradviz("diff", CONTROL_FLOW, CONTROL_FLOW, "-o", "diff.svg", code=2).output

@@ -69,7 +69,7 @@ def test_open_opens_what_was_written(
 
 def test_nothing_is_opened_that_was_not_written(gradviz: Gradviz, tmp_path: Path, opened: Path) -> None:
     path = script(tmp_path, "1 / 0", "train.py")
-    (tmp_path / "train.svg").write_text("old")
+    (tmp_path / "train.svg").write_text("")
     gradviz("render", "--open", path, code=3)
     for words in (("render", "-o", "-", path), ("diff", path, path)):
         assert "--open shows a file" in gradviz(*words, "--open", code=2).output

@@ -66,7 +66,7 @@ def test_saving_writes_what_rendering_gives(format: str, tmp_path: Path) -> None
 
 
 def test_saving_takes_options_and_another_format(tmp_path: Path) -> None:
-    save(GRAPHS["diamond"], tmp_path / "x.graph", format="dot", direction="right")
+    save(GRAPHS["diamond"], tmp_path / "x.graph", format="dot", force=True, direction="right")
     expected = render(GRAPHS["diamond"], "dot", Options(direction="right"))
     assert (tmp_path / "x.graph").read_text(encoding="utf-8") == expected
 

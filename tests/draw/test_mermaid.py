@@ -32,7 +32,7 @@ BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:' + KINDS + ")$")
 LINK = re.compile(r'^  n(\d+) (?:-->|-\.->|-\.-|---)(?:\|"[^"]+"\|)? n(\d+)$')
 OTHER = re.compile(
     r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|LR)'
-    r"|  classDef \w+ [\w:#,-]+)$"
+    r"|  classDef \w+ [\w:#,-]+|%% gradviz)$"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def test_a_file_is_written_and_nothing_else_stays(tmp_path: Path) -> None:
 def test_an_error_leaves_the_old_file(tmp_path: Path, error: BaseException) -> None:
     (tmp_path / "a.txt").write_text("old")
     with pytest.raises(type(error)) as caught:
-        write(tmp_path / "a.txt", breaks(error))
+        write(tmp_path / "a.txt", breaks(error), force=True)
     assert caught.value is error  # also an OSError of a renderer's own is not called a refusal to write
     assert (tmp_path / "a.txt").read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
@@ -65,7 +66,7 @@ def test_rights_are_those_of_the_old_file_or_of_any_new_one(tmp_path: Path) -> N
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    write(tmp_path / "link", [b"new"])
+    write(tmp_path / "link", [b"new"], force=True)
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
 
 
@@ -90,3 +91,20 @@ def test_a_graph_that_was_folded_is_drawn_as_it_is() -> None:
     folded = graph.fold(depth=1)
     assert "net Net" in str(render(folded, "dot")) and "Op1" not in str(render(folded, "dot"))
     assert "Op1" in str(render(folded, "dot", Options(depth="all")))  # asked for
+
+
+def test_save_replaces_what_gradviz_wrote_and_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph(nodes=(Node(0, "AddBackward0"),))
+    for name in ("imported.py", "other.py", "figure.svg"):
+        (tmp_path / name).write_text("MINE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("imported")
+    for options in ({}, {"force": True}):
+        with pytest.raises(OutputError, match="this program runs it"):
+            graph.save(str(tmp_path / "imported.py"), format="svg", **options)
+    for name in ("other.py", "figure.svg"):
+        with pytest.raises(OutputError, match=r"in Python force=True"):
+            graph.save(str(tmp_path / name), format="svg")
+        graph.save(str(tmp_path / name), format="svg", force=True)
+    graph.save(str(tmp_path / "figure.svg"))
+    assert (tmp_path / "imported.py").read_text() == "MINE = 1\n"
