@@ -1,0 +1,1 @@
+"""Faults that are put into correct programs, to count which ones `check` finds."""
