@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
@@ -68,50 +69,68 @@ def body_around(file: str, number: int) -> Body:
 
 def bodies(file: str) -> Iterator[Body]:
     """The top level of a file, and the body of each function in it."""
-    for function in (None, *nodes_of(file, *FUNCTION)):
-        yield _body_of(file, function)
+    for function in (None, *_read(file).statements):
+        if function is None or isinstance(function, FUNCTION):
+            yield _body_of(file, function)
 
 
 def _body_of(file: str, function: Any) -> Body:
-    name, block = "<module>", tree_of(file)
+    name, block = "<module>", _read(file).tree
     if function is not None:
         name, block = function.name, function
     return Body(file, name, tuple(flattened(block.body)))
 
 
-def nodes_of(
-    file: str,
-    *kinds: type[ast.AST],
-) -> Iterator[Any]:
-    """All nodes of these kinds in a file, from the outermost inwards."""
-    return (node for node in ast.walk(tree_of(file)) if isinstance(node, kinds))
+class _Text(NamedTuple):
+    """A file as a tree; its statements, the outermost first, all of them and those that
+    go over each line.
+    """
+
+    tree: ast.Module
+    statements: tuple[Any, ...]
+    by_line: Mapping[int, Sequence[Any]]
 
 
-def tree_of(file: str) -> ast.Module:
-    """A file as a tree, empty where there is no text, or it does not parse."""
+def _read(file: str) -> _Text:
+    """A file, empty where there is no text, or it does not parse."""
     linecache.checkcache(file)  # a script may have been edited while it ran
-    return _tree("".join(linecache.getlines(file)))
+    return _parsed("".join(linecache.getlines(file)))
 
 
 @lru_cache(maxsize=200)
-def _tree(text: str) -> ast.Module:
+def _parsed(text: str) -> _Text:
     try:
-        return ast.parse(text)
+        tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
-        return ast.Module([], [])
+        tree = ast.Module([], [])
+    # grows while it is read
+    nodes: list[Any] = [tree]
+    for node in nodes:
+        nodes += _inside(node)
+    statements = tuple(node for node in nodes if isinstance(node, ast.stmt))
+    by_line = defaultdict[int, list[Any]](list)
+    for node in statements:
+        for line in _lines_of(node):
+            by_line[line].append(node)
+    return _Text(tree, statements, by_line)
+
+
+def _inside(node: ast.AST) -> list[Any]:
+    """What the blocks of a statement have, or a handler or case, which is none."""
+    names = ("body", "handlers", "orelse", "finalbody", "cases")
+    return [part for name in names for part in getattr(node, name, ())]
 
 
 def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
     """All statements in the order of the text, those inside blocks included."""
-    for node in statements:
+    todo = [*reversed(statements)]
+    while todo:
+        node = todo.pop()
         if isinstance(node, ast.stmt):
             yield node
-        # what is inside runs at another time
-        if isinstance(node, (*FUNCTION, ast.ClassDef)):
-            continue
-        # handlers and cases are blocks that are no statements
-        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-            yield from flattened(getattr(node, name, ()))
+        # what is inside these runs at another time
+        if not isinstance(node, (*FUNCTION, ast.ClassDef)):
+            todo += reversed(_inside(node))
 
 
 # -- a line ----------------------------------------------------------------------------
@@ -119,13 +138,24 @@ def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
 
 def covers(node: Any, line: int) -> bool:
     """Whether a statement or expression goes over a line. Decorators are part of it."""
+    return line in _lines_of(node)
+
+
+def _lines_of(node: Any) -> range:
     first = min(part.lineno for part in (*getattr(node, "decorator_list", ()), node))
-    return bool(first <= line <= (node.end_lineno or node.lineno))
+    return range(first, (node.end_lineno or node.lineno) + 1)
 
 
 def expressions_at(file: str, line: int) -> list[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    return [node for node in nodes_of(file, ast.expr) if covers(node, line)]
+    # grows while it is read
+    nodes: list[Any] = [*_read(file).by_line.get(line, ())]
+    for node in nodes:
+        for part in ast.iter_child_nodes(node):
+            outside = isinstance(part, ast.expr) and not covers(part, line)
+            if not isinstance(part, ast.stmt) and not outside:
+                nodes.append(part)
+    return [node for node in nodes if isinstance(node, ast.expr)]
 
 
 def blocks_around(file: str, number: int, *kinds: type[ast.AST]) -> list[Any]:
@@ -133,9 +163,11 @@ def blocks_around(file: str, number: int, *kinds: type[ast.AST]) -> list[Any]:
     kinds around it there, the outermost first.
     """
     blocks: list[Any] = []
-    for node in nodes_of(file, *FUNCTION, *kinds):
-        if covers(node, number):
-            blocks = [node] if isinstance(node, FUNCTION) else [*blocks, node]
+    for node in _read(file).by_line.get(number, ()):
+        if isinstance(node, FUNCTION):
+            blocks = [node]
+        elif isinstance(node, kinds):
+            blocks.append(node)
     return blocks
 
 

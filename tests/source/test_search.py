@@ -8,7 +8,7 @@ from gradviz.source.search import (
     addition_to,
     freezes,
 )
-from gradviz.source.statements import loops_around
+from gradviz.source.statements import body_around, loops_around
 
 
 def test_what_puts_something_into_a_container(tmp_path: Path) -> None:
@@ -50,3 +50,9 @@ def test_statements_are_found_by_what_they_say(tmp_path: Path) -> None:
     found = freezes(file)
     assert found is not None and found.line == 11
     assert [loop.lineno for loop in loops_around(file, 14)] == [9, 13] and not loops_around(file, 6)
+
+
+def test_a_long_chain_of_elif_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("if x == 0: y = 0\n" + "".join(f"elif x == {i}: y = {i}\n" for i in range(1500)))
+    assert len(body_around(str(path), 1200).statements) == 3002

@@ -39,7 +39,8 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
 
 def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
     """The line of a method that assigns an attribute of its first argument."""
-    if code is None or not code.co_varnames:
+    # its text is read where the code has the name at all
+    if code is None or not code.co_varnames or attribute not in code.co_names:
         return None
     body, name = body_of(code), f"{code.co_varnames[0]}.{attribute}"
     for node in body.statements:
@@ -49,8 +50,10 @@ def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
 
 
 def made_at(kind: type, attribute: str) -> SourceLine | None:
-    """The line of a class, or of a base of it, that assigns an attribute of `self`."""
-    for base in kind.__mro__:
+    """The line of a class, or of a base of it past torch's own, that assigns an
+    attribute of `self`.
+    """
+    for base in filter(_is_users, kind.__mro__):
         # any method may assign it, not only __init__()
         for value in vars(base).values():
             line = assignment_in(getattr(value, "__code__", None), attribute)
@@ -67,6 +70,10 @@ def forward_of(kind: type) -> SourceLine | None:
     return definition_of(code)
 
 
+def _is_users(kind: type) -> bool:
+    return not kind.__module__.startswith(("torch.", "builtins"))
+
+
 def class_around(
     modules: Mapping[str, torch.nn.Module], path: str
 ) -> tuple[type, str] | None:
@@ -75,9 +82,9 @@ def class_around(
     """
     while path:
         path, _, attribute = path.rpartition(".")
-        for kind in type(modules[path]).__mro__:
-            if not kind.__module__.startswith(("torch.", "builtins")):
-                return kind, attribute
+        kind = next(filter(_is_users, type(modules[path]).__mro__), None)
+        if kind is not None:
+            return kind, attribute
     return None
 
 

@@ -4,6 +4,8 @@ optimizer holds.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gradviz.checks.call import BackwardCall, Home, Optimizer
 from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Row, check
@@ -15,7 +17,7 @@ from gradviz.checks.words import (
     nodes_of,
     title_and_code,
 )
-from gradviz.graph import Leaf, SourceLine
+from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.source.code_line import as_leaf
 from gradviz.wording import one_line, plural
 
@@ -178,7 +180,8 @@ def _unlisted(context: BackwardCall) -> Diagnoses:
     updates others: where they are kept, or else used.
     """
     graph, homes = context.graph, context.homes
-    lost = [leaf for leaf in graph.leaves if _is_unlisted(context, leaf)]
+    known = context.optimized.union(nodes_of(context.parameters))
+    lost = [leaf for leaf in graph.leaves if _is_unlisted(graph, leaf, known)]
     if not context.optimized or not lost:
         return
 
@@ -202,14 +205,11 @@ def _unlisted(context: BackwardCall) -> Diagnoses:
     )
 
 
-def _is_unlisted(context: BackwardCall, leaf: Leaf) -> bool:
-    """Whether no model and no optimizer has a parameter, and the line that uses it has
-    not made it.
+def _is_unlisted(graph: Graph, leaf: Leaf, known: Collection[int | None]) -> bool:
+    """Whether a leaf is a parameter that is none of those known, and the line that uses
+    it has not made it.
     """
-    if leaf.kind != "parameter" or leaf.node in context.optimized:
+    if leaf.kind != "parameter" or leaf.node in known:
         return False
-    if leaf.node in nodes_of(context.parameters):
-        return False
-    graph = context.graph
     lines = (made_at(graph, user) for user in users(graph, leaf.node))
     return bool(leaf.names) or not any(map(as_leaf, lines))

@@ -1,0 +1,63 @@
+"""Nothing grows faster than what it reads: the work is counted, as calls of functions, not timed."""
+
+from __future__ import annotations
+
+import cProfile
+import importlib.util
+import pstats
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import gradviz
+
+
+def work(job: Callable[[], object]) -> int:
+    """How many functions a job calls, those of C among them, the second time that it runs."""
+    job()
+    profile = cProfile.Profile()
+    profile.runcall(job)
+    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+
+LAYER = """
+class Layer{i}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.left = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x):
+        for _ in range(1):
+            x = x + self.used(x)
+        return x
+"""
+HEADS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        for i in range(8):
+            self.add_module(f"head{i}", nn.Linear(2, 2))
+
+    def forward(self, x):
+        return self.head0(x)
+"""
+
+
+def imported(text: str, path: Path) -> ModuleType:
+    """A file with this text as a module."""
+    path.write_text("from torch import nn\n" + text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_unused_parameters_in_a_long_file(tmp_path: Path) -> None:
+    """Torch's own files are not read for them, and the user's is walked once."""
+    text = "".join(LAYER.format(i=i) for i in range(100)) + HEADS
+    module = imported(text, tmp_path / "long.py")
+    net = module.Net()
+    loss = net(module.nn.Parameter(module.nn.Linear(2, 2).weight)).sum()
+    read = work(lambda: gradviz.saved(gradviz.walk(loss, model=net)))
+    assert work(lambda: gradviz.check(loss, model=net)) < 5 * read
