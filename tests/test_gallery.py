@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.blocks import ROOT
+from tests.real.pictures import strays
 
 GALLERY = runpy.run_path(str(ROOT / "docs" / "make_gallery.py"))
 CHOSEN = ("mlp_training", "vae_digits", "siamese_signatures")
+
+
+@pytest.mark.slow
+def test_labels_stand_at_their_own_edges() -> None:
+    pictures = sorted(GALLERY["PICTURES"].glob("*.svg"))
+    found = {picture.stem: strays(picture.read_text(encoding="utf-8")) for picture in pictures}
+    assert not {name: labels for name, labels in found.items() if labels}
 
 
 @pytest.mark.slow

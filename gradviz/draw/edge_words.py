@@ -1,11 +1,11 @@
-"""What is written on the edges of a picture: which tensor goes along one, by name, shape
-and how often it is used; and which edges are drawn as one.
+"""What is written on the edges of a picture: which tensor goes along one, by name and
+shape; and which edges are drawn as one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from gradviz.draw import details
@@ -20,7 +20,7 @@ from gradviz.draw.names import (
 from gradviz.draw.options import Options
 from gradviz.graph import BackwardStep, Edge, Graph, TensorInfo, column
 from gradviz.report import labels
-from gradviz.wording import plural, tensor_line
+from gradviz.wording import tensor_line
 
 # edges between the same two boxes that are still drawn one by one; more are one link
 APART = 2
@@ -32,7 +32,6 @@ class DrawnEdge(NamedTuple):
 
     edge: Edge
     label: str
-    short: str = ""  # the label without a shape, where that leaves something
 
 
 class EdgeWords:
@@ -50,7 +49,6 @@ class EdgeWords:
         self._graph, self._options = graph, options
         self._brief, self._numbers = brief, numbers
         self._bundles = _bundles(graph)
-        self._several = {edge.producer for edge in graph.edges if edge.output}
         self._arriving: dict[int, set[TensorInfo | None]] = {}
 
     def drawn(self, edge: Edge) -> DrawnEdge | None:
@@ -59,80 +57,49 @@ class EdgeWords:
         if own is None:
             return None
 
-        bundle = self._bundles.get((own.producer, own.consumer))
-        if bundle is None:
-            label, short = self._texts(own)
-            return DrawnEdge(own, label, short)
+        ends = own.producer, own.consumer
+        bundle = self._bundles.get(ends, [own])
         # the first edge is drawn for all of them
         if own != bundle[0]:
             return None
+        return DrawnEdge(own, self._text(bundle))
 
-        uses = sum(edge.count for edge in bundle)
-        return DrawnEdge(own, _tensors_text(len(bundle), uses))
-
-    def which(self, node: int, output: int) -> str:
-        """Which output of several a line comes from: a folded box lists its kinds of
-        tensors, which have no number of their own.
-
-        Nothing where there is one output only.
-        """
-        record = self._graph.nodes[node]
-        as_one = record.group is not None and record.group.kind in ("chain", "op")
-        if node not in self._several and (len(record.outputs) < 2 or as_one):
-            return ""
-        if record.group is None or output >= len(record.outputs):
-            return f"output {output}"
-        return self._shape(record.outputs[output])
-
-    def _texts(self, edge: Edge) -> tuple[str, str]:
-        """What is said of an edge, and the same without its shape, where there is
-        one.
-        """
+    def _text(self, edges: Sequence[Edge]) -> str:
+        """What is said of edges that are drawn as one."""
+        edge = edges[0]
         if edge.producer == edge.consumer:
-            return self._passed_on(edge), ""
+            return self._passed_on(edge)
 
-        which = self.which(edge.producer, edge.output)
-        name, shape = self._carried(edge)
-        if name or (shape and self._graph.nodes[edge.producer].group is not None):
-            which = ""  # both are the tensor
-
+        name, shape = self._carried(edges)
         step = self._numbers.get(edge.consumer)
-        before = _joined(which, name)
-        after = (
-            details.factor_text(step, edge.position),
-            self._uses(edge, name),
-        )
-        label = _joined(before, shape, *after)
-        return label, _joined(before, *after) if shape else ""
+        # several gradients have no factor in common
+        factor = details.factor_text(step, edge.position) if len(edges) == 1 else ""
+        return " ".join(filter(None, (name, shape, factor)))
 
-    def _carried(self, edge: Edge) -> tuple[str, str]:
-        """The variable that holds what goes along an edge, and its shape where the box
-        changed that: `q`, `(5, 8)`.
+    def _carried(self, edges: Sequence[Edge]) -> tuple[str, str]:
+        """The variables that hold what goes along edges of one box, and its shape where
+        the box changed that: `q`, `(5, 8)`.
         """
-        graph, node = self._graph, edge.producer
+        graph, node = self._graph, edges[0].producer
         record = graph.nodes[node]
-        if (
-            len(graph.nodes) > LABELLED
-            or self._options.details
-            or node in graph.leaf_of
-            or edge.output >= len(record.outputs)
-        ):
+        if self._options.details or node in graph.leaf_of:
+            return "", ""
+        last = max(edge.output for edge in edges)
+        if len(graph.nodes) > LABELLED or last >= len(record.outputs):
             return "", ""
 
-        tensors = tensors_along(graph, edge)
+        tensors = [tensor for edge in edges for tensor in tensors_along(graph, edge)]
         tensor = kind_of_tensors(graph, tensors)
         if node not in self._arriving:
             self._arriving[node] = self._inputs_of(node)
 
-        shape = ""
-        if tensor is not None and tensor not in self._arriving[node]:
-            shape = self._shape(tensor)
         names = held_names(graph, tensors) if self._options.names == "auto" else ""
-        whole = graph.original
-        if names and whole is not None:
-            named = [named_behind_views(whole, *one) for one in tensors]
-            # `e2` is no name with the shape of `e2.T`
-            shape = shape if kind_of_tensors(graph, named) == tensor else ""
+        if tensor is None or tensor in self._arriving[node]:
+            shape = ""
+        elif names and kind_of_tensors(graph, _named(graph, tensors)) != tensor:
+            shape = ""  # `e2` is no name with the shape of `e2.T`
+        else:
+            shape = self._shape(tensor)
         return self._relative(names, record.scope), shape
 
     def _shape(self, tensor: TensorInfo | None) -> str:
@@ -151,33 +118,28 @@ class EdgeWords:
         }
 
     def _passed_on(self, edge: Edge) -> str:
-        """What goes round a loop: `h, c to the next of 11`."""
-        record = self._graph.nodes[edge.consumer]
-        names = passed_on(self._graph, edge)
-        if not names or record.folded is None:
+        """What goes round a loop, where that is a few variables: `h, c`."""
+        names = dict.fromkeys(passed_on(self._graph, edge))
+        if self._options.names != "auto" or not all(names) or len(names) > MOST:
             return ""
-
-        text = plural(len(names), "tensor")
-        if all(names) and len(names) <= MOST and self._options.names == "auto":
-            text = self._relative(", ".join(dict.fromkeys(names)), record.scope)
-        return f"{text} to the next of {record.folded.count:,}"
-
-    def _uses(self, edge: Edge, name: str) -> str:
-        """How many tensors an edge stands for, and how often they are used, where either
-        is more than one and its names do not say it.
-        """
-        # as many names as uses: each tensor is used once
-        if edge.count == 1 or edge.count == name.count(",") + 1:
-            return ""
-        tensors = len(tensors_along(self._graph, edge))
-        if tensors > 1:
-            return _tensors_text(tensors, edge.count)
-        return f"used {edge.count:,} times"
+        box = self._graph.nodes[edge.consumer]
+        return self._relative(", ".join(names), box.scope)
 
     def _relative(self, names: str, scope: int | None) -> str:
         """Names as the module says them whose frame is around the box."""
         path = "" if scope is None else self._graph.scopes[scope].path
         return labels.relative(names, path)
+
+
+Tensors = Sequence[tuple[int, int]]
+
+
+def _named(graph: Graph, tensors: Tensors) -> Tensors:
+    """The tensors whose names these have."""
+    whole = graph.original
+    if whole is None:
+        return tensors
+    return [named_behind_views(whole, *tensor) for tensor in tensors]
 
 
 # -- edges drawn as one: what runs from one box to another in three edges or more ------
@@ -212,15 +174,3 @@ def _without_shared(graph: Graph, edge: Edge) -> Edge | None:
         uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output)
     )
     return edge._replace(count=edge.count - shared) if edge.count > shared else None
-
-
-def _joined(*words: str) -> str:
-    return " ".join(filter(None, words))
-
-
-def _tensors_text(tensors: int, uses: int) -> str:
-    """`11 tensors`; with the number of uses where one is used more often:
-    `11 tensors, 55 uses`.
-    """
-    text = plural(tensors, "tensor")
-    return text if uses <= tensors else f"{text}, {plural(uses, 'use')}"

@@ -19,23 +19,24 @@ from gradviz.draw.options import Direction, Options
 from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene
 from gradviz.draw.summary import counts_line
 from gradviz.draw.typesetting import (
-    FRAME_LINE,
-    FRAME_TITLE,
     PAD_X,
+    SIZES,
     Block,
     FrameBlock,
     Sized,
     TextColumn,
     Words,
-    frame_title,
+    frame_titles,
     text_width,
+    title_width,
 )
 from gradviz.draw.wires import Curves
 from gradviz.fold.fold import PAGE
 from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
-from gradviz.layout import Drawing, LayoutFrame, Placement, Rect, layered
+from gradviz.layout import Drawing, Floats, LayoutFrame, Placement, Rect, layered
+from gradviz.layout.layered.frames import TITLE_ROOM
 from gradviz.wording import clip
 
 
@@ -145,7 +146,7 @@ class Page:
     ) -> None:
         self.is_flat = is_flat
         self.boxes = list(map(typesetting.measured, drawn.boxes))
-        self.titles = [frame_title(frame.title) for frame in drawn.frames]
+        self.titles = [frame_titles(frame.title) for frame in drawn.frames]
         placed = _place(_drawing(drawn, self.boxes, self.titles, is_flat), is_flat)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 
@@ -186,10 +187,11 @@ class Page:
 def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
     """The picture of a scene, with the boxes where they are on `page`."""
     links = drawn.links
-    curves = wires.with_heads(page.placement, [link.style in FLOWS for link in links])
+    pointed = [link.style in FLOWS for link in links]
+    curves = wires.with_heads(page.placement, pointed)
     blocks = PlacedBoxes(graph, drawn.boxes, page.boxes, page.placement)
     frames = _frames(drawn, page)
-    texts = [_texts(link) for link in links]
+    texts = [link.label for link in links]
     labels = wire_labels.label_words(texts, curves, blocks.rects, page.around, frames)
 
     return Picture(
@@ -205,11 +207,6 @@ def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
         wires=links,
         wire_words=tuple(labels),
     )
-
-
-def _texts(link: Link) -> tuple[str, ...]:
-    """What to write on a line, and what else where that has no room."""
-    return tuple(filter(None, (link.label, link.short)))
 
 
 # -- boxes -----------------------------------------------------------------------------
@@ -258,7 +255,7 @@ class PlacedBoxes:
 def _drawing(
     drawn: Scene,
     boxes: list[Sized],
-    titles: list[Sized],
+    titles: list[tuple[str, str]],
     is_flat: bool,
 ) -> Drawing:
     """The drawing as a layout sees it, which always runs downwards: where data flows
@@ -279,11 +276,16 @@ def _drawing(
         np.array([box.width for box in boxes]),
         np.array([box.height for box in boxes]),
     ]
-    sizes = [(title.width + 2 * PAD_X, title.height) for title in titles]
+    frames = [
+        LayoutFrame(frame.parent, title_width(name))
+        for frame, (_, name) in zip(drawn.frames, titles)
+    ]
     if is_flat:
         # the layout only knows downwards
         sides.reverse()
-        sizes = [(height, width) for width, height in sizes]
+        frames = [
+            frame._replace(title=0.0, side=frame.title + 2 * PAD_X) for frame in frames
+        ]
 
     return Drawing(
         widths=sides[0],
@@ -295,9 +297,7 @@ def _drawing(
             [-1 if box.frame is None else box.frame for box in drawn.boxes],
             dtype=np.int64,
         ),
-        frames=tuple(
-            LayoutFrame(frame.parent, *size) for frame, size in zip(drawn.frames, sizes)
-        ),
+        frames=tuple(frames),
         gap=GAP,
         rank_gap=RANK_GAP,
         words=words,
@@ -324,22 +324,44 @@ def _place(drawing: Drawing, is_flat: bool) -> Placement:
 
 
 def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
-    """Frames with their titles, outer ones first."""
+    """Frames with their titles on their upper borders, outer ones first."""
     depths: list[int] = []
     blocks: list[FrameBlock] = []
-    places = zip(drawn.frames, page.titles, page.placement.frames)
-    for frame, title, rect in places:
+    placement = page.placement
+    crossings = wire_labels.Crossings(placement.points, placement.starts)
+    places = zip(drawn.frames, page.titles, placement.frames)
+    for frame, titles, rect in places:
         # a parent comes before its children
-        depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
-        x, y = rect.x + PAD_X, rect.y + FRAME_TITLE - 5.0
-        words = tuple(
-            Words(x, y + FRAME_LINE * i, *line) for i, line in enumerate(title.lines)
-        )
+        parent = frame.parent
+        depths.append(0 if parent is None else depths[parent] + 1)
+        x, text = _on_border(rect, titles, crossings.near(rect.y))
+        baseline = rect.y + 0.35 * SIZES["dim"]
+        words = Words(x, baseline, text, "dim", title_width(text))
         tip = clip(frame.full or frame.title, LONGEST)
-        blocks.append(FrameBlock(rect, words, tip, depths[-1]))
+        blocks.append(FrameBlock(rect, (words,), tip, depths[-1]))
 
     # an inner frame is painted over the outer one
     return tuple(sorted(blocks, key=lambda frame: frame.depth))
+
+
+def _on_border(
+    rect: Rect, titles: Sequence[str], crossings: Floats
+) -> tuple[float, str]:
+    """Where the first title begins that has room on the upper border of a frame, between
+    the lines that pass there; else the last one, where most room is.
+    """
+    left, right = rect.x + TITLE_ROOM, rect.x + rect.width - TITLE_ROOM
+    starts, ends = crossings[np.argsort(crossings[:, 0])].T
+    inside = (left < ends) & (starts < right)
+    ends = np.maximum.accumulate(ends[inside])
+    begins = np.append(left, ends + TITLE_ROOM / 2)
+    room_ends = np.append(starts[inside] - TITLE_ROOM / 2, right)
+    rooms = room_ends - begins
+    for title in titles:
+        fitting = begins[rooms >= title_width(title)]
+        if len(fitting):
+            return float(fitting[0]), title
+    return float(begins[np.argmax(rooms)]), titles[-1]
 
 
 def _description(graph: Graph, drawn: Scene, is_flat: bool) -> str:

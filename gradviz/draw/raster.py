@@ -77,6 +77,12 @@ def fixed_dot(
             colors.border,
             "rounded,filled",
         )
+        for words in frame.words:  # which interrupt the border
+            size = SIZES[words.tone]
+            top, width = words.y - size, words.width + 4.0
+            room = Rect(words.x - 2.0, top, width, size + 2.0)
+            color = ground(colors, frame.depth)
+            yield writer.rect(f"ft{i}", room, color, color, "filled")
 
     for i, block in enumerate(image.blocks):
         yield writer.block(f"n{i}", block)

@@ -81,15 +81,13 @@ class Link(NamedTuple):
 
     Style: "data" has an arrow at `target`; "saved" has none, from a saved tensor or
     leaf to the node that holds it; "cut" is dashed data that no gradient goes back
-    along. `label` is ready to print and mostly empty; `short` is for
-    where it has no room.
+    along. `label` is ready to print and mostly empty.
     """
 
     source: int
     target: int
     style: LinkStyle = "data"
     label: str = ""
-    short: str = ""
 
 
 class Legend(NamedTuple):
@@ -266,10 +264,9 @@ class Drafter:
         target: int | None,
         style: LinkStyle = "data",
         label: str = "",
-        short: str = "",
     ) -> None:
         if source is not None and target is not None:
-            self.links.append(Link(source, target, style, label, short))
+            self.links.append(Link(source, target, style, label))
 
     def _style(self, *ends: int) -> LinkStyle:
         return "data" if self.nodes.cut.isdisjoint(ends) else "cut"
@@ -287,7 +284,6 @@ class Drafter:
             self.box_of.get(consumer),
             self._style(producer, consumer),
             " ".join(filter(None, (drawn.label, *marked))),
-            drawn.short and " ".join((drawn.short, *marked)),
         )
 
     def _draw_saved(self) -> None:
@@ -361,11 +357,10 @@ class Drafter:
         if root.node is None:
             return
 
-        label = self.words.which(root.node, root.output)
+        label = ""
         is_named = self.options.names == "auto" and not self.options.details
         if is_named and root.node not in self.graph.leaf_of:
-            name = name_of(self.graph, root.node, root.output)
-            label = f"{label} {name}".strip()
+            label = name_of(self.graph, root.node, root.output)
         source = self._source(root.node, None)
         self._link(source, box, self._style(root.node), label)
 

@@ -95,6 +95,7 @@ def _shape_rules() -> list[tuple[str, str]]:
         (".gv-l", f"font-size:{LABEL_SIZE:g}px"),
         (".gv-c", f"font-size:{SIZES['dim']:g}px"),
         (".gv-l,.gv-c", "paint-order:stroke;stroke-width:3px;stroke-linejoin:round"),
+        (".gv-c", "stroke-width:6px"),
         (".gv-t", f"font-size:{SIZES['title']:g}px;font-weight:700"),
         (".gv-e path", "fill:none;stroke-width:1.2"),
         (".gv-e .gv-saved", "stroke-dasharray:5 3"),

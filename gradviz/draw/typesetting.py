@@ -326,11 +326,7 @@ SMALL_PADS = (7.0, 3.0)
 BASELINE = 11.5  # of a line, below its upper edge
 MAX_LETTERS = 48  # longer lines are broken
 MOST_LINES = 3  # of one text that is broken; the tooltip has it in full
-FRAME_NAME = 44  # letters of one line in a frame's title
-# px: height of a frame's title, and of each further line of it
-FRAME_TITLE, FRAME_LINE = 18.0, 13.0
-# letters: a longer title is broken, so that frames are hardly wider than what they hold
-FRAME_WIDE = 34
+FRAME_NAME = 44  # letters of the name in a frame's title
 _BETWEEN = re.compile(r", (?![^(]*\))")  # not the commas of a shape
 
 
@@ -402,20 +398,16 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
     )
 
 
-def frame_title(title: str) -> Sized:
-    """A frame's title: in one line when it is short, else broken between facts, the
-    name in a line of its own.
-    """
-    title = one_line(title)
-    lines = [title]
-    if len(title) > FRAME_WIDE:
-        name, *facts = _BETWEEN.split(title, maxsplit=1)
-        lines = [part for text in (name, *facts) for part in broken(text, FRAME_NAME)]
+def frame_titles(title: str) -> tuple[str, str]:
+    """A frame's title, and its name alone, for where that has no room."""
+    name, *facts = _BETWEEN.split(one_line(title), maxsplit=1)
+    name = shorten(name, FRAME_NAME)
+    return ", ".join((name, *facts)), name
 
-    tone: Tone = "dim"
-    drawn = tuple((line, tone, text_width(line, SIZES[tone])) for line in lines)
-    height = FRAME_TITLE + FRAME_LINE * (len(lines) - 1)
-    return Sized(drawn, max(width for *_, width in drawn), height)
+
+def title_width(title: str) -> float:
+    """Pixels of a frame's title."""
+    return text_width(title, SIZES["dim"])
 
 
 def _even(size: float) -> float:

@@ -1,9 +1,9 @@
 """Where the words beside edges stand: next to an edge's end or middle, wherever they
-cover no box, no other words, no edge and no border of a frame.
+cover no box, no other words, no edge and no border of a frame, and no edge with other
+words is as near.
 
-Where no place is free of edges, a label is written without its shape; where that finds
-none either, at the place that covers least of them. An edge whose words fit nowhere
-gets none; its tooltip has them. This module knows positions only.
+An edge whose words fit nowhere gets none; its tooltip has them. This module knows
+positions only.
 """
 
 from __future__ import annotations
@@ -16,28 +16,35 @@ import numpy as np
 
 from gradviz.draw.typesetting import SIZES, FrameBlock, Words, text_width
 from gradviz.draw.wires import Curves, is_loop, loop_corners, within
-from gradviz.layout import Floats, Rect
+from gradviz.layout import Floats, Ints, Rect
 
 SIZE = 9.0
 GAP = 4.0
+WIDER = 1.2  # than what was measured are other fonts, which end nearer to other lines
 AIR = 2.0
-STEP = 10.0  # at most this far apart are the points of a curve that a label keeps off
+NEAR = 12.0  # how far around words lines are looked for
+CLEAR = 2.0  # so much nearer to its own line nobody takes a label for another's
+SOLID = -1  # the number of what is no line
+STEP = 5.0  # at most this far apart are the points of a curve that a label keeps off
 MAX_PIECES = 60  # of a curve, counted in control points
+STRIP, STEPS = 128.0, 40  # px of one strip of curves, and points looked at on a piece
 BORDER = 64.0  # the upright borders of frames come in pieces of at most this height
 
 
 class Ground:
     """What words should not cover, from the top down, so that few of it are looked at
-    for a place; what is solid they never cover.
+    for a place: solid rectangles, and points of lines, with the number of each one's
+    words.
     """
 
-    def __init__(self, solid: Floats, lines: Floats) -> None:
-        rects = np.concatenate([solid, lines])
+    def __init__(self, solid: Floats, points: Floats, lines: Ints) -> None:
+        rects = np.concatenate([solid, points])
         order = np.argsort(rects[:, 1], kind="stable")
-        self._is_solid = order < len(solid)
+        line = np.append(np.full(len(solid), SOLID), lines)
+        self._line = line[order]
         x, y, width, height = rects[order].T
         self._tops = y.tolist()
-        self._sides = x, x + width, y + height
+        self._sides = x, x + width, y, y + height
         self._tallest = height.max(initial=0.0)
         self._words: defaultdict[float, list[Rect]] = defaultdict(list)
 
@@ -52,41 +59,55 @@ class Ground:
             place.width,
         )
 
-    def covered(self, place: Rect) -> int | None:
-        """How many points of lines words cover with a little air around them; None
-        where they cover something solid.
+    def lead(self, place: Rect, own: int) -> float | None:
+        """How much nearer words in a place are to a line that has them than to any
+        other, up to NEAR; None where they cover something, with a little air around.
         """
+        left, top, width, height = place
+        right, bottom = left + width, top + height
+        if self._is_written(place):
+            return None
+
+        # sorted by top: what starts more than the tallest above cannot reach down here
+        first = bisect_left(self._tops, top - NEAR - self._tallest)
+        last = bisect_left(self._tops, bottom + NEAR)
+        nearby = [side[first:last] for side in self._sides]
+        across = np.maximum(nearby[0] - right, left - nearby[1])
+        along = np.maximum(nearby[2] - bottom, top - nearby[3])
+        apart = np.maximum(across, along)
+        if apart.min(initial=NEAR) < AIR:
+            return None
+
+        line = self._line[first:last]
+        is_own = line == own
+        nearest = apart[is_own].min(initial=NEAR)
+        others = apart[~is_own & (line != SOLID)]
+        return float(others.min(initial=NEAR) - nearest)
+
+    def _is_written(self, place: Rect) -> bool:
+        """Whether other words stand there, or close by."""
         left, top = place.x - AIR, place.y - AIR
         right = left + place.width + 2 * AIR
         bottom = top + place.height + 2 * AIR
-        # sorted by top: what starts more than the tallest above cannot reach down here
-        first = bisect_left(self._tops, top - self._tallest)
-        last = bisect_left(self._tops, bottom)
-        from_left, to_right, bottoms = (side[first:last] for side in self._sides)
-
-        hit = (from_left < right) & (to_right > left) & (bottoms > top)
-        if np.count_nonzero(hit & self._is_solid[first:last]):
-            return None
-
-        row = place.y // SIZE
+        row = top // SIZE
         # words are filed by rows of SIZE, and with air reach over two at most
-        for step in (-2, -1, 0, 1, 2):
+        for step in (-2, -1, 0, 1, 2, 3):
             for words in self._words.get(row + step, ()):
                 across = words.x < right and left < words.x + words.width
                 if across and words.y < bottom and top < words.y + words.height:
-                    return None
-        return int(np.count_nonzero(hit))
+                    return True
+        return False
 
 
 def label_words(
-    labels: Sequence[Sequence[str]],
+    labels: Sequence[str],
     curves: Curves,
     boxes: Floats,
     room: Rect,
     frames: Sequence[FrameBlock] = (),
 ) -> Iterator[Words]:
-    """Words that cover nothing and stay inside `room`, for the labels: of each curve
-    the texts to choose from, the best one first, mostly none. `boxes` are rectangles.
+    """Words that cover nothing and stay inside `room`, for the labels of curves, of
+    which most are empty. `boxes` are rectangles.
     """
     if not any(labels):
         return
@@ -98,28 +119,29 @@ def label_words(
         for words in frame.words
     ]
     borders = _borders(_array(frame.rect for frame in frames))
-    ground = Ground(
-        np.concatenate([boxes, _array(titles)]),
-        np.concatenate([borders, samples(curves)]),
-    )
+    # lines that say the same are one
+    number = {text: i for i, text in enumerate(dict.fromkeys(labels))}
+    own = np.array([number[text] for text in labels])
+    points, curve = samples(curves)
+    solid = np.concatenate([boxes, _array(titles), borders])
+    ground = Ground(solid, points, own[curve])
     beginnings: set[tuple[str, float, float]] = set()
     lines = np.split(curves.points, curves.starts[1:-1])
-    labelled = [
-        (texts, points) for texts, points in zip(labels, lines) if texts and len(points)
-    ]
+    pairs = zip(labels, lines)
+    labelled = [(text, points) for text, points in pairs if text and len(points)]
     # a loop has most places to choose from
     labelled.sort(key=lambda line: is_loop(line[1]))
-    for texts, points in labelled:
+    for text, points in labelled:
         # what goes several ways from one place is said once where they part
         piece = points[3 * ((len(points) - 1) // 6)]
-        beginning = (texts[0], *np.round(piece).tolist())
+        beginning = (text, *np.round(piece).tolist())
         if beginning in beginnings:
             continue
         beginnings.add(beginning)
 
-        best = _best(texts, points, room, ground)
-        if best is not None:
-            yield ground.write(*best)
+        place = _best(text, points, room, ground, number[text])
+        if place is not None:
+            yield ground.write(text, place)
 
 
 def _array(rects: Iterable[Sequence[float]]) -> Floats:
@@ -127,23 +149,19 @@ def _array(rects: Iterable[Sequence[float]]) -> Floats:
 
 
 def _best(
-    texts: Sequence[str],
-    points: Floats,
-    room: Rect,
-    ground: Ground,
-) -> tuple[str, Rect] | None:
-    """The first text with a place that covers nothing; else the last one, where it
-    covers nothing solid, and least of the lines.
+    text: str, points: Floats, room: Rect, ground: Ground, own: int
+) -> Rect | None:
+    """The first place that is clearly at its own line; else the one with most of a lead
+    over other lines.
     """
-    for text in texts:
-        fallback: tuple[str, Rect] | None = None
-        least = 0
-        for place in _places(_anchors(points), text_width(text, SIZE)):
-            covered = ground.covered(place) if _inside(place, room) else None
-            if covered == 0:
-                return text, place
-            if covered and (fallback is None or covered < least):
-                fallback, least = (text, place), covered
+    fallback: Rect | None = None
+    best = 0.0
+    for place in _places(_anchors(points), text_width(text, SIZE)):
+        lead = ground.lead(place, own) if _inside(place, room) else None
+        if lead is not None and lead >= CLEAR:
+            return place
+        if lead is not None and lead > best:
+            fallback, best = place, lead
     return fallback
 
 
@@ -154,11 +172,14 @@ def _anchors(points: Floats) -> Iterator[list[float]]:
     piece = 3 * ((len(points) - 1) // 6)
     yield points[-1].tolist()
     middle = points[piece : piece + 4]
-    yield from bezier(middle, np.array([0.5, 0.25, 0.75])).tolist()
+    parts = np.array([0.5, 0.25, 0.75])
+    yield from bezier(middle, parts).tolist()
     yield points[0].tolist()
-    first = np.arange(0, min(len(points) - 3, MAX_PIECES), 3)
+    last = min(len(points) - 3, MAX_PIECES)
+    first = np.arange(0, last, 3)
     pieces = points[first + np.arange(4)[:, None]]
-    yield from bezier(pieces, np.full(len(first), 0.5)).tolist()
+    halves = np.full(len(first), 0.5)
+    yield from bezier(pieces, halves).tolist()
     yield from loop_corners(points)
 
 
@@ -169,13 +190,13 @@ def _places(
     """Right and left of each point, above it, beside it and below."""
     for x, y in anchors:
         for shift in (-SIZE - 2 * GAP, -SIZE / 2, GAP):
-            yield Rect(x + GAP, y + shift, width, SIZE + 1.0)
+            yield Rect(x + GAP, y + shift, WIDER * width, SIZE + 1.0)
             yield Rect(x - GAP - width, y + shift, width, SIZE + 1.0)
 
 
-def samples(curves: Curves) -> Floats:
+def samples(curves: Curves) -> tuple[Floats, Ints]:
     """Points along every curve, as rectangles without a size, so close together that
-    no word fits between them.
+    no word fits between them; and which curve each is of.
     """
     counts = np.maximum(np.diff(curves.starts) - 1, 0) // 3
     first = np.repeat(curves.starts[:-1], counts) + 3 * within(counts)
@@ -185,7 +206,42 @@ def samples(curves: Curves) -> Floats:
     along = within(steps) / np.repeat(steps - 1, steps)
     controls = np.repeat(pieces, steps, axis=0).swapaxes(0, 1)
     points = bezier(controls, along)
-    return np.concatenate([points, np.zeros_like(points)], axis=1)
+    curve = np.repeat(np.arange(len(counts)), counts)
+    rects = np.concatenate([points, np.zeros_like(points)], axis=1)
+    return rects, np.repeat(curve, steps)
+
+
+class Crossings:
+    """Where curves pass a height. Only those of a strip around it are looked at."""
+
+    def __init__(self, points: Floats, starts: Ints) -> None:
+        counts = np.maximum(np.diff(starts) - 1, 0) // 3
+        begin = np.repeat(starts[:-1], counts) + 3 * within(counts)
+        pieces = points[begin + np.arange(4)[:, None]]
+        tops, bottoms = np.sort(pieces[::3, :, 1], axis=0)
+        first = (tops / STRIP).astype(np.int64)
+        strips = (bottoms / STRIP).astype(np.int64) - first + 1
+        piece = np.repeat(np.arange(len(first)), strips)
+        strip = first[piece] + within(strips)
+        order = np.argsort(strip, kind="stable")
+        self._strips, self._pieces = strip[order], pieces[:, piece[order]]
+
+    def near(self, height: float) -> Floats:
+        """The stretches from left to right in which curves are about that high, by
+        their ends, of shape (n, 2).
+        """
+        strip = int(height / STRIP)
+        first, last = np.searchsorted(self._strips, [strip, strip + 1])
+        steps = np.linspace(0.0, 1.0, STEPS)
+        found = []
+        for piece in self._pieces[:, first:last].swapaxes(0, 1):
+            x, y = bezier(piece, steps).T
+            # of a long piece the points are further apart
+            room = SIZE / 2 + np.ptp(y) / STEPS
+            stretch = x[np.abs(y - height) <= room]
+            if len(stretch):
+                found.append((stretch.min(), stretch.max()))
+        return np.array(found).reshape(-1, 2)
 
 
 def _borders(frames: Floats) -> Floats:
@@ -218,5 +274,7 @@ def bezier(piece: Floats, parameters: Floats) -> Floats:
 
 
 def _inside(rect: Rect, room: Rect) -> bool:
-    across = room.x <= rect.x and rect.x + rect.width <= room.x + room.width
-    return across and room.y <= rect.y and rect.y + rect.height <= room.y + room.height
+    right, bottom = room.x + room.width, room.y + room.height
+    if rect.x < room.x or rect.x + rect.width > right:
+        return False
+    return room.y <= rect.y and rect.y + rect.height <= bottom

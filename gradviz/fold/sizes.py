@@ -20,7 +20,7 @@ BOX = (140.0, 36.0)
 LEAF = (110.0, 40.0)
 GAP, RANK_GAP = 18.0, 31.0
 LINE = 10.0  # of an edge that passes by
-FRAME = (28.0, 60.0)  # what a border adds, with its title
+FRAME = (28.0, 40.0)  # what a border adds, with its title
 AROUND = 120.0  # title, legend and footer
 
 

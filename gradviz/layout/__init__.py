@@ -22,11 +22,14 @@ Ints = npt.NDArray[np.int64]
 class LayoutFrame(NamedTuple):
     """A group to be drawn with a border and a title: a module. `parent` is the index of
     the frame around it.
+
+    On its upper border a stretch of `title` is free of edges; `side` is its least
+    height, for a title on a border at the side.
     """
 
     parent: int | None
-    title_width: float
-    title_height: float
+    title: float
+    side: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

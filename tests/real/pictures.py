@@ -17,6 +17,9 @@ SLIDE = 2400, 1100  # or of one that runs to the right
 UPRIGHT = 1600, 2000  # or of one whose body no page holds otherwise
 SLACK = 0.6  # px: places are written with one decimal
 SIZE, STRONG = 11.0, 11.0  # px, of plain and of strong text in boxes
+LABEL, NOTE = 9.0, 10.0  # px, of labels and of titles of frames
+NEARER = 1.5  # px by which a label may be nearer to another wire: nobody sees that
+STRUCK = 0.5  # px between a text and a wire that touch
 HEAD = 7.0  # px, of an arrow, which the line ends before
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _COMMAND = re.compile(r"[MCV][^MCV]*")
@@ -76,6 +79,57 @@ def _last_x(data: str) -> float:
     """The x of the last curve: what follows it runs straight down or up."""
     curves = [command for command in _COMMAND.findall(data) if command[0] == "C"]
     return float(_NUMBER.findall(curves[-1])[-2])
+
+
+def strays(svg: str) -> list[str]:
+    """Labels that are nearer to another wire than to one that has their words, labels and titles that a wire strikes."""
+    root = ElementTree.fromstring(svg)
+    wires = [(_title(path), _points(path.get("d", ""))) for path in root.iterfind(f"{_SVG}g[@class='gv-e']/{_SVG}path")]
+    found = []
+    for text in root.findall(f"{_SVG}text[@class='gv-l']"):
+        words = text.text or ""
+        apart = [(title == words, _apart(text, points)) for title, points in wires]
+        own = min((distance for is_own, distance in apart if is_own), default=0.0)
+        other = min((distance for is_own, distance in apart if not is_own), default=np.inf)
+        if own > other + NEARER or other < STRUCK:
+            found.append(f"{words!r} is {own:.1f} px from its wire, {other:.1f} from another")
+    for text in root.findall(f"{_SVG}text[@class='gv-c']"):
+        if any(_apart(text, points) < STRUCK for _, points in wires):
+            found.append(f"a wire runs through the title {text.text!r}")
+    return found
+
+
+def _title(path: ElementTree.Element) -> str:
+    title = path.find(f"{_SVG}title")
+    return (title.text or "") if title is not None else ""
+
+
+def _apart(text: ElementTree.Element, points: np.ndarray) -> float:
+    """Pixels between a text and a wire."""
+    left, low = float(text.get("x", 0)), float(text.get("y", 0))
+    size = LABEL if text.get("class") == "gv-l" else NOTE
+    right, top = left + text_width(text.text or "", size), low - 0.7 * size
+    beside = np.maximum(left - points[:, 0], points[:, 0] - right).clip(0)
+    above = np.maximum(top - points[:, 1], points[:, 1] - low).clip(0)
+    return float(np.hypot(beside, above).min())
+
+
+def _points(data: str) -> np.ndarray:
+    """Points of a path, not further apart than a letter is wide."""
+    found: list[np.ndarray] = []
+    here = np.zeros(2)
+    for command in _COMMAND.findall(data):
+        numbers = [float(number) for number in _NUMBER.findall(command)]
+        if command[0] == "C":
+            first, second, last = np.array(numbers).reshape(3, 2)
+        else:
+            last = np.array(numbers if command[0] == "M" else (here[0], numbers[0]))
+            first = second = (here + last) / 2 if command[0] == "V" else last
+        start = last if command[0] == "M" else here
+        t = np.linspace(0, 1, 2 + int(np.abs(last - start).sum() / 2))[:, None]
+        found.append((1 - t) ** 3 * start + 3 * t * (1 - t) ** 2 * first + 3 * t * t * (1 - t) * second + t**3 * last)
+        here = last
+    return np.concatenate(found)
 
 
 def too_large(drawn: Drawn) -> str:

@@ -6,6 +6,7 @@ say about it. A program of several files is a folder with a `train.py`. Nothing 
 
 - drawn by default, within a page of 2,000 x 1,600 pixels, upright one of 1,600 x 2,000, or a slide of 2,400 x 1,100 (`page`),
   with nothing that overlaps, crosses or is clipped (`geometry`);
+- with each label beside its own edge, and no edge through a label or a title (`labels`);
 - opened where most of it is: no box that holds over 40 % of the ops is closed, unless one like it is open (`body`);
 - true to its modules: no box joins some that are neither elements of one list nor a turn of what repeats (`joined`);
 - on the page with the boxes of the picture, by the same names (`html`);
@@ -55,6 +56,7 @@ def broken(seen: Seen) -> dict[str, str]:
     if "picture" not in found:
         drawn = pictures.read(seen.picture)
         found["page"] = pictures.too_large(drawn)
+        found["labels"] = "; ".join(pictures.strays(seen.picture)[:3])
         found["geometry"] = "; ".join(pictures.faults(drawn)[:3])
     found["body"] = "; ".join(seen.closed_bodies)
     found["joined"] = "; ".join(seen.joined_modules)
@@ -102,7 +104,7 @@ def _keeps_its_promises(script: Path, folder: Path) -> None:
 
 
 def test_the_table_of_exceptions_names_programs_and_promises() -> None:
-    promises = {"picture", "page", "body", "geometry", "html", "names", "scopes", "library", "check"}
+    promises = {"picture", "page", "body", "geometry", "labels", "html", "names", "scopes", "library", "check"}
     assert set(EXPECTED) <= {name_of(script) for script in (*PLAIN, *FAMILIES)}
     assert {promise for known in EXPECTED.values() for promise in known} <= promises
 

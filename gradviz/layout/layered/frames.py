@@ -1,9 +1,8 @@
 """Drawings with frames: the content of every frame is placed on its own, the innermost
 first, and the frame is then one box in the drawing around it.
 
-All frames of one depth are one sheet. Room is kept on top of each frame for its title,
-at the upper left corner; edges enter to the right of it, so that none runs through the
-text.
+All frames of one depth are one sheet. A title stands on the upper border, beside the
+edges that enter there; where they leave no room, the frame gets wider at one end.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ from gradviz.layout.layered.sheets import PHASES, SheetPlacement, place_sheet
 from gradviz.layout.layered.u_shapes import UShape
 from gradviz.stages import phase
 
-TITLE_ROOM = 6.0  # px between a title and the first edge beside it
+TITLE_ROOM = 10.0  # px between a title and an edge beside it, or a corner
+TITLE_DEPTH = 4.0  # px of a title below the border that it stands on
 TURN_STEP = 6.0  # px, half of what lies between two lines that turn
 
 
@@ -83,9 +83,9 @@ class _Placer:
         self.size[: self.boxes] = np.column_stack((drawing.widths, drawing.heights))
         self.words = np.zeros(nodes)
         self.words[: self.boxes] = drawing.words if len(drawing.words) else 0.0
-        self.title = np.array(
-            [(frame.title_width, frame.title_height) for frame in drawing.frames]
-        )
+        frames = drawing.frames
+        self.title = np.array([frame.title for frame in frames])
+        self.side = np.array([frame.side for frame in frames])
         self.inset = np.zeros((self.page + 1, 2))
         # a port of -1 has offset 0
         self.port_offset = np.zeros(nodes - self.boxes - self.page + 1)
@@ -191,34 +191,20 @@ class _Placer:
         """Sizes of frames from their contents, and where their ports are."""
         home, pin, gap = self.hierarchy.home, self.hierarchy.pin, self.drawing.gap
         members = np.flatnonzero(np.isin(home, frames) & (pin != FREE))
-        title, title_height = self.title[frames].T
         mirrored = self.mirrored[home[members]]
-        ports = members[pin[members] == np.where(mirrored, BOTTOM, TOP)]
-        entry = by_key(
-            np.minimum,
-            self.middle[ports, 0],
-            home[ports],
-            self.page + 1,
-            np.inf,
-        )
+        upper = np.where(mirrored, BOTTOM, TOP)
+        ports = members[pin[members] == upper]
         widths, heights = contents.T
-        # a title stands left of the first line that enters from above
-        beside = np.where(
-            title > 0,
-            title + TITLE_ROOM - entry[frames],
-            0.0,
-        )
-        left = np.maximum(
-            np.maximum(gap, beside),
-            (title + gap - widths) / 2,
-        )
+        left, right = self._beside_title(frames, widths, ports)
         self.inset[frames] = np.column_stack(
-            (left, np.where(self.mirrored[frames], 0.0, title_height) + gap / 2)
+            (
+                left,
+                np.where(self.mirrored[frames], 0.0, TITLE_DEPTH) + gap / 2,
+            )
         )
         node = self.boxes + frames
-        self.size[node] = np.column_stack(
-            (np.maximum(left + widths, title) + gap, title_height + heights + gap)
-        )
+        tall = np.maximum(heights + gap, self.side[frames]) + TITLE_DEPTH
+        self.size[node] = np.column_stack((left + widths + right, tall))
         # the next level outwards continues the lines from here
         inside = home[members]
         self.port_offset[members - self.boxes - self.page] = (
@@ -226,6 +212,25 @@ class _Placer:
             + self.inset[inside, 0]
             - self.size[self.boxes + inside, 0] / 2
         )
+
+    def _beside_title(
+        self, frames: Ints, widths: Floats, ports: Ints
+    ) -> tuple[Floats, Floats]:
+        """What lies left and right of the contents of frames, so that a title has room
+        beside the edges that enter at `ports`.
+        """
+        gap, home = self.drawing.gap, self.hierarchy.home[ports]
+        every, x = self.page + 1, self.middle[ports, 0]
+        first = by_key(np.minimum, x, home, every, np.inf)[frames]
+        last = by_key(np.maximum, x, home, every, -np.inf)[frames]
+        before, after = gap + first, gap + widths - last
+        free = np.maximum(before, after)
+        # a frame without an entry has one free stretch, which is all of its width
+        free = np.where(np.isinf(free), widths + 2 * gap, free)
+        title = self.title[frames]
+        lack = np.maximum(title + 2 * TITLE_ROOM - free, 0.0) * (title > 0)
+        at_left = np.where(before > after, lack, 0.0)
+        return gap + at_left, gap + lack - at_left
 
     def on_page(self) -> tuple[SheetPlacement, tuple[Rect, ...]]:
         """Everything in the coordinates of the page, and the frames there."""
