@@ -14,6 +14,7 @@ from gradviz.features import is_there
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Most used": (
+        "--input",
         "--output",
         "--html",
         "--open",

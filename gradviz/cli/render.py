@@ -22,7 +22,7 @@ from gradviz.cli.streams import (
     result_stream,
     shown_in_any_case,
 )
-from gradviz.cli.target import TargetCommand, target_argument
+from gradviz.cli.target import TargetCommand, input_option, target_argument
 from gradviz.cli.watching import cuts_watched
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed, pieces, save
@@ -86,6 +86,7 @@ _CUT = (
 @file_options
 @run_custom_option
 @render_options()
+@input_option
 @target_argument
 def render_command(
     source: Source,
@@ -227,6 +228,7 @@ def _write(
         help="Time forward and backward of each module, over the first 6 backward calls: medians, without the first.",
     ),
 )
+@input_option
 @target_argument
 def tree_command(
     source: Source,

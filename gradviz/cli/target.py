@@ -14,7 +14,8 @@ from click.shell_completion import CompletionItem
 from gradviz.cli.help import GroupedCommand
 from gradviz.cli.launch import launched, rank_option
 from gradviz.cli.source import Source
-from gradviz.run.target import Target, parse_module, parse_target
+from gradviz.run.inputs import parse_input
+from gradviz.run.target import Target, parse_module, parse_target, with_inputs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +48,17 @@ class TargetCommand(GroupedCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
 
 
+input_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="SHAPE",
+    help="Run forward() of TARGET, a file.py:Model, once with this: 1,3,224,224 or 2,16:int64<1000 or data.py:batch. Repeat it "
+    "for each input.",
+)
+"""For a command that may call a model. `target_argument` makes it a part of the source."""
+
+
 def target_argument(function: F) -> F:
     """Adds TARGET, `-m`, `--at` and `--continue`. The command gets them as one
     `source: Source`.
@@ -60,11 +72,16 @@ def target_argument(function: F) -> F:
         module: str | None,
         at: int | None,
         keep_going: bool,
+        inputs: Sequence[str] = (),
         **options: Any,
     ) -> Any:
         arguments: Sequence[str] = ctx.meta.get(ARGUMENTS, ())
+        parsed = _target(ctx, target, module)
+        if inputs:
+            specs = [parse_input(text) for text in inputs]
+            parsed = with_inputs(parsed, specs, at is not None)
         source = Source(
-            _target(ctx, target, module),
+            parsed,
             tuple(arguments),
             at,
             keep_going,

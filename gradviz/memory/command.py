@@ -21,7 +21,7 @@ from gradviz.cli.options import (
 from gradviz.cli.progress import progress
 from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import TargetCommand, target_argument
+from gradviz.cli.target import TargetCommand, input_option, target_argument
 from gradviz.features import load
 from gradviz.memory.checkpoint import Advice, checkpoint_plan
 from gradviz.memory.saved import Saved, SavedRow, saved
@@ -47,6 +47,7 @@ BY = ("line", "module", "op", "tensor")
     help="Print the modules to wrap in a checkpoint so that at most this is saved, such as 40GiB. Exit code 1 if no plan fits.",
 )
 @form_option("Print exact bytes as JSON; all rows unless --top is given.")
+@input_option
 @target_argument
 def command(
     source: Source,

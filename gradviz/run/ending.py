@@ -6,6 +6,7 @@ Knows nothing of torch or graphs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ from gradviz.run.target import Target
 
 T = TypeVar("T")
 
-_IMPORTING = "<frozen importlib"
+_IMPORTING = ("<frozen importlib", contextlib.__file__)
 _HANDING_OVER = "handle_torch_function"
 
 

@@ -78,7 +78,7 @@ def lookup(
             candidate
             for space in namespaces
             for candidate, item in space.items()
-            if not candidate.startswith("_") and type(item) not in (ModuleType, type)
+            if not candidate.startswith("_") and not _is_imported(item, space)
         ]
         raise TargetError(
             f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}"
@@ -95,6 +95,12 @@ def lookup(
         value, path = inner, f"{path}.{part}"
 
     return value
+
+
+def _is_imported(value: object, namespace: Namespace) -> bool:
+    """Whether it is a module, or a class of another one."""
+    of_it = getattr(value, "__module__", None) == namespace.get("__name__")
+    return type(value) is ModuleType or (isinstance(value, type) and not of_it)
 
 
 def outputs_of(value: object, name: str, place: str) -> object:
@@ -124,7 +130,8 @@ def check_tensors(outputs: object, name: str, place: str) -> None:
 
     if isinstance(outputs, type):
         raise NotATensorError(
-            f"{name} in {place}: this is a class ({outputs.__name__}), not a tensor"
+            f"{name} in {place}: this is a class ({outputs.__name__}), not a tensor. "
+            "To run it once, give the shape of its input: --input 1,3,224,224"
         )
     try:
         flatten(outputs)

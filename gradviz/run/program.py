@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec
 from traceback import print_exception
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -187,9 +187,9 @@ class Program:
             if not getattr(sys.flags, "safe_path", False):
                 # a script finds the modules beside it first, as under plain Python
                 sys.path[:1] = [self._folder]
-            if self._main is not None:
-                sys.modules["__main__"] = self._main
             modules_before, handlers = set(sys.modules), _handlers()
+            if self._main is not None:
+                sys.modules[self._main.__name__] = self._main
             # a folder of installed packages, which stay
             shared = self._folder in sys.path[1:]
             try:
@@ -214,6 +214,11 @@ def _main(target: Target) -> ModuleType | None:
     """
     if target.kind in ("module", "cell"):
         return None
+
+    if target.is_imported:
+        file = os.path.join(os.getcwd(), target.place)
+        loader = SourceFileLoader(target.stem, file)
+        return module_from_spec(ModuleSpec(target.stem, loader, origin=file))
 
     main = ModuleType("__main__")
     attributes: dict[str, Any] = {"__builtins__": builtins}

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from gradviz.errors import TargetError, did_you_mean
 from gradviz.graph import Graph, Process
 from gradviz.rank import rank
 from gradviz.run.ending import Failure, users_code
 from gradviz.run.engine import EngineCall, call_place, call_words
+from gradviz.run.inputs import InputSpec, input_hint
 from gradviz.run.outputs import (
     LiveOutputs,
     check_tensors,
@@ -25,7 +28,7 @@ from gradviz.run.outputs import (
     outputs_of,
 )
 from gradviz.run.program import Program
-from gradviz.run.target import Target
+from gradviz.run.target import Target, parse_target, with_inputs
 from gradviz.variables.scanner import Namespace, name_of, variables_at
 from gradviz.wording import place_text
 
@@ -91,6 +94,7 @@ class Moments:
         self._need_graph = need_graph
         process = rank()
         self._title = target.title
+        self.borrowed = ExitStack()  # put back what a model's call changes
         if process is not None:
             self._title += f", {process}"
 
@@ -143,7 +147,7 @@ class Moments:
     def at_end(self) -> LiveOutputs | Failure:
         """When the script has ended. Raises NoGraphError where no tensor is left."""
         namespace = self._program.namespace
-        if self._target.name:
+        if self._target.name or self._target.inputs:
             return self._named([namespace])
         if not self._need_graph:
             return LiveOutputs(None, [namespace], self._title)
@@ -197,6 +201,8 @@ class Moments:
         """
         name, place = self._target.name, self._target.short
         label, outputs = name, None
+        if self._target.inputs:
+            return self._of_model(variables)
         with users_code() as outcome:
             value = lookup(name, variables, place)
             outputs = outputs_of(value, name, place)
@@ -207,3 +213,61 @@ class Moments:
         if self._need_graph:
             check_tensors(outputs, label, place)
         return LiveOutputs(outputs, [{label: outputs}, *variables], self._title)
+
+    def _of_model(self, variables: Sequence[Namespace]) -> LiveOutputs | Failure:
+        """What the model that the target names returns for its inputs. Until `borrowed` is
+        closed, it is as the call left it.
+        """
+        from gradviz.run.forward import (
+            forward_pass,
+            names_of_modules,
+        )
+
+        name, place = self._target.name, self._target.short
+        if not name:
+            names = did_you_mean("", names_of_modules(variables[-1]), what="models")
+            raise TargetError(
+                f"--input calls a model, so say which one: {place}:NAME. {names}"
+            )
+
+        with users_code() as outcome:
+            value = self._model(variables)
+            inputs = [
+                (one, self._value(one, variables) if one.place else None)
+                for one in self._target.inputs
+            ]
+            call = forward_pass(value, name, place, inputs)
+            run = self.borrowed.enter_context(call)
+
+        if outcome.failure is not None:
+            hint = input_hint(outcome.failure.error, self._target.inputs)
+            return replace(outcome.failure, explanation=hint)
+        check_tensors(run.outputs, name, place)
+        space = {"output": run.outputs, **run.arguments, name: run.model}
+        return LiveOutputs(run.outputs, [space, *variables], self._title + run.remark)
+
+    def _model(self, variables: Sequence[Namespace]) -> object:
+        name, place = self._target.name, self._target.short
+        try:
+            return lookup(name, variables, place)
+        except TargetError as error:
+            if not self._target.is_imported:
+                raise
+            raise TargetError(
+                f"{error} {place} was imported, so nothing below `if __name__ == '__main__'` ran: "
+                "--at 1 runs it to its first backward(), and looks there"
+            ) from None
+
+    def _value(self, spec: InputSpec, variables: Sequence[Namespace]) -> object:
+        """What a name in a file or module holds, what a function of it returns, or the
+        first batch of a loader.
+        """
+        from gradviz.run.forward import value_of_input
+
+        target = with_inputs(parse_target(f"{spec.place}:{spec.name}"), [spec], False)
+        if target.place == self._target.place:
+            return value_of_input(lookup(spec.name, variables, target.short))
+        program = Program(target)
+        with program.interpreter(()):
+            program.run()
+            return value_of_input(lookup(spec.name, [program.namespace], target.short))

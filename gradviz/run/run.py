@@ -12,7 +12,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -177,7 +183,8 @@ class _Running(Generic[T]):
             first = run.calls[0] if run.calls else 1
             patience = self._read_enough
             return InARow(first, run.steps, run.look, run.to_end, patience)
-        if run.need_graph and not run.calls and not run.target.name:
+        is_named = bool(run.target.name) and not run.target.inputs
+        if run.need_graph and not run.calls and not is_named:
             return FirstBackward(self._read_enough)
         return Chosen(run.calls)
 
@@ -185,6 +192,7 @@ class _Running(Generic[T]):
         """What `Run.captured` returns."""
         with (
             self._program.interpreter(self._wishes.arguments),
+            self._moments.borrowed,
             self._recorded,
             when_imported("torch", self._record),
         ):
@@ -206,7 +214,8 @@ class _Running(Generic[T]):
         """Run the code, and read at the calls that are selected."""
         wishes, process = self._wishes, os.getpid()
         # a name that is read at the end needs no watch over backward calls
-        at_end = wishes.target.name and not wishes.calls and wishes.steps is None
+        name = "" if wishes.target.inputs else wishes.target.name
+        at_end = name and not wishes.calls and wishes.steps is None
         with (
             handlers_of_script(),
             users_code() as outcome,
@@ -274,14 +283,23 @@ class _Running(Generic[T]):
         failed.
         """
         failure, recording = self._failure, self._recording
-        if failure is None:
+        if failure is not None and self._target.inputs and not self._wishes.calls:
+            with suppress(TargetError):  # it failed before it had the model
+                self._take(self._moments.at_end())
+        elif failure is None:
             if self._wishes.calls:
                 raise NoGraphError(self._too_few_calls())
             # what a name holds may be a function, which is the user's code
             with nullcontext() if self._target.name else self._wishes.around():
                 live = self._moments.at_end()
             self._take(live)
-        elif recording is not None and self._wishes.need_graph:
+        failure = self._failure
+        if (
+            failure is not None
+            and not self._results
+            and recording is not None
+            and self._wishes.need_graph
+        ):
             unfinished = self._moments.unfinished(recording, failure)
             if unfinished is not None:
                 self._take(unfinished)
@@ -397,11 +415,14 @@ class _Running(Generic[T]):
     def _read_call(self, call: EngineCall, ran: bool = False) -> bool:
         before = len(self._results)
         try:
+            # a model that is called may compute gradients itself
+            self._reader = threading.get_ident()
             with self._guarded():
                 place = self._moments.place(call.frame)
                 notes = self._selection.remarks(self._calls, call, place)
                 self._take(self._moments.at_call(call, self._calls, notes, ran))
         finally:
+            self._reader = None
             self._selection.took(call)
         return len(self._results) > before
 
@@ -507,6 +528,7 @@ class _Running(Generic[T]):
                 self._results.append(result)
         finally:
             self._reader = None
+            self._moments.borrowed.close()
 
     def _stop_when_done(self) -> None:
         if isinstance(self._error, KeyboardInterrupt) or (

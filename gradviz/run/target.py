@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from gradviz.errors import TargetError, did_you_mean
+from gradviz.run.inputs import InputSpec
 
 NOTEBOOK = ".ipynb"
 _SCRIPT_SUFFIXES = (".py", ".pyw", "", NOTEBOOK)
@@ -38,13 +40,16 @@ class Target:
     `name` is "" when none was given.
 
     A "main" is a module that runs as `python -m` runs it, a "module" one that is
-    imported.
+    imported. With `inputs` the name is a model's, which is called with them. A script
+    that `is_imported` runs under its own name and not as `__main__`.
     """
 
     kind: Literal["script", "main", "module", "graph", "cell"]
     place: str
     name: str = ""
     cell: RunningCell | None = None  # of a notebook that runs now
+    inputs: tuple[InputSpec, ...] = ()
+    is_imported: bool = False
 
     @property
     def short(self) -> str:
@@ -61,7 +66,9 @@ class Target:
     @property
     def title(self) -> str:
         """What is looked at: "train.py:loss", or "train.py" when no name was given."""
-        return f"{self.short}:{self.name}" if self.name else self.short
+        name = f"{self.short}:{self.name}" if self.name else self.short
+        inputs = "".join(f" --input {one.text}" for one in self.inputs)
+        return name + inputs
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -107,6 +114,19 @@ def parse_target(text: str) -> Target:
         return Target("module", place, name)
 
     raise TargetError(_missing(place, name))
+
+
+def with_inputs(target: Target, inputs: Sequence[InputSpec], runs: bool) -> Target:
+    """The same, whose model is to be called. Its code is imported, unless it `runs` or is
+    a notebook's. Raises TargetError where no name says which model.
+    """
+    if target.kind == "graph":
+        raise TargetError(f"{target.place!r} is a saved graph, so it takes no --input.")
+    imports = not runs and not target.is_notebook
+    if imports and target.kind == "main":
+        target = replace(target, kind="module")
+    is_imported = imports and target.kind == "script"
+    return replace(target, inputs=tuple(inputs), is_imported=is_imported)
 
 
 def parse_module(text: str) -> Target:
