@@ -8,7 +8,7 @@ and rows that belong together are found.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -97,6 +97,7 @@ class LeafRow:
     node: int = 0  # in the graph of the last call that reached it
     call: int = 0  # that call
     reached: int = 0  # in how many calls
+    first: int = 0  # the first one of these
     # whether it changed between the calls; None where that was not looked at
     moved: bool | None = None
     elements: object = None  # a few of them, and its version, at the first call
@@ -110,8 +111,16 @@ class OptimizerRow:
     source: SourceLine | None = None  # where it was made
     name: str = ""
     steps: int = 0  # begun
-    last_call: int = 0  # the backward call in front of its last step
+    first_call: int = 0  # the backward call in front of its first step
+    last_call: int = 0  # and of its last one
     held: set[int] = field(default_factory=set)
+    # the ledger: what it held last, at how many steps that was looked at, and at how
+    # many of these each tensor had a gradient
+    current: set[int] = field(default_factory=set)
+    looked: int = 0
+    given: Counter[int] = field(default_factory=Counter)
+    # steps from which on its largest learning rate was another one, with the rate
+    rates: list[tuple[int, float]] = field(default_factory=list)
     # require no gradient, and were updated all the same
     frozen: set[int] = field(default_factory=set)
     fed: bool = False  # one of them had a gradient when a step began
@@ -197,6 +206,8 @@ class TrainingRun:
     # variables that hold the graphs of several steps, by the end of their name
     held: dict[str, RetainedHistory] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)  # names of what takes part in a call
+    # leaves behind the inputs of `autograd.grad`, by identity
+    differentiated_by: set[int] = field(default_factory=set)
     # lines that graphs of backward calls were computed from
     trained_with: set[tuple[str, int]] = field(default_factory=set)
 

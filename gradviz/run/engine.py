@@ -36,7 +36,7 @@ class EngineCall(NamedTuple):
 
     `accumulates` is whether gradients go to `.grad`, which they do unless
     `torch.autograd.grad` asked for them; `retains` whether the code said that the graph
-    stays.
+    stays. `inputs` are the tensors whose gradient the code asked for, if it named some.
     """
 
     outputs: Sequence[Any]
@@ -44,6 +44,7 @@ class EngineCall(NamedTuple):
     create_graph: bool
     accumulates: bool
     retains: bool = False
+    inputs: Sequence[Any] = ()
 
 
 OnBackward = Callable[[EngineCall], "Afterwards | None"]
@@ -101,13 +102,21 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
         else:
             create_graph = options.get("create_graph")
 
+        chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
         # what is called here must not be compiled with the user's function
         compiler = pause_compiler()
         try:
             retains = len(arguments) > 1 and bool(arguments[1])
             accumulates = bool(options.get("accumulate_grad"))
             afterwards = seen(
-                EngineCall(outputs, frame, bool(create_graph), accumulates, retains)
+                EngineCall(
+                    outputs,
+                    frame,
+                    bool(create_graph),
+                    accumulates,
+                    retains,
+                    chosen or (),
+                )
             )
         finally:
             pause_compiler(compiler)
@@ -115,7 +124,6 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
         if afterwards is None:
             return None
 
-        chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
         # with `inputs=...` only some leaves get their gradient
         filled = bool(options.get("accumulate_grad")) and not chosen
         return lambda returned, _: afterwards(filled if returned else None)

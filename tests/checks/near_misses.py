@@ -76,6 +76,17 @@ NEAR: dict[str, str] = {
         loss.backward()
         print(hidden.grad)
     """,
+    "never-reached": """
+        import torch
+
+        model, shift = torch.nn.Linear(3, 1), torch.nn.Parameter(torch.zeros(3))
+        optimizer = torch.optim.SGD([*model.parameters(), shift], lr=0.1)
+        for step in range(3):
+            x = torch.ones(2, 3) + shift
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    """,
     "nonleaf-parameter": """
         import torch
 

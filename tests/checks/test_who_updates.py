@@ -195,8 +195,8 @@ FAULTS = {
     ),
     "more batches to add up than there are": Fault(
         "idle-optimizer",
-        "/ self.every).backward()",
-        "step() after backward()",
+        "if not number",
+        "correct the condition not number % self.every",
         "every = 8",
         "every = 2",
         """

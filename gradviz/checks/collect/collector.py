@@ -238,11 +238,13 @@ class Collector:
 
 
 def homes_of(call: BackwardCall, models: Models) -> dict[int, Home]:
-    """Where parameters are kept that no module lists, by node."""
+    """Where modules keep parameters, and other leaves, that none of them lists, by
+    node.
+    """
     listed = {parameter.node for parameter in call.parameters}
     homes: dict[int, Home] = {}
     for leaf in call.graph.leaves:
-        if leaf.kind == "parameter" and leaf.node not in listed:
+        if leaf.node not in listed:
             place = home(leaf.names, models)
             if place is not None:
                 homes[leaf.node] = place

@@ -148,6 +148,7 @@ class LeafWatch:
                 row.moved = bool(row.moved) or elements != row.elements
 
             row.node, row.call = node, call
+            row.first = row.first or call
             row.reached += 1
 
 

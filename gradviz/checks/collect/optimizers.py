@@ -30,6 +30,8 @@ from gradviz.walker.taps import Ended, all_tapped
 
 CLOSELY, APART = 100, 16
 """Steps of an optimizer at each of which its tensors are looked at; later at some."""
+KEPT = 8
+"""Learning rates that are kept; the last ones tell whether it has become 0."""
 
 
 class OptimizerWatch:
@@ -104,6 +106,7 @@ class OptimizerWatch:
         with isolated(), suppress(Exception):
             row = self.row(optimizer)
             row.steps += 1
+            row.first_call = row.first_call or recorder.number
             if row.steps < CLOSELY or row.steps % APART == 0:
                 self._look_at(optimizer, row)
 
@@ -116,7 +119,13 @@ class OptimizerWatch:
         tensors = optimized(optimizer)
         updated = [t for t in tensors if t.is_leaf and t.grad is not None]
         fed = set(map(id, updated))
-        row.held.update(map(id, tensors))
+        row.current = set(map(id, tensors))
+        row.held |= row.current
+        row.looked += 1
+        row.given.update(fed)
+        rate = max((float(group["lr"]) for group in optimizer.param_groups), default=0)
+        if not row.rates or row.rates[-1][1] != rate:
+            row.rates = [*row.rates[-KEPT:], (row.steps, rate)]
         row.fed |= bool(fed)
         row.frozen.update(id(t) for t in updated if not t.requires_grad)
         self.stepped |= fed

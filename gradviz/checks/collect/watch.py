@@ -51,6 +51,8 @@ TIMES, MORE = 3, 9
 """How often each line that calls backward is read, and again when an optimizer is made;
 and how many calls are read for that.
 """
+CHANGES = 4
+"""Calls that are read because a parameter is reached that was not there before."""
 DEAD = 5
 """Calls in a row that leave a leaf a gradient of zeros, after which one call is read.
 """
@@ -83,6 +85,7 @@ class RunWatch:
         self._recorder, self._run, self._cuts = recorder, recorder.run, cuts
         self._began, self._spent = time.perf_counter(), 0.0
         self._suspects, self._more, self._looks = SUSPECTS, MORE, _LOOKS
+        self._changes = CHANGES
         # that called backward, in calls that were read
         self._lines: Counter[tuple[CodeType, int, int]] = Counter()
         # by identity, between a call and its end
@@ -159,6 +162,9 @@ class RunWatch:
             reading = True
         self._lines[line] += reading
         with self._timed():
+            if reading and call.inputs:
+                asked = _leaves_of(nodes_behind(call.inputs))
+                self._run.differentiated_by.update(asked, map(id, call.inputs))
             loss = loss_of(call.outputs)
             self._recorder.backward(number, call, loss)
             self.seen_enough |= is_broken(loss, self._run.scaled)
@@ -183,7 +189,19 @@ class RunWatch:
             self._suspects > 0 and not self._run.scaled and bool(at_poles(nodes))
         )
         self._suspects -= suspicious
-        return suspicious
+        # a layer that was replaced, or a model that was copied
+        changed = self._changes > 0 and any(map(self._is_new, self._leaves.values()))
+        self._changes -= changed
+        return suspicious or changed
+
+    def _is_new(self, leaf: torch.Tensor) -> bool:
+        """Whether a parameter is met only now, after an optimizer was made; until calls
+        with it have shown whether it is trained.
+        """
+        row = self._run.leaves.get(id(leaf))
+        if type(leaf) is not torch.nn.Parameter or not self._run.stepped:
+            return False
+        return row is None or row.reached < TIMES
 
     def _shows_a_death(self) -> bool:
         """Whether a gradient has become zero and stayed so, which one call is to show."""

@@ -19,6 +19,7 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.source.code_line import as_leaf
+from gradviz.source.search import grad_reads
 from gradviz.wording import one_line, plural
 
 _REBOUND = Row(
@@ -50,6 +51,13 @@ _HIDDEN = _UNLISTED._replace(
     fix="In {line}, make {attribute} a {container}(...), and make the optimizer after that."
 )
 
+_PLAIN = Row(
+    "{names} {is_} no Parameter, so parameters() does not list {them}",
+    "{code} makes a plain tensor that requires grad: backward() fills its .grad at every call, no optimizer holds it, and it "
+    "never changes",
+    "In {line}, make {attribute} a {container}(...), and make the optimizer after that.",
+)
+
 
 @check(
     "nonleaf-parameter",
@@ -65,7 +73,8 @@ def nonleaf_parameter(context: BackwardCall) -> Diagnoses:
     hangs on it. An optimizer keeps the tensors that it was given when it was made; a
     parameter that was replaced since, or a model that was copied, is not among them,
     and what the optimizer updates then is no part of the loss. Nor are parameters that
-    no module lists: layers in a plain Python list, and parameters made in `forward()`.
+    no module lists: layers in a plain Python list, and parameters made in `forward()`; and a
+    tensor with `requires_grad=True` that is an attribute of a module is no Parameter.
 
     How it is found: Leaves of earlier graphs are compared with what their names hold
     now; tensors of the optimizers with those of the graph, the models and the
@@ -95,6 +104,27 @@ def nonleaf_parameter(context: BackwardCall) -> Diagnoses:
         for optimizer in context.at_work:
             yield from _stray(context, optimizer)
     yield from _unlisted(context)
+    yield from _plain(context)
+
+
+def _plain(context: BackwardCall) -> Diagnoses:
+    """Tensors that require grad, which modules keep and nobody trains."""
+    run, homes = context.run, context.homes
+    for key, row in run.leaves.items() if run.stepped and context.is_last else ():
+        leaf, home = context.graph.leaf_of.get(row.node), homes.get(row.node)
+        if leaf is None or home is None or row.call != context.call:
+            continue
+        # of an input, the code asks for the gradient
+        asked = key in run.differentiated_by or row.names[0] in grad_reads(context.body)
+        trained = row.moved is not False or key in run.holding
+        if leaf.kind == "input" and home.line and not (asked or trained):
+            diagnosis = _PLAIN.filled(
+                row.names[:1],
+                home.line,
+                attribute=home.attribute,
+                container=home.container or "torch.nn.Parameter",
+            )
+            yield diagnosis._replace(nodes=(row.node,))
 
 
 def recorded_updates(context: BackwardCall) -> dict[str, int]:

@@ -4,11 +4,17 @@ frozen.
 
 from __future__ import annotations
 
+import ast
+
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
-from gradviz.wording import one_line, plural
+from gradviz.checks.words import code
+from gradviz.graph import SourceLine
+from gradviz.source.search import matching
+from gradviz.source.statements import blocks_around, covers
+from gradviz.wording import clip, one_line, plural
 
 ENOUGH = 2
 """Calls, or steps, from which something is a habit of the code."""
@@ -18,6 +24,16 @@ _NO_STEP = Row(
     "{title} took no step in {calls}",
     "backward() ran in {calls}, and step() was not called",
     "Call {name}.step() after backward().",
+)
+_NEVER_RAN = Row(
+    "{title} took no step in {calls}: {text} never ran",
+    "backward() ran in {calls}, and {code} never{condition}",
+    "{mend}",
+)
+_NO_RATE = Row(
+    "{title} changes nothing from step {step} on: its learning rate is 0",
+    "the learning rate was {before} and is 0 in {steps}, until the end{schedule}",
+    "{mend}",
 )
 _NOTHING = Row(
     "{title} updates nothing: what it holds never gets a gradient",
@@ -32,10 +48,10 @@ _GIVE = "Give it the parameters of the model whose output the loss is computed f
 def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, or whose tensors never get a gradient.
 
-    How it is found: no optimizer took a step while gradients were reset twice, or until
-    the script ended, as where `step()` waits for more batches than there are; or none
-    of the tensors that it holds had a gradient in any of its steps, as when it was
-    given another model's parameters.
+    How it is found: its learning rate became 0 early and stayed so; no optimizer took a
+    step while gradients were reset twice, or until the script ended, as where `step()`
+    waits for more batches than there are; or none of the tensors that it holds had a
+    gradient in any of its steps, as when it was given another model's parameters.
 
     What to do: call `step()` after `backward()`, or give it the parameters that the
     loss depends on.
@@ -55,30 +71,103 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     ```
     """
     run = context.run
+    yield from _without_a_rate(context)
     for optimizer in run.optimizers:
         idle = optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached)
-        idle = idle and not run.scaled
-        if not idle and not _never_steps(run, optimizer):
-            continue
+        if idle and not run.scaled:
+            yield _updates_nothing(context, optimizer)
+        elif _never_steps(run, optimizer):
+            yield _took_no_step(context, optimizer)
 
-        source, cuts = optimizer.source, run.cuts if idle else []
+
+def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
+    cuts = context.run.cuts
+    return _NOTHING.filled(
+        optimizer.subject,
+        cuts[0].source if cuts else optimizer.source,
+        title=optimizer.title,
+        steps=plural(optimizer.steps, "step"),
+        mend=mend_all(cuts) or _GIVE,
+        cuts=f"; {all_cut_words(cuts)}" if cuts else "",
+    )._replace(follows=("nonleaf-parameter", "no-graph"))
+
+
+def _took_no_step(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
+    run, call = context.run, _step_of(context, optimizer)
+    if call is not None and not run.stepped:
+        return _never_ran(context, optimizer, call)
+    return _NO_STEP.filled(
+        optimizer.subject,
         # no step() at all: it belongs after backward()
-        if not run.stepped:
-            source = context.backward
-        yield (
-            (_NOTHING if idle else _NO_STEP)
-            .filled(
-                optimizer.subject,
-                cuts[0].source if cuts else source,
-                title=optimizer.title,
-                steps=plural(optimizer.steps, "step"),
-                calls=plural(run.calls, "backward call"),
-                name=optimizer.name or "optimizer",
-                mend=mend_all(cuts) or _GIVE,
-                cuts=f"; {all_cut_words(cuts)}" if cuts else "",
-            )
-            ._replace(follows=("nonleaf-parameter", "no-graph") if idle else ())
+        optimizer.source if run.stepped else context.backward,
+        title=optimizer.title,
+        calls=plural(run.calls, "backward call"),
+        name=optimizer.name or "optimizer",
+    )
+
+
+# -- a step that never ran, or without a rate --------------------------------------------
+
+LONG = 5
+"""Steps without a learning rate, and a part of all steps, from which it is not the end
+of a schedule or its beginning."""
+
+
+def _without_a_rate(context: BackwardCall) -> Diagnoses:
+    """The learning rate has become 0 and stays so."""
+    for optimizer in context.run.optimizers:
+        changes = optimizer.rates
+        step, rate = changes[-1] if changes else (0, 1.0)
+        steps = optimizer.steps - step + 1
+        if rate or steps < max(LONG, optimizer.steps // 4):
+            continue
+        log = context.run.about(optimizer)
+        source = next((each.source for each in log if each.letter == "l"), None)
+        yield _NO_RATE.filled(
+            optimizer.subject,
+            source or optimizer.source,
+            title=optimizer.title,
+            step=step,
+            before=f"{changes[-2][1]:.3g}" if len(changes) > 1 else "never another",
+            steps=plural(steps, "step"),
+            schedule=f"; {code(source)} sets it" if source else "",
+            mend="Give the schedule a factor (gamma) above 0, or call its step() once an epoch instead of once a batch."
+            if source
+            else "Give the optimizer a learning rate above 0.",
         )
+
+
+def _step_of(context: BackwardCall, optimizer: OptimizerRow) -> SourceLine | None:
+    """The line of the code that would take a step of an optimizer."""
+    last = optimizer.name.rpartition(".")[2]
+    for source, match in matching(context.body.file, r"([\w.]+)\.step\("):
+        if last and match[1].rpartition(".")[2] == last:
+            return source
+    return None
+
+
+def _never_ran(
+    context: BackwardCall, optimizer: OptimizerRow, call: SourceLine
+) -> Diagnosis:
+    """The code has a step, and it never ran."""
+    blocks = blocks_around(call.file, call.line, ast.If)
+    conditions = [block for block in blocks if isinstance(block, ast.If)]
+    backward, condition, source = context.backward, "", call
+    mend = f"Have {code(call)} run after backward()."
+    # backward() ran in the same function, and outside of this condition
+    if conditions and backward and not covers(conditions[-1], backward.line):
+        number, test = conditions[-1].lineno, ast.unparse(conditions[-1].test)
+        source = context.body.line(number)
+        condition = f", for the condition of line {number} never held"
+        mend = f"In line {number}, correct the condition {clip(test, 60)}."
+    return _NEVER_RAN.filled(
+        optimizer.subject,
+        call,
+        title=optimizer.title,
+        calls=plural(context.run.calls, "backward call"),
+        condition=condition,
+        mend=mend,
+    )._replace(source=source)
 
 
 def _never_steps(run: TrainingRun, optimizer: OptimizerRow) -> bool:

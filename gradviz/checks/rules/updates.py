@@ -4,11 +4,24 @@ and optimizers.
 
 from __future__ import annotations
 
+import re
+
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import LeafRow
-from gradviz.checks.words import as_code, first_names, line, listed, places
-from gradviz.wording import plural
+from gradviz.checks.words import (
+    all_names,
+    as_code,
+    code,
+    first_names,
+    line,
+    listed,
+    places,
+)
+from gradviz.graph import SourceLine
+from gradviz.source.search import matching
+from gradviz.source.statements import switch_around
+from gradviz.wording import one_line, plural
 
 ENOUGH = 2
 """Calls, or steps, from which something is a habit of the code."""
@@ -18,6 +31,13 @@ _FORGOTTEN = Row(
     "backward() filled .grad at {calls}, nothing changed {them} in between, and no optimizer ({holders}) holds {them}",
     "Give {them} to the optimizer where it is made, after all parameters are there: {parameters}.parameters(). If not to be "
     "trained, compute the output inside `with torch.no_grad():`, or freeze {them}: requires_grad_(False).",
+)
+
+_LATE = Row(
+    "{count} of {model} {is_} newer than the optimizer, which does not hold {them}",
+    "backward() reaches {names} from call {first} on, and nothing changes {them}: the optimizer ({holders}) still holds what it "
+    "was given in {code}",
+    "Make a new optimizer where the model was replaced or copied: {kind}({parameters}.parameters(), ...)",
 )
 
 
@@ -32,8 +52,9 @@ def never_updated(context: BackwardCall) -> Diagnoses:
     """A parameter gets a gradient, no optimizer holds it, and it does not change from
     call to call.
 
-    A new head that was never given to the optimizer, a target network whose output was
-    not computed under `torch.no_grad()`.
+    A new head that was never given to the optimizer, a layer that was replaced or a
+    model that was copied after the optimizer was made, a target network whose output
+    was not computed under `torch.no_grad()`.
 
     How it is found: two calls of `backward()` reached it, an optimizer took a step in
     between, none holds it, and it did not change. Left alone are a network that is in
@@ -61,18 +82,115 @@ def never_updated(context: BackwardCall) -> Diagnoses:
     stepping = [row for row in context.run.optimizers if row.steps]
     for name, leaves in _forgotten(context).items():
         modules = {leaf.module for leaf in leaves}
-        yield _FORGOTTEN.filled(
-            first_names(leaves),
-            stepping[-1].source,
-            count=plural(len(leaves), "parameter"),
-            model=name or "the model",
-            calls=plural(leaves[0].reached, "call"),
-            holders=listed(row.title for row in stepping),
-            parameters=as_code(modules.pop() if len(modules) == 1 else name),
-        )._replace(
-            nodes=tuple(leaf.node for leaf in leaves if leaf.call == context.call),
-            where=places(name, line(stepping[-1].source)),
+        # reached only after steps were taken
+        late = all(leaf.first > stepping[-1].first_call for leaf in leaves)
+        yield (
+            (_LATE if late else _FORGOTTEN)
+            .filled(
+                first_names(leaves),
+                stepping[-1].source,
+                first=min(leaf.first for leaf in leaves),
+                kind=stepping[-1].type,
+                count=plural(len(leaves), "parameter"),
+                model=name or "the model",
+                calls=plural(leaves[0].reached, "call"),
+                holders=listed(row.title for row in stepping),
+                parameters=as_code(modules.pop() if len(modules) == 1 else name),
+            )
+            ._replace(
+                nodes=tuple(leaf.node for leaf in leaves if leaf.call == context.call),
+                where=places(name, line(stepping[-1].source)),
+            )
         )
+
+
+# -- never-reached -----------------------------------------------------------------------
+
+LONG = 30
+"""Steps from which what never had a gradient is taken to have none at all."""
+_NEVER = Row(
+    "{names} {is_} held by {optimizer}, and never gets a gradient",
+    "in {steps} no backward() reached {them}{use}",
+    "{mend}",
+)
+
+
+@check(
+    "never-reached",
+    "warning",
+    "an optimizer holds a tensor that no backward() reaches",
+    follows=("unused-parameter", "nonleaf-parameter"),
+    whole_run=True,
+)
+def never_reached(context: BackwardCall) -> Diagnoses:
+    """An optimizer holds a tensor that belongs to no module, and no loss depends on it.
+
+    A scale, a pose or a threshold that was made as a Parameter of its own, and that the
+    loss does not use, or uses under `torch.no_grad()`. Of parameters in modules,
+    `unused-parameter` says why.
+
+    How it is found: the optimizer took steps, others of its tensors had gradients, and
+    this one had none at any of them, to the end of the script or for thirty steps.
+
+    What to do: compute the loss from it, with recording on; or leave it out of the
+    optimizer.
+
+    When to ignore it: when a later stage of the training uses it.
+
+    ```python
+    import torch
+
+    model, shift = torch.nn.Linear(3, 1), torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([*model.parameters(), shift], lr=0.1)
+    for step in range(3):
+        with torch.no_grad():
+            x = torch.ones(2, 3) + shift
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    ```
+    """
+    run = context.run
+    listed = {*all_names(context.parameters)}
+    for optimizer in run.optimizers:
+        enough = optimizer.looked >= (ENOUGH if run.ended else LONG)
+        if not (enough and optimizer.fed):
+            continue
+        dry = optimizer.current - run.leaves.keys() - optimizer.given.keys()
+        names = [name for name in run.named(dry) if name not in listed]
+        for name in names:
+            use = _use_of(context, name)
+            off = switch_around(use.file, use.line) if use else None
+            words, mend = (
+                "",
+                f"Compute the loss from {name}, or leave it out of {one_line(optimizer.title)}.",
+            )
+            if use is not None and off is not None:
+                words = (
+                    f"; {code(use)} uses it under {off.text.strip(': ')} ({line(off)})"
+                )
+                mend = f"Move {line(use)} out of torch.no_grad()."
+            yield _NEVER.filled(
+                (name,),
+                use or optimizer.source,
+                optimizer=one_line(optimizer.title),
+                steps=plural(optimizer.steps, "step"),
+                use=words,
+                mend=mend,
+            )
+
+
+def _use_of(context: BackwardCall, name: str) -> SourceLine | None:
+    """The first line that computes with a tensor of that name."""
+    last = re.escape(name.rpartition(".")[2])
+    pattern = rf"(?<![\w'\"]){last}(?![\w'\"(=]| =)"
+    for source, _ in matching(context.body.file, pattern):
+        text = source.text
+        if not re.search(
+            r"optim|Parameter|requires_grad|^\s*(def|class|import|print)", text
+        ):
+            return source
+    return None
 
 
 def _forgotten(context: BackwardCall) -> dict[str, list[LeafRow]]:

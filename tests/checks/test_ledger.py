@@ -1,0 +1,130 @@
+"""The ledger of a run: what an optimizer holds now, what got a gradient and moved; each fault is healed by its advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+HEAD = "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+LOOP = """
+for step in range(30):
+    x = torch.randn(8, 3)
+    # CHANGE
+    loss = (net(x) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    # AFTER
+"""
+NET = "net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))\n"
+SGD = "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+SCALED = """
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+        self.scale = torch.ones(3, requires_grad=True)
+    def forward(self, x):
+        return self.fc(x) * self.scale
+net = Scaled()
+"""
+REPLACES = "if step == {}: net[1] = nn.Linear(3, 1)"
+GIVES = "; optimizer = torch.optim.SGD(net.parameters(), lr=0.1)"
+FAULTS = {
+    **{
+        f"a layer replaced at step {step}": Fault(
+            "nonleaf-parameter",
+            "optimizer = ",
+            "once more behind a copy or a replaced layer",
+            REPLACES.format(step),
+            REPLACES.format(step) + GIVES,
+            HEAD + NET + SGD + LOOP.replace("# CHANGE", REPLACES.format(step)),
+        )
+        for step in (1, 10)
+    },
+    "a clone that keeps the optimizer of the original": Fault(
+        "never-updated",
+        "optimizer = ",
+        "Make a new optimizer where the model was replaced or copied: SGD(net.parameters(), ...)",
+        "fit(clone, optimizer)",
+        "fit(clone, torch.optim.SGD(clone.parameters(), lr=0.1))",
+        f"""{HEAD}import copy
+def fit(net, optimizer):{LOOP.replace(chr(10), chr(10) + "    ")}
+{NET}{SGD}fit(net, optimizer)
+clone = copy.deepcopy(net)
+fit(clone, optimizer)
+""",
+    ),
+    "a tensor that requires grad and is no Parameter": Fault(
+        "nonleaf-parameter",
+        "self.scale = ",
+        "make self.scale a torch.nn.Parameter(...)",
+        "torch.ones(3, requires_grad=True)",
+        "nn.Parameter(torch.ones(3))",
+        HEAD + SCALED + SGD + LOOP,
+    ),
+    "a schedule that sets the rate to 0": Fault(
+        "idle-optimizer",
+        "schedule.step()",
+        "Give the schedule a factor (gamma) above 0",
+        "gamma=0",
+        "gamma=0.5",
+        f"{HEAD}{NET}{SGD}schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0)"
+        + LOOP.replace("# AFTER", "schedule.step()"),
+    ),
+    "a step behind a condition that is never true": Fault(
+        "idle-optimizer",
+        "if step % every:",
+        "correct the condition step % every",
+        "if step % every:",
+        "if step % every == 0:",
+        f"{HEAD}{NET}{SGD}every = 1" + LOOP.replace("optimizer.step()", "if step % every:\n        optimizer.step()"),
+    ),
+    "a bare Parameter that is used without recording": Fault(
+        "never-reached",
+        "x = x + shift",
+        "out of torch.no_grad()",
+        "with torch.no_grad():",
+        "if True:",
+        f"{HEAD}{NET}shift = nn.Parameter(torch.zeros(3))\noptimizer = torch.optim.SGD([*net.parameters(), shift], lr=0.1)"
+        + LOOP.replace("# CHANGE", "with torch.no_grad():\n        x = x + shift"),
+    ),
+}
+RIGHT = {
+    "points whose gradient is asked for": f"""{HEAD}
+class Physics(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.points = torch.linspace(0, 1, 9)[:, None].requires_grad_()
+    def forward(self, _):
+        u = self.net(self.points)
+        return torch.autograd.grad(u.sum(), self.points, create_graph=True)[0]
+net = Physics()
+{SGD}{LOOP}""",
+    "a rate that is 0 at the end": f"{HEAD}{NET}{SGD}schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 27)"
+    + LOOP.replace("# AFTER", "schedule.step()"),
+    "a layer added with its group": HEAD
+    + NET
+    + SGD
+    + LOOP.replace(
+        "# CHANGE",
+        "if step == 9:\n        net.append(nn.Linear(1, 1)); optimizer.add_param_group({'params': net[2].parameters()})",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_the_ledger_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_as_it_should_be(name: str, tmp_path: Path) -> None:
+    assert not alarms(RIGHT[name], tmp_path)
