@@ -133,6 +133,8 @@ class BackwardCall:
     call: int | None = None  # the backward call that is about to run through the graph
     after: bool = False  # it has run since: `has_grad` says what it left
     create_graph: bool = False  # it is a part of a step, and does not end one
+    # the leaves whose gradient the code asked for, by node, if it named some
+    asked: frozenset[int] = frozenset()
     # the engine had run, or failed, when this was read: what it has freed was not freed
     # before
     ran: bool = False

@@ -37,6 +37,7 @@ FAMILIES = (
     "order",
     "loss_inputs",
     "broadcasts",
+    "zeros",
     "misuse",
     "nonfinite",
     "gradients",

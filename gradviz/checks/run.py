@@ -119,12 +119,18 @@ class OptimizerRow:
     current: set[int] = field(default_factory=set)
     looked: int = 0
     given: Counter[int] = field(default_factory=Counter)
-    # steps from which on its largest learning rate was another one, with the rate
-    rates: list[tuple[int, float]] = field(default_factory=list)
+    # its largest learning rate: the last two, and the step that took the last one first
+    rates: tuple[float, ...] = ()
+    rated: int = 0
     # require no gradient, and were updated all the same
     frozen: set[int] = field(default_factory=set)
     fed: bool = False  # one of them had a gradient when a step began
     reached: bool = False  # one of them was in the graph of a call
+
+    def rate(self, rate: float) -> None:
+        """A step begins, with this learning rate."""
+        if self.rates[-1:] != (rate,):
+            self.rates, self.rated = (*self.rates[-1:], rate), self.steps
 
     @property
     def title(self) -> str:

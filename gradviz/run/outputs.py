@@ -38,7 +38,7 @@ class LiveOutputs:
     source lines; it is None when nothing was recorded. `notes` is what a reader of the
     graph must know about how it was found. `frame` is the one that torch called the
     engine from at backward call `call`; both are None when the script has ended.
-    `create_graph` and `accumulates` are those of the call; `ran` is whether the engine
+    `create_graph`, `accumulates` and `inputs` are those of the call; `ran` is whether the engine
     has run already.
     """
 
@@ -53,6 +53,7 @@ class LiveOutputs:
     create_graph: bool = False
     ran: bool = False
     accumulates: bool = True
+    inputs: Sequence[Any] = ()
 
     @property
     def attribution(self) -> Attribution | None:

@@ -134,6 +134,7 @@ class Moments:
             create_graph=call.create_graph,
             ran=ran,
             accumulates=call.accumulates,
+            inputs=call.inputs,
         )
 
     def after_step(self, frame: FrameType, number: int) -> LiveOutputs:

@@ -76,6 +76,16 @@ NEAR: dict[str, str] = {
         loss.backward()
         print(hidden.grad)
     """,
+    "no-slope": """
+        import torch
+
+        encoder, decoder = torch.nn.Linear(4, 3), torch.nn.Linear(3, 4)
+        x = torch.randn(8, 4)
+        code = encoder(x)
+        code = code + (torch.round(code) - code).detach()
+        loss = (decoder(code) - x).square().mean() + 0.1 * (code - torch.round(code)).square().mean()
+        loss.backward()
+    """,
     "never-reached": """
         import torch
 

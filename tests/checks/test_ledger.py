@@ -92,8 +92,45 @@ fit(clone, optimizer)
         f"{HEAD}{NET}shift = nn.Parameter(torch.zeros(3))\noptimizer = torch.optim.SGD([*net.parameters(), shift], lr=0.1)"
         + LOOP.replace("# CHANGE", "with torch.no_grad():\n        x = x + shift"),
     ),
+    "codes that are rounded": Fault(
+        "no-slope",
+        "torch.round(",
+        "let the gradient pass straight through: y = x + (torch.round(x) - x).detach()",
+        "x = torch.round(net[0](x))",
+        "x = net[0](x); x = x + (torch.round(x) - x).detach()",
+        HEAD + NET + SGD + LOOP.replace("# CHANGE", "x = torch.round(net[0](x))").replace("(net(x)", "(net[1](x)"),
+    ),
+    "the second derivative of ReLUs": Fault(
+        "no-slope",
+        "slope = ",
+        "use a smooth activation, such as torch.nn.Tanh(), SiLU() or Softplus(), instead of ReLU",
+        "nn.ReLU()",
+        "nn.Tanh()",
+        f"""{HEAD}
+net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+{SGD}for step in range(3):
+    x = torch.rand(8, 3, requires_grad=True)
+    u = net(x)
+    slope = torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+    curve = torch.autograd.grad(slope.sum(), x, create_graph=True)[0]
+    loss = (curve.sum(1) - 1).square().mean() + u.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    ),
 }
 RIGHT = {
+    "a penalty on the gradient of a network of ReLUs": f"""{HEAD}
+net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+{SGD}for step in range(3):
+    x = torch.rand(8, 3, requires_grad=True)
+    slope = torch.autograd.grad(net(x).sum(), x, create_graph=True)[0]
+    optimizer.zero_grad()
+    (slope.norm(dim=1) - 1).square().mean().backward()
+    net(torch.rand(8, 3)).mean().backward()
+    optimizer.step()
+""",
     "points whose gradient is asked for": f"""{HEAD}
 class Physics(nn.Module):
     def __init__(self):

@@ -160,6 +160,9 @@ class Collector:
         call.ends, call.before = recorder.steps.ends[:], recorder.steps.before
         reading = self._reader.reading(walked, live)
         call.graph = walked.graph.with_root_names(live.names)
+        wanted = set(map(id, live.inputs))
+        leaves = reading.leaf_of.items()
+        call.asked = frozenset(node for key, node in leaves if key in wanted)
         self.run.used.update(all_names(call.graph.leaves))
         call.grad_enabled = torch.is_grad_enabled()
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)

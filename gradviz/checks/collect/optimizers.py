@@ -30,8 +30,6 @@ from gradviz.walker.taps import Ended, all_tapped
 
 CLOSELY, APART = 100, 16
 """Steps of an optimizer at each of which its tensors are looked at; later at some."""
-KEPT = 8
-"""Learning rates that are kept; the last ones tell whether it has become 0."""
 
 
 class OptimizerWatch:
@@ -123,9 +121,8 @@ class OptimizerWatch:
         row.held |= row.current
         row.looked += 1
         row.given.update(fed)
-        rate = max((float(group["lr"]) for group in optimizer.param_groups), default=0)
-        if not row.rates or row.rates[-1][1] != rate:
-            row.rates = [*row.rates[-KEPT:], (row.steps, rate)]
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        row.rate(max(rates, default=0.0))
         row.fed |= bool(fed)
         row.frozen.update(id(t) for t in updated if not t.requires_grad)
         self.stepped |= fed

@@ -190,17 +190,19 @@ class RunWatch:
         )
         self._suspects -= suspicious
         # a layer that was replaced, or a model that was copied
-        changed = self._changes > 0 and any(map(self._is_new, self._leaves.values()))
-        self._changes -= changed
+        changed = False
+        if self._changes > 0:
+            changed = any(map(self._is_new, self._leaves.values()))
+            self._changes -= changed
         return suspicious or changed
 
     def _is_new(self, leaf: torch.Tensor) -> bool:
         """Whether a parameter is met only now, after an optimizer was made; until calls
         with it have shown whether it is trained.
         """
-        row = self._run.leaves.get(id(leaf))
-        if type(leaf) is not torch.nn.Parameter or not self._run.stepped:
+        if not self._run.stepped or type(leaf) is not torch.nn.Parameter:
             return False
+        row = self._run.leaves.get(id(leaf))
         return row is None or row.reached < TIMES
 
     def _shows_a_death(self) -> bool:

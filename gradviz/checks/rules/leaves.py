@@ -109,15 +109,18 @@ def nonleaf_parameter(context: BackwardCall) -> Diagnoses:
 
 def _plain(context: BackwardCall) -> Diagnoses:
     """Tensors that require grad, which modules keep and nobody trains."""
-    run, homes = context.run, context.homes
-    for key, row in run.leaves.items() if run.stepped and context.is_last else ():
-        leaf, home = context.graph.leaf_of.get(row.node), homes.get(row.node)
-        if leaf is None or home is None or row.call != context.call:
+    run, reads = context.run, grad_reads(context.body)
+    if not run.stepped or not context.is_last:
+        return
+    # of an input, the code asks for the gradient
+    others = run.holding | run.differentiated_by
+    for key, row in run.leaves.items():
+        home = context.homes.get(row.node)
+        if home is None or row.call != context.call or key in others:
             continue
-        # of an input, the code asks for the gradient
-        asked = key in run.differentiated_by or row.names[0] in grad_reads(context.body)
-        trained = row.moved is not False or key in run.holding
-        if leaf.kind == "input" and home.line and not (asked or trained):
+        kind = context.graph.leaf_of[row.node].kind
+        still = row.moved is False and row.names[0] not in reads
+        if still and kind == "input" and home.line:
             diagnosis = _PLAIN.filled(
                 row.names[:1],
                 home.line,

@@ -116,19 +116,19 @@ of a schedule or its beginning."""
 def _without_a_rate(context: BackwardCall) -> Diagnoses:
     """The learning rate has become 0 and stays so."""
     for optimizer in context.run.optimizers:
-        changes = optimizer.rates
-        step, rate = changes[-1] if changes else (0, 1.0)
-        steps = optimizer.steps - step + 1
-        if rate or steps < max(LONG, optimizer.steps // 4):
+        steps = optimizer.steps - optimizer.rated + 1
+        idle = optimizer.rates[-1:] == (0,)
+        if not idle or steps < max(LONG, optimizer.steps // 4):
             continue
         log = context.run.about(optimizer)
-        source = next((each.source for each in log if each.letter == "l"), None)
+        scheduled = [event.source for event in log if event.letter == "l"]
+        source = scheduled[0] if scheduled else None
         yield _NO_RATE.filled(
             optimizer.subject,
             source or optimizer.source,
             title=optimizer.title,
-            step=step,
-            before=f"{changes[-2][1]:.3g}" if len(changes) > 1 else "never another",
+            step=optimizer.rated,
+            before=f"{optimizer.rates[0]:.3g}",
             steps=plural(steps, "step"),
             schedule=f"; {code(source)} sets it" if source else "",
             mend="Give the schedule a factor (gamma) above 0, or call its step() once an epoch instead of once a batch."
@@ -156,7 +156,7 @@ def _never_ran(
     mend = f"Have {code(call)} run after backward()."
     # backward() ran in the same function, and outside of this condition
     if conditions and backward and not covers(conditions[-1], backward.line):
-        number, test = conditions[-1].lineno, ast.unparse(conditions[-1].test)
+        test, number = ast.unparse(conditions[-1].test), conditions[-1].lineno
         source = context.body.line(number)
         condition = f", for the condition of line {number} never held"
         mend = f"In line {number}, correct the condition {clip(test, 60)}."

@@ -83,7 +83,8 @@ def never_updated(context: BackwardCall) -> Diagnoses:
     for name, leaves in _forgotten(context).items():
         modules = {leaf.module for leaf in leaves}
         # reached only after steps were taken
-        late = all(leaf.first > stepping[-1].first_call for leaf in leaves)
+        began = stepping[-1].first_call
+        late = all(leaf.first > began for leaf in leaves)
         yield (
             (_LATE if late else _FORGOTTEN)
             .filled(
@@ -156,9 +157,10 @@ def never_reached(context: BackwardCall) -> Diagnoses:
         enough = optimizer.looked >= (ENOUGH if run.ended else LONG)
         if not (enough and optimizer.fed):
             continue
-        dry = optimizer.current - run.leaves.keys() - optimizer.given.keys()
-        names = [name for name in run.named(dry) if name not in listed]
-        for name in names:
+        dry = optimizer.current - optimizer.given.keys()
+        for name in run.named(dry - run.leaves.keys()):
+            if name in listed:
+                continue
             use = _use_of(context, name)
             off = switch_around(use.file, use.line) if use else None
             words, mend = (

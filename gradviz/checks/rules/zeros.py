@@ -1,0 +1,129 @@
+"""The check for gradients that are 0 whatever the numbers are: behind operations whose
+derivative is 0 everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradviz.checks.call import BackwardCall
+from gradviz.checks.ops import behind, kind, spread
+from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.words import first_names, made_at, nodes_of
+from gradviz.graph import Graph, Leaf
+
+_AROUND = "let the gradient pass straight through: y = x + (torch.{op}(x) - x).detach()"
+_SAMPLE = "use a sample that the gradient passes, such as torch.distributions.Normal(...).rsample()"
+_FLAT = {
+    **dict.fromkeys(("Round", "Sign", "Sgn", "Floor", "Ceil", "Trunc"), _AROUND),
+    **dict.fromkeys(("Bernoulli", "Normal", "Poisson"), _SAMPLE),
+}
+"""Operations whose derivative is 0 everywhere, with what to do."""
+_BENT = {
+    "ThresholdBackwardBackward0": "ReLU",
+    "LeakyReluBackwardBackward0": "LeakyReLU",
+    "HardtanhBackwardBackward0": "Hardtanh",
+}
+"""Gradients of piecewise linear operations: they do not change with what these were
+given, the input at position 1.
+"""
+_ZERO = Row(
+    "the gradient of {names} is exactly 0: {what} is 0 everywhere",
+    "every path from the output to {them} leads through {code}{seen}",
+    "In {line}, {mend}.",
+)
+
+
+@check(
+    "no-slope",
+    "warning",
+    "a gradient is exactly 0, since an operation on the way has no slope anywhere",
+)
+def no_slope(context: BackwardCall) -> Diagnoses:
+    """Backward runs, and the gradient that it gives is 0 whatever the numbers are.
+
+    The derivative of `round`, `sign`, `floor`, `ceil` and `trunc` is 0 everywhere, and so
+    is that of `bernoulli` and `normal` with respect to their parameters. What is in front
+    of them never learns, and `.grad` is not None. The second derivative of a network of
+    ReLUs is 0 for the same reason.
+
+    How it is found: all paths in the graph from the output to a leaf lead through such
+    an operation, and its gradient, where backward() has filled it, is exactly 0.
+
+    What to do: let the gradient pass around the operation (straight-through estimator),
+    or use a smooth one.
+
+    When to ignore it: when the part in front is not to be trained.
+
+    ```python
+    import torch
+
+    encoder, decoder = torch.nn.Linear(4, 3), torch.nn.Linear(3, 4)
+    x = torch.randn(8, 4)
+    code = torch.round(encoder(x))
+    loss = (decoder(code) - x).square().mean()
+    loss.backward()
+    ```
+    """
+    graph, passing = context.graph, set(_passing(context.graph))
+    nonzero = context.run.nonzero.keys()
+    size = {leaf.node: leaf.norm for leaf in context.leaf_gradients}
+    zero = []
+    for leaf in graph.leaves:
+        asked = leaf.node in context.asked
+        trained = leaf.kind == "parameter" and not context.asked
+        # another call may have given it one
+        filled = size.get(leaf.node) or not nonzero.isdisjoint(leaf.names)
+        if (asked or (trained and not filled)) and leaf.node not in passing:
+            zero.append(leaf)
+
+    for node, leaves in _by_cause(graph, passing, zero).items():
+        what, mend = _what(graph, node)
+        yield _ZERO.filled(
+            first_names(leaves),
+            made_at(graph, node),
+            what=what,
+            seen="; .grad is 0 after backward()" if leaves[0].node in size else "",
+            mend=mend,
+        )._replace(nodes=(node, *nodes_of(leaves)))
+
+
+def _what(graph: Graph, node: int) -> tuple[str, str]:
+    """What is 0 of an operation, and what to do about it."""
+    bent, op = _BENT.get(graph.ops[node]), kind(graph, node)
+    if bent is None:
+        name = op.lower()
+        return f"the derivative of torch.{name}", _FLAT[op].format(op=name)
+    mend = "use a smooth activation, such as torch.nn.Tanh(), SiLU() or Softplus(), instead of"
+    return f"the second derivative of {bent}", f"{mend} {bent}"
+
+
+def _onward(graph: Graph, node: int) -> tuple[list[int], list[int]]:
+    """The makers of the inputs of an operation that a gradient comes to, and those that
+    get one of 0.
+    """
+    every = [edge.producer for edge in graph.inputs(node)]
+    if graph.ops[node] in _BENT:
+        stopped = [edge.producer for edge in graph.inputs(node) if edge.position == 1]
+        return [maker for maker in every if maker not in stopped], stopped
+    return ([], every) if kind(graph, node) in _FLAT else (every, [])
+
+
+def _passing(graph: Graph) -> Iterator[int]:
+    """The nodes that a gradient other than 0 may come to."""
+    roots = [root.node for root in graph.roots if root.node is not None]
+    return spread(roots, lambda node: _onward(graph, node)[0])
+
+
+def _by_cause(
+    graph: Graph, passing: set[int], zero: list[Leaf]
+) -> dict[int, list[Leaf]]:
+    """The leaves without a gradient, by the first operation that stops it."""
+    causes: dict[int, list[Leaf]] = {}
+    for node in sorted(passing) if zero else ():
+        reached = set(behind(graph, _onward(graph, node)[1]))
+        found = [leaf for leaf in zero if leaf.node in reached]
+        zero = [leaf for leaf in zero if leaf.node not in reached]
+        if found:
+            causes[node] = found
+    return causes
