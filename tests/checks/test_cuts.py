@@ -447,7 +447,7 @@ RIGHT = {
     "a printed number that equals a default of the loss": """
         import torch
         net, offset = torch.nn.Linear(3, 4), torch.nn.Parameter(torch.zeros(4))
-        opt = torch.optim.SGD([*net.parameters(), offset], lr=0.1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
         for i in range(3):
             print((offset * 2).sum().item())
             loss = torch.nn.functional.cross_entropy(net(torch.randn(6, 3)), torch.randint(0, 4, (6,)), label_smoothing=0.0)

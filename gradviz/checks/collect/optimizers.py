@@ -121,7 +121,8 @@ class OptimizerWatch:
         row.held |= row.current
         row.looked += 1
         row.given.update(fed)
-        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        # one of the user's own may have none
+        rates = [float(group.get("lr", 1)) for group in optimizer.param_groups]
         row.rate(max(rates, default=0.0))
         row.fed |= bool(fed)
         row.frozen.update(id(t) for t in updated if not t.requires_grad)
