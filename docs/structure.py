@@ -22,19 +22,18 @@ LEVELS = {
     **dict.fromkeys(("packages", "report"), 2),
     **dict.fromkeys(("variables", "fold"), 3),
     "walker": 4,
-    **dict.fromkeys(("recording", "tensors"), 5),
-    "run": 6,
-    **dict.fromkeys(("draw", "explanation"), 7),
-    "cli": 8,
+    "source": 5,
+    **dict.fromkeys(("recording", "tensors"), 6),
+    "run": 7,
+    **dict.fromkeys(("draw", "explanation"), 8),
+    "cli": 9,
     # Above the core: the features, each a folder that can be deleted, and what stands outside
-    **dict.fromkeys(
-        ("source", "inference", "memory", "compiled", "comparison", "formulas"), 9
-    ),
-    **dict.fromkeys(("cuts", "gradients"), 10),
-    "checks": 11,
-    **dict.fromkeys(("api", "torchviz", "notebook", "graphml", "page"), 12),
-    **dict.fromkeys(("ranks", "testing"), 13),
-    **dict.fromkeys(("ipython", "__main__"), 14),
+    **dict.fromkeys(("inference", "memory", "compiled", "comparison", "formulas"), 10),
+    **dict.fromkeys(("cuts", "gradients"), 11),
+    "checks": 12,
+    **dict.fromkeys(("api", "torchviz", "notebook", "graphml", "page"), 13),
+    **dict.fromkeys(("ranks", "testing"), 14),
+    **dict.fromkeys(("ipython", "__main__"), 15),
 }
 """A package may import from those on lower levels and from itself."""
 

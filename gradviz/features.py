@@ -13,8 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 NEEDS: dict[str, tuple[str, ...]] = {
-    "cuts": ("source",),
-    "checks": ("cuts", "source", "gradients"),
+    "checks": ("cuts", "gradients"),
     "ranks": ("comparison",),
 }
 """What a feature needs of other features, where it needs any: it is as good as deleted
