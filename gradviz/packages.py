@@ -286,12 +286,15 @@ class CodeLines(dict[int, "Place | None"]):
     all of it.
     """
 
-    __slots__ = ("_by_number", "_code", "is_library")
+    __slots__ = ("_by_number", "_code", "is_library", "is_outermost")
 
     def __init__(self, code: CodeType) -> None:
         self._code = code
         self._by_number: dict[int, Place] = {}
         self.is_library = bool(code_line(code, 0).package)
+        # what `exec` runs was called from somewhere, too
+        is_module = code.co_name == "<module>"
+        self.is_outermost = is_module and code.co_filename != "<string>"
 
     def at(self, frame: FrameType) -> Place | None:
         """The place of a frame that runs this function; None where Python does not tell
@@ -358,9 +361,9 @@ class UserCode:
 
             if lines is not None:
                 running.append((lines, frame))
-                is_last = nearest or code.co_name == "<module>"
                 # the script's own line is what was looked for; functions around it tell
                 # no more
+                is_last = nearest or lines.is_outermost
                 if (is_last and not lines.is_library) or len(running) == deepest:
                     break
             elif (

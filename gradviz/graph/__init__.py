@@ -6,6 +6,8 @@ from gradviz.graph.records import (
     Absent as Absent,
     BackwardStep as BackwardStep,
     Base as Base,
+    Construct as Construct,
+    ConstructKind as ConstructKind,
     Data as Data,
     Edge as Edge,
     Function as Function,

@@ -37,6 +37,7 @@ from gradviz.graph.codecs import (
 from gradviz.graph.collector import paused
 from gradviz.graph.model import Graph
 from gradviz.graph.records import Edge, Leaf, Scope
+from gradviz.graph.written import program_of
 from gradviz.stages import Stage
 from gradviz.wording import without_hidden
 
@@ -166,7 +167,7 @@ GROUP, BASE, SAVED = (
     _record(model.SavedTensor, _SavedRecord),
 )
 NODE, LEAF, ROOT = _record(model.Node), _record(model.Leaf), _record(model.Root)
-PROCESS, RANK_SHARE, MARK, DATA, FUNCTION_CALL = (
+PROCESS, RANK_SHARE, MARK, DATA, FUNCTION_CALL, CONSTRUCT = (
     _record(model.Process),
     _record(model.RankShare),
     _record(model.Mark, nodes=_INDICES["node"]),
@@ -177,11 +178,17 @@ PROCESS, RANK_SHARE, MARK, DATA, FUNCTION_CALL = (
         nodes=_INDICES["node"],
         scopes=_INDICES["scope"],
     ),
+    _record(
+        model.Construct,
+        parent=Reference("program"),
+        nodes=_INDICES["node"],
+        scopes=_INDICES["scope"],
+    ),
 )
 
 
 FORMAT = "gradviz-graph"
-VERSION = 1
+VERSION = 2
 
 _LISTS: tuple[tuple[str, Record], ...] = (
     ("nodes", NODE),
@@ -193,6 +200,7 @@ _LISTS: tuple[tuple[str, Record], ...] = (
     ("backward", BACKWARD),
     ("data", DATA),
     ("functions", FUNCTION_CALL),
+    ("program", CONSTRUCT),
     ("by_rank", RANK_SHARE),
     ("marks", MARK),
 )
@@ -205,7 +213,7 @@ _ENCODER = json.JSONEncoder(
     separators=(",", ":"),
     allow_nan=False,
 )
-_MAY_BE_MISSING = ("backward", "data", "functions", "by_rank", "marks")
+_MAY_BE_MISSING = ("backward", "data", "functions", "program", "by_rank", "marks")
 _HEAD: dict[str, Codec] = {
     "title": TEXT,
     "torch": TEXT,
@@ -376,8 +384,11 @@ def _graph(data: dict[str, Any]) -> Graph:
     _check_edges(fields["edges"])
     _check_leaves(fields["leaves"])
     _check_scopes(fields["scopes"])
+    functions = fields.pop("functions")
+    if data["version"] == 1:
+        fields["program"] = program_of(functions)
     graph = Graph(**fields)
-    _check_functions(graph)
+    _check_program(graph)
 
     try:
         _ = graph.order
@@ -446,15 +457,16 @@ def _check_leaves(leaves: Iterable[Leaf]) -> None:
         seen.add(leaf.node)
 
 
-def _check_functions(graph: Graph) -> None:
+def _check_program(graph: Graph) -> None:
     """Each lies in its scope, like what it made, and behind the one around it."""
-    for i, call in enumerate(graph.functions):
-        inside = {graph.nodes[node].scope for node in call.nodes}
-        inside |= {graph.scopes[scope].parent for scope in call.scopes}
-        if call.parent is not None:
-            inside.add(graph.functions[call.parent].scope)
-        if call.parent in range(i, len(graph.functions)) or inside - {call.scope}:
-            raise Bad("is not where the call around it is", f"functions[{i}]")
+    for i, construct in enumerate(graph.program):
+        inside = {graph.nodes[node].scope for node in construct.nodes}
+        inside |= {graph.scopes[scope].parent for scope in construct.scopes}
+        if construct.parent is not None:
+            inside.add(graph.program[construct.parent].scope)
+        later = range(i, len(graph.program))
+        if construct.parent in later or inside - {construct.scope}:
+            raise Bad("is not where the construct around it is", f"program[{i}]")
 
 
 _NESTED = 500

@@ -23,6 +23,7 @@ from gradviz.features import load
 from gradviz.graph.records import (
     Absent,
     BackwardStep,
+    Construct,
     Data,
     Edge,
     FunctionCall,
@@ -38,6 +39,7 @@ from gradviz.graph.records import (
     Storage,
     TensorInfo,
 )
+from gradviz.graph.written import functions_of
 from gradviz.wording import clip, plural
 
 if TYPE_CHECKING:
@@ -75,8 +77,8 @@ class Graph:
     process: Process | None = None  # which of several processes recorded it
     # tensors without gradient that ops were given, as far as they are known
     data: tuple[Data, ...] = ()
-    # calls of functions, as far as they were seen, outer ones first
-    functions: tuple[FunctionCall, ...] = ()
+    # the program as it was written, as far as it was seen, outer ones first
+    program: tuple[Construct, ...] = ()
     # of a graph that was merged from those of several ranks
     by_rank: tuple[RankShare, ...] = ()
     # to be drawn; a graph file keeps no findings
@@ -280,6 +282,11 @@ class Graph:
                 [root._replace(name=name) for root, name in zip(self.roots, names)]
             ),
         )
+
+    @cached_property
+    def functions(self) -> tuple[FunctionCall, ...]:
+        """The calls of functions in `program`, each with all that it made itself."""
+        return functions_of(self.program)
 
     # -- doors to the rest of gradviz, by name: nothing of it is imported here ---------
 

@@ -76,6 +76,12 @@ def common(
     return None
 
 
+def module_path(scopes: Sequence[Scope], scope: int | None) -> str:
+    """The path of the innermost module that a scope is, or lies in; "" for none."""
+    inside = (scopes[outer] for outer in around(scopes, scope))
+    return next((record.path for record in inside if record.kind == "module"), "")
+
+
 class ScopeTree:
     """Reads `Graph.scopes` as a tree. A scope is one call of one module, given by its
     id.
@@ -151,6 +157,10 @@ class ScopeTree:
         for i, node in enumerate(forward_order(self._graph)):
             position[node] = i
         return position
+
+    def module_path(self, scope: int | None) -> str:
+        """The path of the innermost module that a scope is, or lies in; "" for none."""
+        return module_path(self.scopes, scope)
 
     def around(self, scope: int | None) -> Iterator[int]:
         """The scope itself and every scope around it, inner first."""
@@ -266,11 +276,12 @@ def forward_name(node: Node) -> str:
     """
     if node.function is not None:
         return node.function.name.rpartition(".")[2]
-    return _op_of(node.op)
+    return op_of(node.op)
 
 
 @lru_cache
-def _op_of(backward: str) -> str:
+def op_of(backward: str) -> str:
+    """The op of the forward pass behind the name of a backward function."""
     if backward == "CopySlices":
         return "copy_ into a view"
 
@@ -301,6 +312,8 @@ def op_text(node: Node) -> str:
     >>> op_text(Node(0, "ScaledDotProductFlashAttentionForCpuBackward0"))
     'scaled_dot_product_attention'
     """
+    if node.written:
+        return node.written
     name = forward_name(node)
     if name in _OPERATORS:
         # `x * 2` keeps its number in the node, or only in the line of code
@@ -380,6 +393,11 @@ _SYNTAX: dict[str, type[ast.operator]] = {
     "sub": ast.Sub,
     "rsub": ast.Sub,
 }
+
+
+def has_literal(node: Node) -> bool:
+    """Whether the code gave an operator a number: `* 2`, `1 -`."""
+    return " " in node.written and not node.written.startswith("[")
 
 
 def number_beside(node: Node) -> int | float | complex | None:

@@ -53,9 +53,12 @@ MarkKind = Literal["finding", "added", "changed"]
 otherwise.
 """
 
-GroupKind = Literal["module", "repeat", "alike", "loop", "chain", "more", "op"]
+GroupKind = Literal[
+    "module", "repeat", "alike", "loop", "chain", "more", "op", "statement", "call"
+]
 """What a folded node is. "op": one op with the views of what it uses and makes, which
-is drawn as that op.
+is drawn as that op. "module" is a call of a module, or of a function of the user's;
+"call" one of torch or of a library.
 """
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
@@ -115,8 +118,15 @@ class SavedTensor(NamedTuple):
         return ()
 
 
+ScopeKind = Literal[
+    "module", "function", "gradient", "loop", "turn", "statement", "call"
+]
+
+
 class Scope(NamedTuple):
-    """One call of one `nn.Module`. `parent` is the id of the scope around it."""
+    """One call of one `nn.Module`. `parent` is the id of the scope around it. A folded
+    graph has one for what the program wrote, too, of another `kind`.
+    """
 
     path: str
     type: str
@@ -128,6 +138,8 @@ class Scope(NamedTuple):
     # seconds of the call, with the calls inside it, where they were measured
     forward: float | None = None
     backward: float | None = None  # the same of its backward functions
+    kind: ScopeKind = "module"
+    turns: int = 0  # of a loop, where that is certain
 
 
 class SourceLine(NamedTuple):
@@ -141,6 +153,34 @@ class SourceLine(NamedTuple):
     function: str = ""
     text: str = ""
     package: str = ""
+
+
+ConstructKind = Literal["function", "gradient", "loop", "turn", "statement", "call"]
+"""A call of a function of the user's; what the engine of torch made for a gradient of a
+gradient; a loop, and one turn of it; a statement; a call of torch, or of a library.
+"""
+
+
+class Construct(NamedTuple):
+    """A piece of the program that ran: `nodes` and `scopes` are what it made and called
+    itself, directly inside `scope`. `parent` is the construct around it there.
+
+    `text` is the name of a function, or of what is called; the head of a loop; what a
+    statement assigns, whose `code` computes it. `source` is where that is written; of a
+    function, where it begins; of a gradient, the line that asked for it. `turn` is the
+    number of a turn, from 1, and of a loop how many there were, 0 where that is not
+    certain.
+    """
+
+    kind: ConstructKind
+    text: str
+    source: SourceLine | None = None
+    parent: int | None = None
+    scope: int | None = None
+    nodes: tuple[int, ...] = ()
+    scopes: tuple[int, ...] = ()
+    turn: int = 0
+    code: str = ""
 
 
 class FunctionCall(NamedTuple):
@@ -196,6 +236,9 @@ class Group(NamedTuple):
     shared: tuple[Uses, ...] = ()  # the edges that stand for uses of those
     # what the second turn takes from the first, as node ids and numbers of outputs
     passed: tuple[tuple[int, int], ...] = ()
+    code: str = ""  # that computes it, of a statement
+    # whether its parameters are those of what the title names
+    owns: bool = True
 
 
 class Node(NamedTuple):
@@ -219,6 +262,8 @@ class Node(NamedTuple):
     script_line: SourceLine | None = None
     # the variable that the line assigns, of the last op that it made
     assigned: str = ""
+    # what the code calls it, where that is not the op: `dropout`, `* 1.00001`, `[0, i]`
+    written: str = ""
 
     @property
     def folded(self) -> Group | None:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from gradviz.graph import FunctionCall, Scope, SourceLine, TensorInfo
+from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
 from gradviz.recording.assigned import assigned_names, forget_trees, named_operands
 from gradviz.recording.event_log import (
@@ -26,8 +26,9 @@ from gradviz.recording.event_log import (
     ModuleTree,
     SeenModule,
 )
-from gradviz.recording.functions import Functions
+from gradviz.recording.program import Noted, ProgramText, written
 from gradviz.recording.running import RunningCall
+from gradviz.source.written import forget
 from gradviz.variables.objects import (
     children,
     is_compiled,
@@ -38,7 +39,7 @@ from gradviz.walker.names import distinct
 from gradviz.walker.places import Argument, BareGraph, Places
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
-from gradviz.wording import few, plural, verb
+from gradviz.wording import few, file_text, plural, verb
 
 
 class Span(NamedTuple):
@@ -97,12 +98,11 @@ class Recorded:
         scopes = self._scopes(kept)
         self._add_checkpointed(bare.checkpoints, scopes, scope_of)
 
-        called: tuple[FunctionCall, ...] = ()
+        code = ProgramText()
         # a call that made a node which nobody knows of would be told without it
         if unknown.keys() <= {"leaf", "unseen"} and len(self._spans) == 1:
-            found = Functions(self._spans[0].start, kept)
-            found.add_nodes(functions, calls, scope_of)
-            called = tuple(found.records(sources))
+            noted = Noted(sites, calls, functions)
+            code = written(bare, noted, self._spans[0].start, kept, scope_of)
 
         names = {
             node: self._name(variable) for node, variable in bare.variables.items()
@@ -111,18 +111,20 @@ class Recorded:
         assigned = assigned_names(bare, sites, calls)
         operands = dict(named_operands(bare, sites))
         forget_trees()
+        forget()
 
         return Places(
             tuple(scopes),
             scope_of,
             sources,
             script_lines,
-            _notes(unknown, self._threads),
+            (*_notes(unknown, self._threads), *_unread(code.unread)),
             {node: name for node, name in names.items() if name},
             assigned,
             self._arguments(),
             operands,
-            called,
+            code.constructs,
+            code.calls,
             self._module_inputs(bare, calls),
         )
 
@@ -330,6 +332,18 @@ def _noted_at(
     elif function is None:
         unknown["traced"] += 1
     return site, call, function
+
+
+_WHY = {
+    "edited": "its text is not what ran",
+    "absent": "its text is not there",
+}
+
+
+def _unread(files: Mapping[str, str]) -> Iterator[str]:
+    """Which files say nothing of their loops and statements."""
+    for file, why in sorted(files.items()):
+        yield f"no loops and statements of {file_text(file)}: {_WHY[why]}"
 
 
 def _read_line(source: SourceLine | None) -> SourceLine | None:

@@ -159,6 +159,7 @@ class Description:
             _of_each(nodes, self._live.none_inputs, 0),
             *(functions, repeat(None), places.script_line_of),
             _of_each(nodes, places.assigned, ""),
+            _of_each(nodes, places.written, ""),
         )
         # the constructor of a named tuple takes longer
         return list(map(tuple.__new__, repeat(Node), zip(*columns)))

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import torch
 
-from gradviz.graph import Edge, FunctionCall, Scope, SourceLine
+from gradviz.graph import Construct, Edge, Scope, SourceLine
 
 
 class BareGraph(NamedTuple):
@@ -59,8 +59,9 @@ class Places(NamedTuple):
     `names` are those of leaves by node id, for the leaves that no variable of the
     caller leads to; `assigned` are names that lines of code give what their last ops
     make; `arguments` are parameters of modules that data was passed as, by its
-    identity; `operands` are those of operators, by the node's id; `functions` are calls
-    of functions; `module_inputs` is data that the module of a node was called with.
+    identity; `operands` are those of operators, by the node's id; `program` is what was
+    written, `written` what it calls single nodes; `module_inputs` is data that the
+    module of a node was called with.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -72,7 +73,8 @@ class Places(NamedTuple):
     assigned: Mapping[int, str] = MappingProxyType({})
     arguments: Mapping[int, Argument] = MappingProxyType({})
     operands: Mapping[int, Operand] = MappingProxyType({})
-    functions: tuple[FunctionCall, ...] = ()
+    program: tuple[Construct, ...] = ()
+    written: Mapping[int, str] = MappingProxyType({})
     module_inputs: Mapping[int, tuple[torch.Tensor, ...]] = MappingProxyType({})
 
 

@@ -109,7 +109,7 @@ def capture(
                 or ", ".join(root.name for root in roots[:3])
                 + (", ..." if len(roots) > 3 else ""),
                 scopes=described.places.scopes,
-                functions=described.places.functions,
+                program=described.places.program,
                 torch=str(torch.__version__),
                 attribution=attribution.kind if attribution is not None else "",
                 notes=(*private.missing(), *described.places.notes),

@@ -15,7 +15,7 @@ FILES = sorted((Path(__file__).parent / "files").glob("*.json"))
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_it_loads_and_every_renderer_takes_it(file: Path, tmp_path: Path) -> None:
     graph = gradviz.load(str(file))
-    assert VERSION == 1 and len(graph.nodes) > 5
+    assert VERSION == 2 and len(graph.nodes) > 5
     assert not {flag for node in graph.nodes for flag in node.flags} & {"in_compiled", "recomputed"}
     assert graph.to_svg().startswith("<svg") and str(graph.tree())
     graph.save(str(tmp_path / "page.html"))

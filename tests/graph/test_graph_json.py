@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gradviz.draw.output import encode
 from gradviz.errors import GraphFileError
-from gradviz.graph import Graph, Node, files as schema
+from gradviz.graph import Construct, Graph, Node, SourceLine, files as schema
 from gradviz.graph.files import dump, load, loads
 from gradviz.memory.saved import saved
 from tests.builders import (
@@ -51,12 +52,27 @@ def test_any_graph_is_strict_json_and_read_back(graph: Graph) -> None:
     assert len(data["nodes"]) == len(graph.nodes) and len(data["edges"]) == len(graph.edges)
 
 
-def test_golden_file_of_version_1_is_still_written_and_read(request: pytest.FixtureRequest) -> None:
+def test_golden_file_is_still_written_and_read(request: pytest.FixtureRequest) -> None:
     path = FOLDER / "everything.json"
     if request.config.getoption("--update-golden"):
         path.write_bytes(encode(text_of(everything())))
     assert path.read_bytes() == encode(text_of(everything()))
     assert repr(load(path)) == repr(everything())
+
+
+def test_the_program_is_kept_and_what_version_1_knew_of_it_is_read() -> None:
+    line = SourceLine("train.py", 3, "main")
+    program = (
+        Construct("function", "main", line),
+        Construct("loop", "for x in xs", line, 0, turn=2),
+        Construct("turn", "", line, 1, turn=1),
+        Construct("statement", "y", line, 2, nodes=(0,), code="x * 2"),
+    )
+    graph = replace(everything(), program=program, scopes=(), nodes=tuple(n._replace(scope=None) for n in everything().nodes))
+    assert repr(loads(text_of(graph))) == repr(graph) and loads(text_of(graph)).program == program
+    first = text_of(graph).replace('"version":2', '"version":1')
+    (call,) = loads(first).program
+    assert (call.kind, call.text, call.nodes) == ("function", "main", (0,)) and loads(first).functions == graph.functions
 
 
 def test_files_that_say_packing_and_parts_in_words_alone_give_the_same_bytes() -> None:
@@ -110,7 +126,7 @@ def broken(path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "words"),
     [
         ("format", "other", ["not a gradviz graph"]),
-        ("version", 2, ["version is 2", "reads up to 1", "upgrade gradviz"]),
+        ("version", 3, ["version is 3", "reads up to 2", "upgrade gradviz"]),
         ("title", 3, ["title is 3, not text"]),
         ("attribution", "guessed", ["attribution is 'guessed'", "recorded, inferred"]),
         ("edges", {}, ["edges is {}, not an array"]),

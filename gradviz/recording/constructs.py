@@ -1,0 +1,233 @@
+"""What is left of the constructs that were read as the program ran: those that say
+something, with what the dropped ones held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
+
+from gradviz.fold.order import is_view
+from gradviz.graph import Construct, ConstructKind, SourceLine
+from gradviz.packages import code_line
+from gradviz.walker.places import BareGraph
+
+
+class Draft:
+    """A construct in the making, in the call of a function `frame`.
+
+    `turn` is the number of a turn, and of a loop how many it had. `doubts`: places where
+    a loop may have begun a turn that nothing shows; what ran there is `in_doubt` over
+    that loop. `mixed`: functions of the user's, or modules, ran in it;
+    `flat`: a loop of more turns than are told apart. `sure` are the places that every
+    turn of a loop passed.
+    """
+
+    __slots__ = (
+        "around",
+        "code",
+        "doubts",
+        "flat",
+        "frame",
+        "in_doubt",
+        "is_kept",
+        "kind",
+        "line",
+        "mixed",
+        "nodes",
+        "scope",
+        "scopes",
+        "source",
+        "sure",
+        "text",
+        "turn",
+    )
+
+    def __init__(
+        self, kind: ConstructKind, around: Draft | None, scope: int | None, text: str
+    ) -> None:
+        self.kind, self.around, self.scope, self.text = kind, around, scope, text
+        self.code = ""
+        self.source: CodeType | None = None
+        self.line = self.turn = 0
+        self.mixed = self.flat = False
+        self.doubts: set[object] = set()
+        self.in_doubt: Draft | None = None
+        self.is_kept = True
+        self.frame: object = None
+        self.nodes: list[int] = []
+        self.scopes: list[int] = []
+        self.sure: set[object] | None = None
+
+
+class _Sizes:
+    """What each part holds, what is inside it included."""
+
+    def __init__(self, parts: Sequence[Draft]) -> None:
+        self.children: dict[Draft | None, list[Draft]] = {}
+        self.ops: dict[Draft, int] = {}
+        self.scopes: dict[Draft, int] = {}
+        for part in reversed(parts):
+            inside = self.children.get(part, ())
+            self.ops[part] = len(part.nodes) + sum(self.ops[one] for one in inside)
+            self.scopes[part] = len(part.scopes) + sum(
+                self.scopes[one] for one in inside
+            )
+            if self.ops[part] or self.scopes[part]:
+                self.children.setdefault(part.around, []).insert(0, part)
+
+
+def constructs_of(parts: Sequence[Draft], bare: BareGraph) -> tuple[Construct, ...]:
+    """The constructs that say something, outer ones first."""
+    sizes = _Sizes(parts)
+    for part in parts:
+        part.is_kept = _is_kept(part, sizes, bare)
+    return tuple(_records(parts, bare))
+
+
+def _is_kept(part: Draft, sizes: _Sizes, bare: BareGraph) -> bool:
+    if not (sizes.ops[part] or sizes.scopes[part]):
+        return False
+    frame, around = part.frame, part.around
+    if frame is not None and getattr(frame, "is_blind", False):
+        return False  # some of its calls are not known
+    if part.kind == "loop":
+        return _settle_loop(part, sizes)
+    if part.kind == "turn":
+        assert around is not None
+        return around.is_kept and around.turn > 0 and not around.flat
+    if _is_in_flat(part):
+        return False
+    if part.kind == "statement":
+        return not _is_doubtful(part) and sizes.ops[part] + sizes.scopes[part] > 1
+    if part.kind == "call":
+        return _is_call(part, bare)
+    return True
+
+
+def _is_doubtful(part: Draft) -> bool:
+    """Whether it may be more than one execution."""
+    loop = part.in_doubt
+    return loop is not None and not _is_certain(loop)
+
+
+def _is_certain(loop: Draft) -> bool:
+    """Whether every turn of a loop passed a place that shows it."""
+    return bool((loop.sure or set()) - loop.doubts)
+
+
+def _is_in_flat(part: Draft) -> bool:
+    """Whether a part stands in a turn of a loop whose turns are not told apart."""
+    around = part.around
+    while around is not None and around.kind != "function":
+        if around.flat:
+            return True
+        around = around.around
+    return False
+
+
+def _is_call(part: Draft, bare: BareGraph) -> bool:
+    if _is_doubtful(part) or part.mixed or not part.text:
+        return False
+    return len(_worked(part, bare)) > 1
+
+
+def _worked(part: Draft, bare: BareGraph) -> list[int]:
+    """The nodes of a call that do more than change a shape; all where none does."""
+    names = (getattr(bare.kinds[node], "__name__", "") for node in part.nodes)
+    return [n for n, name in zip(part.nodes, names) if not is_view(name)] or part.nodes
+
+
+def _settle_loop(loop: Draft, sizes: _Sizes) -> bool:
+    """Say how many turns a loop had, 0 where that is not certain, and whether it is one
+    to show.
+    """
+    if not loop.is_kept:
+        return False
+    turns = sizes.children.get(loop, [])
+    inner = sizes.children.get(turns[0], []) if len(turns) == 1 else []
+    is_shell = (
+        len(turns) == 1
+        and not turns[0].nodes
+        and not turns[0].scopes
+        and len(inner) == 1
+        and inner[0].kind == "loop"
+        and inner[0].frame is loop.frame
+    )
+    is_certain = _is_certain(loop)
+    if is_shell and not is_certain:
+        # nothing shows where a turn of the outer one ends: both go round together
+        inner[0].text = f"{loop.text}, {inner[0].text.removeprefix('for ')}"
+        inner[0].line = loop.line
+        return False
+
+    count = loop.turn
+    if not is_certain:
+        loop.turn = 0
+        for part in _loops_in(loop, sizes):
+            part.sure = set()  # it may have run in several turns
+    return count > 1 or bool(loop.doubts)
+
+
+def _loops_in(loop: Draft, sizes: _Sizes) -> Iterator[Draft]:
+    """The loops inside a loop, in the same call of a function."""
+    waiting = list(sizes.children.get(loop, []))
+    while waiting:
+        part = waiting.pop()
+        if part.frame is loop.frame:
+            if part.kind == "loop":
+                yield part
+            waiting += sizes.children.get(part, [])
+
+
+def _records(parts: Sequence[Draft], bare: BareGraph) -> Iterator[Construct]:
+    number: dict[Draft, int] = {}
+    home: dict[Draft, Draft | None] = {}
+    nodes: dict[Draft, list[int]] = {}
+    scopes: dict[Draft, list[int]] = {}
+    for part in parts:
+        around = part.around
+        outer = around if around is None or around.is_kept else home[around]
+        home[part] = outer
+        holder = part if part.is_kept else outer
+        if part.is_kept:
+            number[part] = len(number)
+        if holder is not None:
+            nodes.setdefault(holder, []).extend(part.nodes)
+            scopes.setdefault(holder, []).extend(part.scopes)
+
+    lines: dict[tuple[int, int], SourceLine] = {}
+    sequence = bare.sequences
+    for part in number:
+        around = home[part]
+        key = id(part.source), part.line
+        if part.source is not None and key not in lines:
+            lines[key] = code_line(part.source, part.line)
+        yield Construct(
+            part.kind,
+            part.text,
+            lines.get(key),
+            number[around] if around is not None else None,
+            part.scope,
+            tuple(sorted(nodes.get(part, ()), key=sequence.__getitem__)),
+            tuple(sorted(scopes.get(part, ()))),
+            part.turn,
+            part.code,
+        )
+
+
+def calls_of(
+    parts: Sequence[Draft], bare: BareGraph, op_of: Callable[[int | None], str]
+) -> dict[int, str]:
+    """What the code calls a node that is all of a call but for views, by node id; none
+    where that is the name of its op.
+    """
+    calls: dict[int, str] = {}
+    for part in parts:
+        if part.kind != "call" or part.is_kept or not part.text or _is_doubtful(part):
+            continue
+        worked = _worked(part, bare)
+        if len(worked) != 1 or part.text in (op_of(worked[0]), "apply"):
+            continue
+        calls[worked[0]] = part.text
+    return calls

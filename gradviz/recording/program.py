@@ -1,0 +1,499 @@
+"""The program as it was written, behind the nodes of a graph: calls of functions, loops
+with their turns, statements and calls of torch, each with what it made.
+
+A new turn of a loop begins where the code could not have come from the last place
+without going round. What was not seen is not claimed: a function of which some calls
+are not known has no loops, and a loop whose border nothing shows has no turns.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from gradviz.fold.order import is_view
+from gradviz.graph import Construct, ConstructKind
+from gradviz.graph.origins import op_of
+from gradviz.packages import CallSite, package_of
+from gradviz.recording.constructs import Draft, calls_of, constructs_of
+from gradviz.recording.event_log import ModuleCall
+from gradviz.recording.running import RunningCall
+from gradviz.source.written import OWN_CODE, Spot, Spots, Statement, spots_of
+from gradviz.walker.places import BareGraph
+
+MOST_TURNS = 1_000
+"""Turns of a loop that are told apart: no picture shows more."""
+_RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+class Noted(NamedTuple):
+    """Where each node was made, by node id: the line, the call of a module, and the call
+    of a function.
+    """
+
+    sites: Sequence[CallSite | None]
+    modules: Sequence[ModuleCall | None]
+    functions: Sequence[RunningCall | None]
+
+
+class ProgramText(NamedTuple):
+    """What the code says of a graph. `constructs`: outer ones first; `calls`: what the
+    code calls a node that is all that a call made, by node id; `unread`: the files that
+    say nothing, and why: "edited" or "absent".
+    """
+
+    constructs: tuple[Construct, ...] = ()
+    calls: Mapping[int, str] = {}
+    unread: Mapping[str, str] = {}
+
+
+def written(
+    bare: BareGraph,
+    noted: Noted,
+    start: int,
+    scopes: Mapping[ModuleCall, int],
+    scope_of: Sequence[int | None],
+) -> ProgramText:
+    """What the code says of a graph. `scopes` has the modules that were called,
+    `scope_of` the scope of each node; nodes before number `start` are of no concern.
+    """
+    reader = _Reader(bare, start, scopes)
+    for event in _events(bare, noted, scopes, scope_of):
+        reader.read(event)
+    return reader.written()
+
+
+class _Event(NamedTuple):
+    """A node was made, or a module called, while a function ran in a call of `module`."""
+
+    node: int | None
+    scope: int | None  # of the module that was called
+    function: RunningCall | None
+    module: ModuleCall | None
+    site: CallSite | None
+
+
+def _events(
+    bare: BareGraph,
+    noted: Noted,
+    scopes: Mapping[ModuleCall, int],
+    scope_of: Sequence[int | None],
+) -> list[_Event]:
+    """In the order in which they happened."""
+    events: list[tuple[tuple[int, int, int], _Event]] = []
+    for call, scope in scopes.items():
+        event = _Event(None, scope, call.function, call.parent, call.site)
+        events.append(((call.began, 0, call.number), event))
+    for node, function in enumerate(noted.functions):
+        if function is None:
+            continue
+        home = scope_of[node]
+        # of a module that was checkpointed, whose own call is not seen
+        called = home if home is not None and home >= len(scopes) else None
+        event = _Event(node, called, function, noted.modules[node], noted.sites[node])
+        events.append(((bare.sequences[node], 1, node), event))
+    events.sort(key=lambda entry: entry[0])
+    return [event for _, event in events]
+
+
+# -- as it happened --------------------------------------------------------------------
+
+
+class _Within:
+    """A loop, or a statement, that a function is in. `passed`: places of the turn that
+    every turn has; `goes_on`: the loop was asked for its next turn.
+    """
+
+    __slots__ = ("goes_on", "node", "part", "passed", "turn")
+
+    def __init__(self, node: ast.AST, part: Draft) -> None:
+        self.node, self.part = node, part
+        self.turn: Draft | None = None
+        self.passed: set[object] = set()
+        self.goes_on = False
+
+
+class _Done(NamedTuple):
+    """What a call of a function did at a place: it called `what`, else made an `op`.
+    `is_whole`: all of that is one call, of torch or of a library.
+    """
+
+    what: object
+    op: str
+    is_whole: bool
+
+
+class _Frame:
+    """One call of one function, and where it is: the loops and the statement that it is
+    in, the last place, and what ran or was made there.
+    """
+
+    __slots__ = (
+        "call",
+        "is_blind",
+        "last",
+        "part",
+        "scope",
+        "seen",
+        "spots",
+        "steps",
+        "what",
+    )
+
+    def __init__(
+        self, spots: Spots | None, part: Draft | None, scope: int | None
+    ) -> None:
+        self.spots, self.part, self.scope = spots, part, scope
+        self.steps: list[_Within] = []
+        self.last: Spot | None = None
+        self.what: object = None
+        self.seen: set[str] = set()
+        self.call: Draft | None = None
+        self.is_blind = False
+
+    def inside(self, steps: int) -> Draft | None:
+        """The construct that so many steps lead to."""
+        if not steps:
+            return self.part
+        step = self.steps[steps - 1]
+        return step.turn or step.part
+
+
+class _Reader:
+    """Reads events one after the other."""
+
+    def __init__(
+        self, bare: BareGraph, start: int, scopes: Mapping[ModuleCall, int]
+    ) -> None:
+        self._bare, self._start, self._scopes = bare, start, scopes
+        self._op: dict[Hashable, str] = {}
+        self._frames: dict[Hashable, _Frame] = {}
+        self._parts: list[Draft] = []
+        self._unread: dict[str, str] = {}
+
+    def read(self, event: _Event) -> None:
+        """Note what happened with the construct that it happened in."""
+        module = event.module
+        end = module.function if module is not None else None
+        scope = self._scopes[module] if module is not None else None
+        frames = list(self._entered(event, end))
+        last = _outermost_of_library(frames)
+        frame, part = None, None
+        for i in reversed(range(last, len(frames))):
+            key, site = frames[i]
+            frame = self._frame(key, site, part, scope)
+            inner = frames[i - 1][0] if i else None
+            is_whole = i == last and event.node is not None
+            part = self._at(frame, site, self._done(event, inner, is_whole))
+
+        if frame is not None and event.node is not None:
+            self._note_doubt(frame)
+        if part is not None and event.scope is not None:
+            part.scopes.append(event.scope)
+        elif part is not None and event.node is not None:
+            part.nodes.append(event.node)
+
+    def _done(
+        self, event: _Event, inner: RunningCall | CallSite | None, is_whole: bool
+    ) -> _Done:
+        """What one call of a function did: it called `inner`, or made or called what
+        the event is.
+        """
+        if inner is not None:
+            what = inner.code if isinstance(inner, CallSite) else inner
+            return _Done(what, "", is_whole)
+        if event.node is None:
+            return _Done(event, "", False)
+        return _Done(None, self._op_of(event.node), is_whole)
+
+    def _note_doubt(self, frame: _Frame) -> None:
+        """The text of a function that made a node is not what ran."""
+        if frame.spots is not None and frame.spots.doubt:
+            file = frame.spots.code.co_filename
+            if not package_of(file):
+                self._unread[file] = frame.spots.doubt
+
+    def _op_of(self, node: int | None) -> str:
+        if node is None:
+            return ""
+        kind = self._bare.kinds[node]
+        if kind not in self._op:
+            self._op[kind] = op_of(getattr(kind, "__name__", ""))
+        return self._op[kind]
+
+    def _entered(
+        self, event: _Event, end: RunningCall | None
+    ) -> Iterator[tuple[RunningCall | CallSite, CallSite | None]]:
+        """The calls that ran, inner first, each with the place where it was, up to one
+        that is known already, or to the call of a module. A generator is given by its
+        site.
+        """
+        running, site = event.function, event.site
+        while running is not None and running is not end:
+            here = site if running.code is None else None
+            if site is not None and running.code is not None:
+                if site.code is running.code:
+                    here, site = site, site.caller
+                elif site.code.co_flags & _RESUMED:
+                    yield site, site
+                    site = site.caller
+                    continue
+                else:
+                    site = None
+
+            yield running, here
+            if running in self._frames:
+                return
+            running = running.caller
+
+    def _frame(
+        self,
+        key: RunningCall | CallSite,
+        site: CallSite | None,
+        around: Draft | None,
+        scope: int | None,
+    ) -> _Frame:
+        # a generator goes on as long as what it runs in is the same
+        name: Hashable = key
+        if isinstance(key, CallSite):
+            name = (around, scope, id(key.code))
+        frame = self._frames.get(name)
+        if frame is not None:
+            return frame
+
+        code, part = key.code, around
+        if code is None:
+            part = self._new("gradient", around, scope, "grad")
+            if site is not None and site.place is not None:
+                part.source, part.line = site.code, site.place.source.line
+            spots = None
+        elif self._is_around(key):
+            spots = None
+        else:
+            spots = spots_of(code)
+            if isinstance(key, RunningCall) and self._has_name(
+                key, around is None and scope is not None
+            ):
+                part = self._new("function", around, scope, code.co_name)
+                part.source, part.line = code, code.co_firstlineno
+
+        frame = self._frames[name] = _Frame(spots, part, scope)
+        return frame
+
+    def _is_around(self, key: RunningCall | CallSite) -> bool:
+        """Whether this is a library that runs the script, such as a trainer."""
+        if not isinstance(key, RunningCall) or key.began >= self._start:
+            return False
+        return key.code is not None and bool(package_of(key.code.co_filename))
+
+    def _has_name(self, running: RunningCall, is_outermost: bool) -> bool:
+        if running.began < self._start or running.code is None:
+            return False  # what it made before is in no graph
+        name = running.code.co_name
+        # the module says it already
+        is_forward = name == "forward" and is_outermost
+        return not is_forward and not name.startswith(("<", "__"))
+
+    def _new(
+        self,
+        kind: ConstructKind,
+        around: Draft | None,
+        scope: int | None,
+        text: str,
+        frame: _Frame | None = None,
+    ) -> Draft:
+        part = Draft(kind, around, scope, text)
+        if frame is not None and frame.spots is not None:
+            part.frame, part.source = frame, frame.spots.code
+        self._parts.append(part)
+        return part
+
+    # -- in one call of a function -----------------------------------------------------
+
+    def _at(self, frame: _Frame, site: CallSite | None, done: _Done) -> Draft | None:
+        """Where a call of a function is now: the innermost construct in it."""
+        spots = frame.spots
+        if spots is None:
+            return frame.part
+        spot = spots.at(site.instruction) if site is not None else None
+        if spot is None:
+            frame.is_blind |= site is None
+            return frame.part
+
+        for place, step in enumerate(frame.steps):
+            if step.node is spot.head_of:
+                # the loop is asked for its next turn, which runs a generator
+                step.goes_on = True
+                return frame.inside(place)
+
+        again = self._move(frame, spot, done)
+        flat = next((s.part for s in frame.steps if s.part.flat), None)
+        if flat is not None:
+            frame.last, frame.what = spot, done.what
+            return flat
+        if done.what is not None and not done.is_whole:
+            return self._calls(frame, spot, done.what)
+        return self._makes(frame, spot, done, again)
+
+    def _calls(self, frame: _Frame, spot: Spot, what: object) -> Draft | None:
+        """A function of the user's, or a module, is called at a place."""
+        around = frame.inside(len(frame.steps))
+        if not _is_comprehension(what):
+            _mix(around)
+        if frame.call is not None and frame.last is spot:
+            frame.call.mixed = True
+        frame.last, frame.what, frame.call = spot, what, None
+        return around
+
+    def _makes(
+        self, frame: _Frame, spot: Spot, done: _Done, again: bool
+    ) -> Draft | None:
+        """A node is made at a place, by a call of torch or of a library."""
+        around = frame.inside(len(frame.steps))
+        if again or frame.last is not spot:
+            frame.seen, frame.what = set(), None
+            frame.call = self._new("call", around, frame.scope, spot.called, frame)
+            frame.call.line = getattr(spot.node, "lineno", 0)
+        frame.seen.add(done.op)
+        frame.last, frame.what = spot, done.what
+        return frame.call or around
+
+    def _move(self, frame: _Frame, spot: Spot, done: _Done) -> bool:
+        """Leave and enter loops and statements until the call is at a place. Whether it
+        goes there again, in another turn.
+        """
+        steps, around = frame.steps, spot.around
+        same = _common(steps, around)
+        loops = [i for i in range(same) if steps[i].turn is not None]
+        innermost = loops[-1] if loops else -1
+        again = bool(loops) and self._goes_round(frame, innermost, spot, done)
+        if again:
+            same = innermost + 1
+            self._begin_turn(steps[innermost], frame)
+        for step in steps[same:]:
+            _leave(step)
+        del steps[same:]
+
+        for here in around[same:]:
+            steps.append(self._entered_step(frame, here))
+
+        turns = [step for step in steps if step.turn is not None]
+        if turns and spot.runs_in_every_turn():
+            turns[-1].passed.add(spot)
+        return again
+
+    def _entered_step(self, frame: _Frame, here: ast.AST | Statement) -> _Within:
+        around = frame.inside(len(frame.steps))
+        assert frame.spots is not None
+        if isinstance(here, Statement):
+            part = self._new("statement", around, frame.scope, here.name, frame)
+            part.code = here.code
+            step = _Within(here.node, part)
+        else:
+            text = frame.spots.header(here)
+            part = self._new("loop", around, frame.scope, text, frame)
+            step = _Within(here, part)
+        part.line = getattr(step.node, "lineno", 0)
+        if part.kind == "loop":
+            self._begin_turn(step, frame)
+        return step
+
+    def _begin_turn(self, step: _Within, frame: _Frame) -> None:
+        loop = step.part
+        _leave(step)
+        step.passed, step.goes_on = set(), False
+        loop.turn += 1
+        if loop.turn > MOST_TURNS:
+            loop.flat = True
+            step.turn = loop
+        else:
+            step.turn = self._new("turn", loop, loop.scope, "", frame)
+            step.turn.turn = loop.turn
+
+    def _goes_round(
+        self, frame: _Frame, innermost: int, spot: Spot, done: _Done
+    ) -> bool:
+        """Whether the innermost loop that a place and the last one are in began another
+        turn between them.
+        """
+        step = frame.steps[innermost]
+        if step.goes_on:
+            return True
+        if frame.last is None:
+            return False
+        if spot is not frame.last:
+            return not spot.may_follow(frame.last)
+        if done.what is not None or frame.what is not None:
+            is_same = done.what is frame.what
+            return None not in (done.what, frame.what) and not is_same
+        if done.op not in frame.seen:
+            return False
+        if spot.is_operator or spot.called in (done.op, "apply"):
+            has_views = isinstance(spot.node, ast.BinOp) and any(
+                map(is_view, frame.seen)
+            )
+            if not has_views:
+                return True
+            if is_view(done.op):
+                return False
+        # one call may make an op several times
+        step.part.doubts.add(spot)
+        for inner in frame.steps[innermost + 1 :]:
+            inner.part.in_doubt = step.part
+        if frame.call is not None:
+            frame.call.in_doubt = step.part
+        return False
+
+    def written(self) -> ProgramText:
+        """What was read."""
+        for frame in self._frames.values():
+            for step in frame.steps:
+                _leave(step)
+        return ProgramText(
+            constructs_of(self._parts, self._bare),
+            calls_of(self._parts, self._bare, self._op_of),
+            self._unread,
+        )
+
+
+def _common(steps: Sequence[_Within], around: Sequence[ast.AST | Statement]) -> int:
+    """How many of the steps lead to a place, too."""
+    for i, (step, here) in enumerate(zip(steps, around)):
+        if step.node is not (here.node if isinstance(here, Statement) else here):
+            return i
+    return min(len(steps), len(around))
+
+
+def _leave(step: _Within) -> None:
+    """A turn of a loop is over: note what every turn has passed."""
+    loop = step.part
+    if step.turn is not None:
+        loop.sure = step.passed if loop.sure is None else loop.sure & step.passed
+
+
+def _mix(part: Draft | None) -> None:
+    """A function of the user's, or a module, runs in these statements."""
+    while part is not None and part.kind in ("statement", "loop", "turn"):
+        part.mixed = True
+        part = part.around
+
+
+def _is_comprehension(what: object) -> bool:
+    code = getattr(what, "code", what)
+    return getattr(code, "co_name", "") in OWN_CODE
+
+
+def _outermost_of_library(
+    frames: Sequence[tuple[RunningCall | CallSite, CallSite | None]],
+) -> int:
+    """The place of the innermost of the script's own calls, where it called a library's
+    function: what that does inside is one call. The innermost one where none did.
+    """
+    for place, (key, _) in enumerate(frames):
+        if key.code is None:
+            return 0  # a gradient that torch's engine computes
+        if not package_of(key.code.co_filename):
+            return place
+    return 0
