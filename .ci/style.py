@@ -136,26 +136,6 @@ def functions_are_narrow() -> Problems:
     )
 
 
-MOST = {
-    "code lines with 20 tokens or more, %": 4,
-    "lines over 88 columns, %": 3,
-    "functions of 12+ lines without a blank line, %": 45,
-    "odd names in 1,000": 18,
-    "comprehensions with an inner one": 16,
-    "comprehensions with a walrus": 12,
-    "comprehensions with two conditions": 0,
-    "conditional expressions over two lines": 20,
-}
-"""What `python -m benchmarks.size` may print of the package at most."""
-
-
-def code_is_easy_to_read() -> Problems:
-    measures = size.style(size.texts(PACKAGE))
-    for row, most in MOST.items():
-        if measures[row] > most:
-            yield f"{measures[row]:.3g} {row}; {most} at most"
-
-
 # -- words -------------------------------------------------------------------------------------------------------------
 
 WORST = {
@@ -375,7 +355,6 @@ RULES: tuple[Callable[[], Iterable[str]], ...] = (
     every_module_says_what_it_owns,
     a_class_name_means_one_thing,
     functions_are_narrow,
-    code_is_easy_to_read,
     sentences_of_the_product_are_plain,
     pages_are_plain,
     readme_is_short,

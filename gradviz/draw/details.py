@@ -51,7 +51,7 @@ def node_lines(
     group, lines = node.folded, [title]
     if group is not None:
         line = labels.group_line if options.details else labels.parameters_line
-        lines += [line(group), labels.same_line(group)]
+        lines += [labels.code_line(group), line(group), labels.same_line(group)]
 
     if options.details:
         places = (node.script_line, node.source)

@@ -19,6 +19,7 @@ from gradviz.draw.names import (
 )
 from gradviz.draw.options import Options
 from gradviz.graph import BackwardStep, Edge, Graph, TensorInfo, column
+from gradviz.graph.origins import module_path
 from gradviz.report import labels
 from gradviz.wording import tensor_line
 
@@ -127,8 +128,7 @@ class EdgeWords:
 
     def _relative(self, names: str, scope: int | None) -> str:
         """Names as the module says them whose frame is around the box."""
-        path = "" if scope is None else self._graph.scopes[scope].path
-        return labels.relative(names, path)
+        return labels.relative(names, module_path(self._graph.scopes, scope))
 
 
 Tensors = Sequence[tuple[int, int]]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.fold.titles import titled
+from gradviz.fold.titles import LONGEST, titled
 from gradviz.graph import Graph, Scope
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
-from gradviz.wording import count_text, one_line, plural, seconds_text
+from gradviz.wording import clip, count_text, one_line, plural, seconds_text
 
 if TYPE_CHECKING:
     from gradviz.draw.scene import Box
@@ -56,10 +56,13 @@ class Frames:
         # the outermost first, since a frame needs the number of its parent
         for inner in reversed(list(self._tree.around(scope))):
             if inner not in self._number:
-                record, parent, outer_path = self._graph.scopes[inner], None, ""
+                record, parent = self._graph.scopes[inner], None
+                outer_path = self._tree.module_path(record.parent)
                 if record.parent is not None:
                     parent = self._number[record.parent]
-                    outer_path = self._graph.scopes[record.parent].path
+                if record.kind == "turn" and parent is not None:
+                    self._number[inner] = parent  # the loop's frame is around it
+                    continue
 
                 self._number[inner] = len(self.drawn)
                 used = self._used.get(inner, 0)
@@ -111,7 +114,9 @@ def frame_title(
     parameters that are in the graph.
     """
     path = scope.path.removeprefix(f"{module}.") if module else scope.path
-    words = [one_line(titled(path, scope.type))]
+    words = [clip(one_line(titled(path, scope.type)), LONGEST)]
+    if scope.turns:
+        words[0] += f" {labels.again(scope.turns)}"
     if scope.call > 1:
         words.append(f"call {count_text(scope.call)}")
 

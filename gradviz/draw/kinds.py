@@ -13,7 +13,7 @@ from functools import lru_cache
 from gradviz.draw.palette import BoxKind
 from gradviz.fold.order import is_view
 from gradviz.graph import Group, Node
-from gradviz.graph.origins import op_text
+from gradviz.graph.origins import forward_name, op_text
 
 _CLASSES: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
     ("attention", re.compile(r"Attention|Attn")),
@@ -40,7 +40,7 @@ _OPS: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
     (
         "activation",
         re.compile(
-            r"^(relu6?|[gsc]?elu|silu|mish|tanh|gelu|glu|(log_?)?sigmoid|(log_)?softmax|softplus|hard\w+|\w*_relu)_?$"
+            r"^(relu6?|[gsc]?elu|silu|mish|tanh|gelu|glu|(log_?)?sigmoid|(log_)?softmax|softplus|hard\w+|\w*_relu|(\w+_)?dropout\w*)_?$"
         ),
     ),
     (
@@ -60,11 +60,15 @@ def kind_of_node(node: Node) -> BoxKind:
     """The sort of one box of a graph."""
     if node.folded is not None:
         return kind_of_group(node.folded)
-    return _kind_of_name(op_text(node), "shape" if is_view(node.op) else "op")
+    other: BoxKind = "shape" if is_view(node.op) else "op"
+    # what the script calls it may be a name of its own
+    return _kind_of_name(op_text(node), _kind_of_name(forward_name(node), other))
 
 
 def kind_of_group(group: Group) -> BoxKind:
     """The sort of a folded box: nodes inside it are not looked at."""
+    if group.kind in ("call", "statement", "loop"):
+        return _kind_of_name(group.title, "group") if group.kind == "call" else "group"
     kinds: set[BoxKind] = set()
     for words in group.title.split(", "):
         _, _, name = words.rpartition(" ")  # the class, behind the path
@@ -72,9 +76,6 @@ def kind_of_group(group: Group) -> BoxKind:
     if kinds:
         return "group" if len(kinds) > 1 else kinds.pop()
 
-    # attention that is written out in single ops
-    if group.kind == "chain" and "matmul" in group.title and "softmax" in group.title:
-        return "attention"
     if (
         group.parameters
         and group.kind in ("module", "repeat")

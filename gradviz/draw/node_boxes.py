@@ -18,6 +18,7 @@ from gradviz.draw.palette import HEAT, BoxKind
 from gradviz.draw.summary import is_all_freed
 from gradviz.features import load
 from gradviz.graph import BackwardStep, Graph, Leaf, Node, column
+from gradviz.graph.origins import module_path
 from gradviz.report import labels
 
 
@@ -74,7 +75,7 @@ class NodeBoxes:
 
     def path(self, scope: int | None) -> str:
         """The module whose frame is around a box in this scope."""
-        return "" if scope is None else self._graph.scopes[scope].path
+        return module_path(self._graph.scopes, scope)
 
     def _box(
         self,

@@ -20,7 +20,7 @@ from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
 from gradviz.graph import Data, Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import overview
-from gradviz.graph.origins import number_beside
+from gradviz.graph.origins import has_literal, number_beside
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line, verb
 
@@ -173,7 +173,7 @@ def _masks(node: Node) -> int:
 def _without_tensor(node: Node) -> int:
     """How many of its inputs are no tensors: a number, a bias that is left out."""
     number = any(slot.kind == "number" for slot in node.saved)
-    number = number or number_beside(node) is not None
+    number = number or number_beside(node) is not None or has_literal(node)
     return number + (node.attributes.get("bias_sym_sizes_opt") == (0,))
 
 

@@ -26,6 +26,8 @@ from gradviz.draw.tree_rows import FROM, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.fold import outline
 from gradviz.fold.outline import OutlineRow
+from gradviz.fold.program import with_program
+from gradviz.fold.titles import LONGEST
 from gradviz.graph import Graph, Node
 from gradviz.report import labels
 from gradviz.report.results import WIDE
@@ -41,6 +43,7 @@ from gradviz.stages import Stage
 from gradviz.wording import (
     bar,
     bytes_text,
+    clip,
     count_text,
     one_line,
     seconds_text,
@@ -94,7 +97,10 @@ def _lines(
     if graph.title:
         yield Text(one_line(graph.title), "bold")
 
-    by_module = options.by == "module" or (options.by == "auto" and graph.scopes)
+    by_module = options.by == "module"
+    if options.by == "auto":
+        # a loop, or a function that is called often, is worth a row of its own
+        by_module = bool(graph.scopes or with_program(graph)[1])
     if by_module:
         table, notes = outline_table(graph, options, limit)
         yield from table.lines(width or WIDE)
@@ -300,7 +306,9 @@ def _title(
     if row.node is not None:
         return title.append(_op_title(graph, row.node, row.around, names))
 
-    name = labels.relative(one_line(row.path or row.type), row.around)
+    name = clip(labels.relative(one_line(row.path or row.type), row.around), LONGEST)
+    if row.turns:
+        name += f" {labels.again(row.turns)}"
     if not name:
         return title.append(row.beside or "outside every module")
     kind = ""

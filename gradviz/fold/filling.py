@@ -145,9 +145,10 @@ class Filling:
         total_ops = max(self._sizes.ops(group_id), 1)
         # one turn that is opened shows what all do
         is_run = group.kind == "run"
-        shown, stands_for = (
-            (group.children[:1], group.turns) if is_run else (group.children, 1)
-        )
+        shown, stands_for = group.children, 1
+        if is_run:
+            shown = [~turn for turn in group.shown] or group.children[:1]
+            stands_for = max(group.turns // len(shown), 1)
 
         for child in shown:
             inner = ~child
@@ -202,8 +203,9 @@ class Filling:
 
     def _ops_of_one(self, group_id: int) -> int:
         """Ops of a group, of a run those of its first turn."""
-        first = self._groups[group_id].children[0]
-        if self._groups[group_id].kind == "run":
+        group = self._groups[group_id]
+        first = ~group.shown[0] if group.shown else group.children[0]
+        if group.kind == "run":
             return 1 if first >= 0 else self._sizes.ops(~first)
         return self._sizes.ops(group_id)
 

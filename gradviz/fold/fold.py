@@ -14,13 +14,13 @@ from typing import Literal, NamedTuple
 
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.fold.filling import Filling
-from gradviz.fold.functions import with_functions
 from gradviz.fold.grouping import SMALL, grouped
 from gradviz.fold.groups import Groups
-from gradviz.fold.opening import Limits, Opening
+from gradviz.fold.opening import Limits, Opening, names_of
 from gradviz.fold.partition import FirstCall, Part, Partition
+from gradviz.fold.program import with_program
 from gradviz.fold.sizes import Size
-from gradviz.fold.titles import calls_in, kind_of, title, turns_of
+from gradviz.fold.titles import calls_in, code, kind_of, owns, title, turns_of
 from gradviz.graph import Graph
 from gradviz.stages import Stage
 
@@ -142,9 +142,12 @@ def _check(
             f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op"
         )
 
-    module_paths = (
-        {scope.path for scope in with_functions(graph).scopes} if paths else set()
-    )
+    module_paths: set[str] = set()
+    if paths:
+        named, constructs = with_program(graph)
+        groups = Groups(graph, named, (), constructs)
+        for scope in range(len(named.scopes)):
+            module_paths.update(names_of(groups, scope))
     for path in paths:
         if path not in module_paths:
             if module_paths:
@@ -314,7 +317,8 @@ def _join(
     if group.kind == "run":
         partition.turn_of.update(turns_of(groups, group_id))
 
-    has_own = group.kind in ("call", "segment") or bool(calls_in(groups, group_id))
+    has_calls = bool(calls_in(groups, group_id))
+    has_own = group.kind in ("call", "segment") or has_calls
     box = partition.join(
         nodes,
         Part(
@@ -324,6 +328,8 @@ def _join(
             groups.scope(parent),
             has_own,
             group.op,
+            code(groups, group_id),
+            owns(groups, group_id),
         ),
     )
     earliest = {

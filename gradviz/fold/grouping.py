@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gradviz.fold.functions import with_functions
-from gradviz.fold.groups import Groups, Stretch
+from gradviz.fold.groups import Groups, Kind, Stretch
+from gradviz.fold.loops import show_turns
 from gradviz.fold.order import (
     common_start,
     hosts_of_views,
@@ -15,6 +15,7 @@ from gradviz.fold.order import (
     outermost_first,
     with_views_beside,
 )
+from gradviz.fold.program import FEW, with_program
 from gradviz.fold.runs import join_runs
 from gradviz.fold.segments import cut_large
 from gradviz.graph import Graph, column
@@ -24,8 +25,6 @@ SMALL = 50
 """Nodes of a graph that is drawn in full when its page holds it: the reader wants all
 of it.
 """
-FEW = 16
-"""Nodes of a graph whose views are boxes of their own: it is about ops, not layers."""
 
 
 def grouped(
@@ -39,22 +38,32 @@ def grouped(
     With `views`, each view stands alone. Without `runs`, so does each of several
     modules that are alike.
     """
-    named = with_functions(graph)
+    named, constructs = with_program(graph)
     order = ops_in_order(named)
     apart = views or len(graph.nodes) <= FEW
     host = {} if apart else hosts_of_views(named, order)
     order = with_views_beside(order, host)
     builder = _Builder(named, host)
-    groups = builder.build(Groups(graph, named, order))
+    groups = builder.build(Groups(graph, named, order, constructs))
     # again, now that it is known which parts of calls are one op and no group
     if builder.loose:
-        groups = builder.build(Groups(graph, named, order))
+        groups = builder.build(Groups(graph, named, order, constructs))
 
+    show_turns(groups)
     if runs:
         join_runs(groups)
         cut_large(groups)
 
     return groups
+
+
+_KINDS: dict[str, Kind] = {
+    "loop": "run",
+    "turn": "turn",
+    "statement": "statement",
+    "call": "statement",
+}
+"""The kinds of groups for what the program wrote; anything else is a call."""
 
 
 class _Builder:
@@ -91,7 +100,8 @@ class _Builder:
                 group_id = stack[-1][1] if stack else 0
                 for token in chain[same:]:
                     if token >= 0:
-                        inner = Stretch(group_id, "call", token)
+                        kind = _KINDS.get(self._graph.scopes[token].kind, "call")
+                        inner = Stretch(group_id, kind, token)
                     else:
                         inner = Stretch(group_id, "op", op=~token)
                     group_id = self._entered(groups, inner)

@@ -1,5 +1,5 @@
-"""The one tree of groups of a graph: calls of modules and functions, ops with their
-views, runs of what repeats, segments.
+"""The one tree of groups of a graph: calls of modules and functions, loops and turns,
+statements, ops with their views, runs of what repeats, segments.
 
 Groups are stretches of one topological order. Any division of such an order into
 stretches, and of stretches into stretches, is free of cycles, so groups can be open or
@@ -10,19 +10,22 @@ Knows nothing of leaves, text and places.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from gradviz.graph import Graph
+from gradviz.graph import Construct, Graph
 from gradviz.graph.origins import around, op_text
 
-Kind = Literal["all", "call", "op", "run", "turn", "segment"]
-"""The whole graph; one call of a module or function; one op with its views; equal turns
-of a loop or alike siblings; one of these that has several children; a piece of what is
-too long.
+Kind = Literal["all", "call", "op", "run", "turn", "segment", "statement"]
+"""The whole graph; one call of a module or function, and a loop of which no turns are
+known; one op with its views; turns of a loop or alike siblings; one of these that has
+several children; a piece of what is too long; a statement, or a call of torch.
 """
+
+
+NO_CONSTRUCTS: Mapping[int, Construct] = {}
 
 
 @dataclass(slots=True)
@@ -38,6 +41,10 @@ class Stretch:
     turns: int = 1  # of a run, and of what is left of one without its first turn
     # whether this is what is left of a run: shown closed beside the first turn
     is_rest: bool = False
+    # of a run, whether its turns use what earlier ones made, and the turns that are open
+    # where it is
+    feeds: bool = False
+    shown: list[int] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
 
 
@@ -46,9 +53,8 @@ class Groups(list[Stretch]):
     `order` has all other nodes.
 
     `structure` is equal for calls that are alike, by scope; a call in several parts has
-    none; `elements`, of those that ran some of a list, its name and how many ran.
-    `graph` is the one that was given, `recorded`, with a scope for each call of a
-    function behind those of modules.
+    none. `graph` is the one that was given, `recorded`, with a scope for each of
+    `constructs`, of the program as it was written, behind those of modules.
     """
 
     def __init__(
@@ -56,12 +62,13 @@ class Groups(list[Stretch]):
         recorded: Graph,
         graph: Graph,
         order: Sequence[int],
+        constructs: Mapping[int, Construct] = NO_CONSTRUCTS,
     ) -> None:
         super().__init__([Stretch(None, "all")])
         self.recorded, self.graph, self.order = recorded, graph, order
+        self.constructs = constructs
         self.home = [-1] * len(graph.nodes)
         self.structure: dict[int, int] = {}
-        self.elements: dict[int | None, tuple[str, int]] = {}
 
     @cached_property
     def ops(self) -> list[tuple[str, str]]:
@@ -119,6 +126,16 @@ class Groups(list[Stretch]):
                 yield item
             else:
                 waiting.extend(reversed(self[~item].children))
+
+    def construct(self, group_id: int) -> Construct | None:
+        """What the program wrote there, if it is a group of its own."""
+        scope = self[group_id].scope
+        return self.constructs.get(scope) if scope is not None else None
+
+    def is_loop(self, group_id: int | None) -> bool:
+        """Whether a group is a loop of the program."""
+        construct = self.construct(group_id) if group_id is not None else None
+        return construct is not None and construct.kind == "loop"
 
     def scope(self, group_id: int | None) -> int | None:
         """The call that what is in a group lies in."""

@@ -13,6 +13,7 @@ from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.sizes import Sizes
 from gradviz.fold.titles import calls_in
 from gradviz.graph.origins import ScopeTree
+from gradviz.wording import file_text, place_text
 
 
 class Limits(NamedTuple):
@@ -69,11 +70,13 @@ class Opening:
 
     def may_open(self, group_id: int) -> bool:
         """Whether a group can show something new: not the rest of a run, a window, an
-        op with its views, or a call again.
+        op with its views, a call again; nor a statement or a call of torch, whose name
+        says all.
         """
         group = self.groups[group_id]
         return not (
             group.is_rest
+            or group.kind == "statement"
             or group_id in self.windows
             or group.op is not None
             or group_id in self._later
@@ -83,24 +86,18 @@ class Opening:
         """Open a group."""
         if group_id not in self.open:
             self.open.update(self.with_turn(group_id))
-            self._resized(self.with_turn(group_id)[-1])
+            for opened in reversed(self.with_turn(group_id)):
+                self._resized(opened)
 
     def close(self, group_id: int) -> None:
         """Close a group."""
         self.open.difference_update(self.with_turn(group_id))
-        self._resized(self.with_turn(group_id)[-1])
+        for closed in reversed(self.with_turn(group_id)):
+            self._resized(closed)
 
     def with_turn(self, group_id: int) -> list[int]:
-        """A group, and with a run its first turn when that is no group of its own."""
-        first = (
-            self.groups[group_id].children[0] if self.groups[group_id].children else 0
-        )
-        is_run = (
-            self.groups[group_id].kind == "run"
-            and first < 0
-            and self.groups[~first].kind == "turn"
-        )
-        return [group_id, ~first] if is_run else [group_id]
+        """A group, and with a run the turns that are shown."""
+        return [group_id, *self.groups[group_id].shown]
 
     def back_to(self, before: set[int]) -> None:
         """Close all that is not among these."""
@@ -242,14 +239,13 @@ class Opening:
                 ]
 
     def named(self, path: str) -> list[int]:
-        """Groups of the module or function at a path: each of a few calls, else the
-        first.
+        """Groups of the module, or of what the program wrote, at a path, or at a line as
+        `train.py:41`: each of a few, else the first.
         """
-        scopes = self.groups.graph.scopes
         found = [
             group_id
             for group_id, group in enumerate(self.groups)
-            if group.scope is not None and scopes[group.scope].path == path
+            if group.scope is not None and path in names_of(self.groups, group.scope)
         ]
         # a cell in a loop has hundreds of calls, and one shows them all
         return found if len(found) <= 3 else found[:1]
@@ -283,6 +279,14 @@ class Opening:
         return Deeper(next(deeper, None), next(paths, None))
 
 
+def names_of(groups: Groups, scope: int) -> list[str]:
+    """What a reader may call a scope: its path; the line of a loop or a statement."""
+    path, construct = groups.graph.scopes[scope].path, groups.constructs.get(scope)
+    if construct is None or construct.source is None:
+        return [path]
+    return [path, place_text(file_text(construct.source.file), construct.source.line)]
+
+
 def _later(groups: Groups) -> set[int]:
     """Calls of a module that are like an earlier call of it."""
     first: dict[tuple[str, int], int] = {}
@@ -291,10 +295,11 @@ def _later(groups: Groups) -> set[int]:
         for group_id, group in enumerate(groups)
         if group.scope in groups.structure
     )
+    scopes = groups.graph.scopes
     calls = (
-        (group_id, (groups.graph.scopes[scope].path, groups.structure[scope]))
+        (group_id, (scopes[scope].path, groups.structure[scope]))
         for group_id, scope in structured
-        if scope is not None
+        if scope is not None and scopes[scope].kind in ("module", "function")
     )
 
     return {

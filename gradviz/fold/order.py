@@ -30,7 +30,36 @@ def ops_in_order(graph: Graph) -> list[int]:
     recorded graph.
     """
     ran = [node for node in forward_order(graph) if node not in graph.leaf_of]
-    return _Sorter(graph, ran).sorted()
+    return ran if _is_sorted(graph, ran) else _Sorter(graph, ran).sorted()
+
+
+def _is_sorted(graph: Graph, ran: Sequence[int]) -> bool:
+    """Whether every node comes after those it uses, and calls stand together."""
+    producers, consumers = edges_inside(graph, ran)
+    if (producers >= consumers).any():
+        return False
+
+    scopes, tree = graph.scopes, ScopeTree(graph)
+    left: set[int] = set()
+    inside: int | None = None  # the innermost call that is open
+    for node in ran:
+        scope = graph.nodes[node].scope
+        if scope == inside:
+            continue
+        # leave calls until one is around both, then enter what is inside it
+        entered: list[int] = []
+        while scope != inside:
+            deep = tree.depth[scope] if scope is not None else 0
+            if inside is not None and tree.depth[inside] >= deep:
+                left.add(inside)
+                inside = scopes[inside].parent
+            elif scope is not None:
+                entered.append(scope)
+                scope = scopes[scope].parent
+        if not left.isdisjoint(entered):
+            return False
+        inside = graph.nodes[node].scope
+    return True
 
 
 def places(graph: Graph, order: Sequence[int]) -> Ints:

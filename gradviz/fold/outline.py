@@ -1,4 +1,4 @@
-"""A graph as an outline: modules in the order they ran.
+"""A graph as an outline: modules, and what the program wrote, in the order they ran.
 
 Plain rows with numbers, without text of any format. Rows of modules include what their
 inner modules hold.
@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Union
 
 from gradviz.fold.grouping import grouped
-from gradviz.fold.titles import list_of, together, work
+from gradviz.fold.titles import ends, list_of, together
 from gradviz.graph import (
     Graph,
     Node,
@@ -30,7 +30,9 @@ class OutlineRow(NamedTuple):
     beside.
 
     `depth` is the indentation, `around` the path of the module whose row it is indented
-    under. `path` and `type` name a module; both are empty for what lies outside. The
+    under. `path` and `type` name a module; both are empty for what lies outside. Of
+    what the program wrote, `path` is its text, and `turns` how often a loop went round.
+    The
     row is the sum of `alike` modules of one structure, elements of a numbered list, and
     rows below it are sums over all of them. `parameters` counts elements, `nbytes` the
     bytes held for backward.
@@ -53,6 +55,7 @@ class OutlineRow(NamedTuple):
     nbytes: int = 0
     forward: float | None = None  # seconds of the modules, where they were measured
     backward: float | None = None
+    turns: int = 0
 
 
 def modules(
@@ -64,20 +67,23 @@ def modules(
     wanted. With `ops`, modules that were called once list the backward functions
     outside their inner modules too.
     """
-    tree, sums = ScopeTree(graph), _Sums(graph)
-    structure = grouped(graph).structure if not every else {}
+    groups = grouped(graph, runs=not every)
+    named, structure = groups.graph, groups.structure
+    tree, sums = ScopeTree(named), _Sums(graph)
+    codes = {scope: construct.code for scope, construct in groups.constructs.items()}
     loose_in: dict[int | None, list[int]] = {}
     for node in forward_order(graph):
         if node not in graph.leaf_of:
-            loose_in.setdefault(graph.nodes[node].scope, []).append(node)
+            loose_in.setdefault(named.nodes[node].scope, []).append(node)
 
     def inside(group: _Group) -> list[_Item]:
         """What the calls of a group ran, in order."""
-        inner = _groups(tree, group.scopes, structure)
+        scopes = _with_turns(tree, group.scopes)
+        inner = _groups(tree, scopes, structure)
         items: list[tuple[int, _Item]] = [(tree.place[g.scopes[0]], g) for g in inner]
-        loose = [loose_in[scope] for scope in group.scopes if scope in loose_in]
+        loose = [loose_in[scope] for scope in scopes if scope in loose_in]
         nodes = [node for nodes_of_call in loose for node in nodes_of_call]
-        if ops and len(group.scopes) == 1:
+        if ops and len(scopes) == 1:
             items += [(tree.position[node], node) for node in nodes]
         elif items and nodes:
             items.append((tree.position[nodes[0]], _Beside(nodes, loose[0])))
@@ -87,9 +93,9 @@ def modules(
     stack += [(0, "", group) for group in reversed(_groups(tree, [None], structure))]
     while stack:
         depth, around, item = stack.pop()
-        yield _row(item, tree, sums, depth)._replace(around=around)
+        yield _row(item, tree, sums, depth, codes)._replace(around=around)
         if isinstance(item, _Group):
-            path = tree.scopes[item.scopes[0]].path
+            path = tree.module_path(item.scopes[0])
             stack.extend((depth + 1, path, inner) for inner in reversed(inside(item)))
 
     outside = loose_in.get(None, [])
@@ -113,15 +119,21 @@ def _row(
     tree: ScopeTree,
     sums: _Sums,
     depth: int,
+    codes: Mapping[int, str],
 ) -> OutlineRow:
     """The row of a module, of the ops beside its modules, or of one op."""
     if isinstance(item, int):
         return _op_row(sums.graph, item, depth, sums)
     if isinstance(item, _Beside):
         nodes = [sums.graph.nodes[node] for node in item.of_one]
-        words = work((node.op, op_text(node)) for node in nodes)
+        words = ends((node.op, op_text(node)) for node in nodes)
         return OutlineRow(depth, beside=words, **sums.of(item.nodes))
-    return _module_row(tree, item, depth, sums)
+    row = _module_row(tree, item, depth, sums)
+    first = tree.scopes[item.scopes[0]]
+    code = codes.get(item.scopes[0], "")
+    if first.kind == "statement" and code not in ("", row.path):
+        row = row._replace(path=f"{row.path} = {code}")
+    return row._replace(turns=first.turns)
 
 
 class _Sums:
@@ -161,6 +173,16 @@ def _op_row(
         output=output,
         nbytes=sums.nbytes[node],
     )
+
+
+def _with_turns(tree: ScopeTree, scopes: Sequence[int]) -> list[int]:
+    """These scopes, of a loop its turns."""
+    found: list[int] = []
+    for scope in scopes:
+        inside = tree.children[scope]
+        turns = [inner for inner in inside if tree.scopes[inner].kind == "turn"]
+        found += turns or [scope]
+    return found
 
 
 class _Group(NamedTuple):

@@ -39,6 +39,8 @@ class Part(NamedTuple):
     scope: int | None = None  # the scope that the box lies in
     owns: bool = True  # whether parameters that only this box uses are drawn inside it
     op: int | None = None  # the op that the others are views of
+    code: str = ""
+    names_owner: bool = True  # whether the title names what has the parameters
 
 
 class FirstCall(NamedTuple):
@@ -236,6 +238,8 @@ class _Folding:
             parameters=sum(self.elements.get(node, 0) for node in inside),
             nbytes=sum(self.held[node] for node in inside),
             passed=self._passed(inside) if part.count > 1 else (),
+            code=part.code,
+            owns=part.names_owner,
         )
         # a box is cut off only when all in it is
         if any("cut" not in self.flags[node] for node in inside):

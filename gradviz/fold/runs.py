@@ -4,8 +4,8 @@ of one module, turns of a loop.
 Groups are alike when they have equal structure: their nodes, in order, have equal ops,
 output shapes and dtypes, stand at equal places among the inner groups, and are wired
 alike: every input comes from the node at the same place inside the group, from a leaf
-of the same shape, or from outside. That is proven node by node and never by name. Calls
-that ran elements of a list may differ in how many they ran (`elements`).
+of the same shape, or from outside. That is proven node by node and never by name. Where
+loops of the program are inside, these may have gone round more or less often.
 
 A pattern may have a period: attention, Mamba, attention, Mamba is two turns. Of a run
 the first turn can be opened; the others are one group, its rest.
@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.fold.elements import elements_of
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.order import Ints, places
+from gradviz.fold.titles import turns_in
 from gradviz.graph import Edge, column
 
 LEAST_OPS = 8
@@ -44,11 +44,10 @@ def join_runs(groups: Groups) -> None:
         for group_id, group in enumerate(groups)
         if group.scope is not None and not group.part
     }
-    groups.elements = signs.elements
     waiting = [
         group_id
         for group_id, group in enumerate(groups)
-        if len(group.children) > 1 and group.kind != "op"
+        if len(group.children) > 1 and group.kind not in ("op", "statement", "run")
     ]
 
     for group_id in waiting:  # grows while it is read
@@ -118,7 +117,7 @@ def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
     ):
         if run.period > 1:
             turns = range(0, run.period * run.turns, run.period)
-            groups.enclose(
+            groups[run_id].shown = groups.enclose(
                 run_id,
                 (
                     (
@@ -128,7 +127,7 @@ def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
                     )
                     for turn in turns
                 ),
-            )
+            )[:1]
         # the first turn can be opened, and the rest stays one box
         if run.turns > 2:
             groups.enclose(
@@ -209,9 +208,8 @@ class Signs:
         self._wires = self._wires_by_group()
         self.ops = [0] * len(groups)
         self.of = [0] * len(groups)
-        # the same where rows of data, and how many elements of a list ran, do not count
         self._kin = [0] * len(groups)
-        self.elements: dict[int | None, tuple[str, int]] = {}
+        self._looped: set[int] = set()  # what has a loop of the program in it
 
         # inner groups first: what a group is follows from what is in it
         for group_id in reversed(groups.top_down()):
@@ -223,6 +221,9 @@ class Signs:
                 self._number(self._described(group_id)) if group_id else 0
             )
             self._kin[group_id] = self._number(self._kin_described(group_id))
+            inside = {~child for child in groups[group_id].children if child < 0}
+            if groups.is_loop(group_id) or inside & self._looped:
+                self._looped.add(group_id)
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -235,7 +236,7 @@ class Signs:
         if node is None:
             scope = self._groups[~child].scope
             path = self._graph.scopes[scope].path if scope is not None else ""
-            sign = self._kin[~child] if scope in self.elements else self.of[~child]
+            sign = self._kin[~child] if ~child in self._looped else self.of[~child]
             # `layers.0` and `layers.1` are of one list
             return self._number((sign, re.sub(r"\d+", "#", path)))
         source = self._source[node]
@@ -330,21 +331,14 @@ class Signs:
         )
 
     def _kin_described(self, group_id: int) -> Hashable:
+        """The same where rows of data, and how often a loop went round, do not count."""
         group = self._groups[group_id]
-        kin = [self._kin_sign(child) for child in group.children]
-        elements = elements_of(self._groups, group_id, self._kin_sign)
-        if elements is not None:
-            kin[elements.first : elements.after] = [kin[elements.first]]
-            found = [(elements.name, elements.number)]
-        else:
-            # a layer runs what the mixture in it ran
-            inside = [~child for child in group.children if child < 0]
-            scopes = {self._groups[inner].scope for inner in inside}
-            found = [self.elements[scope] for scope in scopes & self.elements.keys()]
-        if len(found) == 1 and group.scope is not None and not group.part:
-            (self.elements[group.scope],) = found
-
-        return group.kind, self._name(group), tuple(kin)
+        if self._groups.is_loop(group_id):
+            # layers may run other experts, and another number of them
+            turns = turns_in(self._groups, group_id)
+            return self._name(group), frozenset(map(self._kin_sign, turns))
+        kin = tuple(self._kin_sign(child) for child in group.children)
+        return group.kind, self._name(group), kin
 
     def _name(self, group: Stretch) -> str | None:
         if group.scope is None:

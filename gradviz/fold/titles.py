@@ -1,27 +1,20 @@
-"""What groups are called: by their module, else by the function that they ran in, else
-by the ops that carry their work.
+"""What groups are called: by their module, their function, or what the program wrote;
+else by how many ops they hold, and where.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from gradviz.fold.elements import counted
-from gradviz.fold.groups import Groups
+from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.order import is_view
 from gradviz.graph import GroupKind, Scope
-from gradviz.wording import plural
+from gradviz.graph.origins import own_line
+from gradviz.wording import clip, plural
 
-MOST = 3
-"""Classes or ops that a title names."""
-_HEAVY = re.compile(
-    r"(matmul|\w*addb?mm|conv\w*|\w*softmax|\w*attention\w*|\w*norm\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|embedding\w*|\w*loss\w*|\w*pool\w*|"
-    r"\w*dropout|mv|dot|linear|cumsum|sort|topk|gather|scatter\w*|index\w*|cat|stack|fft\w*|linalg\w*|fused\w*)"
-)
-"""Forward ops that carry the work of what they stand in, beside additions and the like.
-"""
+LONGEST = 60
+"""Letters of a title that is code."""
 
 
 def titled(path: str, type: str) -> str:
@@ -36,80 +29,108 @@ def title(groups: Groups, group_id: int) -> str:
     group, graph = groups[group_id], groups.graph
     if group.op is not None:
         return graph.nodes[group.op].op
+    if group.scope is not None:
+        return _of_scope(groups, group_id, graph.scopes[group.scope])
+    if group.is_rest and groups.is_loop(group.parent):
+        assert group.parent is not None
+        return title(groups, group.parent)
+    words = _of_several(groups, group_id)
     if group.kind == "turn" and group.parent is not None:
         run = groups[group.parent]
-        number = run.children.index(~group_id) + 1
-        return f"{_of_several(groups, group_id)}, turn {number} of {run.turns}"
-    if group.scope is None:
-        return _of_several(groups, group_id)
-    scope = graph.scopes[group.scope]
+        return f"{words}, turn {run.children.index(~group_id) + 1} of {run.turns}"
+    return words
+
+
+def _of_scope(groups: Groups, group_id: int, scope: Scope) -> str:
+    group = groups[group_id]
+    if scope.kind == "turn":
+        calls = list(calls_in(groups, group_id).values())
+        loop = groups[group.parent] if group.parent is not None else None
+        if len(calls) == 1 and loop is not None and not loop.feeds:
+            return calls[0].path  # of siblings, what each calls says which it is
+        construct = groups.construct(group_id)
+        return f"turn {construct.turn if construct is not None else 1:,}"
+    if scope.kind in ("loop", "statement", "call"):
+        return clip(_code_of_output(groups, group_id) or scope.path, LONGEST)
+
     words = titled(scope.path, scope.type)
     if group.part:
         words += f" (part {group.part} of {group.parts})"
     return f"{words}, call {scope.call:,}" if scope.call > 1 else words
 
 
+def code(groups: Groups, group_id: int) -> str:
+    """The code of a statement, where that is not its title."""
+    construct = groups.construct(group_id)
+    if construct is None or construct.kind != "statement" or not construct.text:
+        return ""
+    return "" if _code_of_output(groups, group_id) else construct.code
+
+
+def _code_of_output(groups: Groups, group_id: int) -> str:
+    """The code of a statement that computes an output by its name, which has a box."""
+    construct = groups.construct(group_id)
+    if construct is None or construct.kind != "statement":
+        return ""
+    last = groups.members(group_id)[-1]
+    names = {root.name for root in groups.graph.roots_of.get(last, ())}
+    return construct.code if construct.text in names else ""
+
+
+def owns(groups: Groups, group_id: int) -> bool:
+    """Whether what is in a group belongs to the modules that its title names."""
+    scope = groups[group_id].scope
+    if scope is not None:
+        return groups.graph.scopes[scope].kind == "module"
+    return not _is_loose(groups, _first_turn(groups, group_id))
+
+
+def _is_loose(groups: Groups, child: int) -> bool:
+    """Whether a child has ops outside of modules, or no modules at all."""
+    parts = list(parts_in(groups, child))
+    scopes = [groups[~part].scope if part < 0 else None for part in parts]
+    graph = groups.graph
+    return any(s is None or graph.scopes[s].kind != "module" for s in scopes)
+
+
 def _of_several(groups: Groups, group_id: int) -> str:
-    """`layers.1–11 Block`, `layers.0–11 Attention, Mamba + 2 ops`, `matmul, softmax`;
-    of a segment `dt_proj Linear, softplus, einsum`.
+    """`layers.1–11 Block`, `net.0–5`; of what is no list of modules its ops, by lines
+    where these are known: `12 ops, lines 41–58`, else by its ends:
+    `12 ops, matmul to softmax`.
     """
-    calls = calls_in(groups, group_id)
-    scopes = list(calls.values())
     first = _first_turn(groups, group_id)
-    if not scopes:
-        return work(groups.ops[node] for node in groups.leaves_of(first))
+    calls = calls_in(groups, group_id).values()
+    paths, types = _modules(calls), _types(calls)
+    if not _is_loose(groups, first) and is_list(paths):
+        return titled(together(paths), types[0] if len(types) == 1 else "")
 
-    loose = sum(
-        child >= 0 or groups[~child].scope is None for child in parts_in(groups, first)
-    )
-    beside = f" + {plural(loose, 'op')}" if loose else ""
-    functions, paths, types = _functions(scopes), _modules(scopes), _types(scopes)
-    is_run = groups[group_id].kind in ("run", "turn")
-    if functions and (is_run or len(scopes) == 1):
-        return _some(functions) + beside
-    # `experts.0–3 FeedForward + 22 ops`: elements of a list are what a reader looks for
-    if is_run or (is_list(paths) and (not loose or paths[1:])):
-        modules = titled(together(paths), _some(types))
-        return modules + beside + _elements(groups, calls)
-
-    words = _carrying_work(groups, first)
-    if len(paths) == 1 and len(words) == 1:
-        return titled(paths[0], types[0]) + beside
-    return _some(words)
+    functions = {scope.path for scope in calls if not scope.type}
+    if len(functions) == 1 and not paths and len(list(parts_in(groups, first))) == 1:
+        return functions.pop()
+    words = _counted(groups, list(groups.leaves_of(first)))
+    return f"… {words}" if groups[group_id].kind == "segment" else words
 
 
-def _elements(groups: Groups, calls: Iterable[int]) -> str:
-    scopes = (groups[call].scope for call in calls)
-    return counted(groups.elements.get(scope) for scope in scopes)
+def _counted(groups: Groups, nodes: Sequence[int]) -> str:
+    records, words = groups.graph.nodes, plural(len(nodes), "op")
+    name = ends(groups.ops[node] for node in nodes)
+    if " to " not in name:
+        return name  # all of them are that op
+    lines = [own_line(records[node]) for node in nodes]
+    files = {line.file for line in lines if line is not None and not line.package}
+    numbers = [line.line for line in lines if line is not None and line.line]
+    if len(files) == 1 and len(numbers) == len(nodes):
+        first, last = min(numbers), max(numbers)
+        where = f"line {first}" if first == last else f"lines {first}–{last}"
+        return f"{words}, {where}"
+    return f"{words}, {name}"
 
 
-def _carrying_work(groups: Groups, child: int) -> list[str]:
-    """What carries the work of a segment, in order: functions, modules with parameters,
-    and ops. The first has its whole path, those beside it their own names.
-    """
-    calls = calls_in(groups, ~child).values()
-    has_parameters = any(scope.parameters for scope in calls)
-    modules: list[str] = []
-    words: list[str] = []
-    for part in parts_in(groups, child):
-        scope_id = groups[~part].scope if part < 0 else None
-        if scope_id is None:
-            words += heavy_ops(groups.ops[node] for node in groups.leaves_of(part))
-            continue
-        scope = groups.graph.scopes[scope_id]
-        if scope.parameters or not (scope.type and has_parameters):
-            modules.append(scope.path)
-            words.append(scope.path)
-
-    # of many a title names three, and a module says more than an op
-    if len(set(words)) > MOST:
-        words.sort(key=lambda word: word not in modules)
-    words = list(dict.fromkeys(words))
-    if len({path.rpartition(".")[0] for path in _modules(calls)}) > 1:
-        return words
-
-    own = {path: path.rpartition(".")[2] for path in modules if not list_of(path)}
-    return [*words[:1], *(own.get(word, word) for word in words[1:])]
+def ends(nodes: Iterable[tuple[str, str]]) -> str:
+    """The first and the last op that do more than change a shape: `matmul to softmax`."""
+    ops = list(nodes)
+    names = [name for op, name in ops if not is_view(op)] or [name for _, name in ops]
+    return names[0] if len(set(names)) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def _modules(scopes: Iterable[Scope]) -> list[str]:
@@ -118,10 +139,6 @@ def _modules(scopes: Iterable[Scope]) -> list[str]:
 
 def _types(scopes: Iterable[Scope]) -> list[str]:
     return list(dict.fromkeys(scope.type for scope in scopes if scope.type))
-
-
-def _functions(scopes: Iterable[Scope]) -> list[str]:
-    return list(dict.fromkeys(scope.path for scope in scopes if not scope.type))
 
 
 def is_list(paths: Sequence[str]) -> bool:
@@ -149,10 +166,17 @@ def parts_in(groups: Groups, child: int) -> Iterator[int]:
     while waiting:
         part = waiting.pop()
         group = groups[~part] if part < 0 else None
-        if group is None or group.scope is not None or group.op is not None:
+        if group is None or group.op is not None or _is_call(groups, group):
             yield part
         else:
             waiting.extend(reversed(group.children))
+
+
+def _is_call(groups: Groups, group: Stretch) -> bool:
+    """Whether a group is a call of a module or of a function of the user's."""
+    if group.scope is None:
+        return False
+    return groups.graph.scopes[group.scope].kind in ("module", "function", "gradient")
 
 
 def calls_in(groups: Groups, group_id: int) -> dict[int, Scope]:
@@ -175,7 +199,8 @@ def _first_turn(groups: Groups, group_id: int) -> int:
     """A group as a child, or the first turn of a run."""
     child = ~group_id
     while child < 0 and groups[~child].kind == "run":
-        child = groups[~child].children[0]
+        shown = groups[~child].shown
+        child = ~shown[0] if shown else groups[~child].children[0]
     return child
 
 
@@ -196,28 +221,7 @@ def together(paths: Sequence[str]) -> str:
         if numbers[-1] - numbers[0] == len(numbers) - 1:
             return f"{stem}{dot}{numbers[0]}–{numbers[-1]}"
 
-    return stem + dot + _some(last)
-
-
-def _some(words: Sequence[str]) -> str:
-    return ", ".join((*words[:MOST], "…") if len(words) > MOST else words)
-
-
-def heavy_ops(ops: Iterable[tuple[str, str]]) -> list[str]:
-    """The texts of those ops that carry work; an op is its backward function and its
-    text.
-    """
-    return [name for op, name in ops if _HEAVY.fullmatch(name) and not is_view(op)]
-
-
-def work(nodes: Iterable[tuple[str, str]]) -> str:
-    """The ops that carry the work, in order: `matmul, softmax, matmul`."""
-    ops = list(nodes)
-    names = [name for op, name in ops if not is_view(op)]
-    chosen = heavy_ops(ops) or names or [name for _, name in ops]
-    once = [name for i, name in enumerate(chosen) if i == 0 or name != chosen[i - 1]]
-    # a short list keeps `matmul, softmax, matmul`; a long one names each op once
-    return _some(once if len(once) <= MOST else list(dict.fromkeys(once)))
+    return f"{stem}{dot}{', '.join(last)}"
 
 
 def kind_of(groups: Groups, group_id: int) -> GroupKind:
@@ -225,13 +229,26 @@ def kind_of(groups: Groups, group_id: int) -> GroupKind:
     they are different modules.
     """
     group = groups[group_id]
+    if group.scope is not None and group.kind != "run":
+        kind = groups.graph.scopes[group.scope].kind
+        return _KINDS.get(kind, "module")
     if group.kind != "run":
-        if group.op is not None:
-            return "op"
-        if group.kind == "call":
-            return "module"
-        return "chain"
+        return "op" if group.op is not None else "chain"
+    if groups.is_loop(group_id) or (group.is_rest and groups.is_loop(group.parent)):
+        return "loop" if group.feeds else "repeat"
+    return _kind_of_run(groups, group_id)
 
+
+_KINDS: dict[str, GroupKind] = {
+    "statement": "statement",
+    "call": "call",
+    "loop": "loop",
+    "turn": "chain",
+}
+"""What the program wrote that is drawn otherwise than a call of a module."""
+
+
+def _kind_of_run(groups: Groups, group_id: int) -> GroupKind:
     calls = (
         calls_in(groups, ~child).values()
         for child in turns_in(groups, group_id)
@@ -247,7 +264,6 @@ def kind_of(groups: Groups, group_id: int) -> GroupKind:
         for node, i in turn_of.items()
         for edge in groups.graph.inputs(node)
     )
-
     return "loop" if feeds else "repeat" if paths else "alike"
 
 

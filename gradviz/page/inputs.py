@@ -15,7 +15,7 @@ from gradviz.draw.data_boxes import few_of
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import is_view
 from gradviz.graph import Data, column
-from gradviz.graph.origins import around, common
+from gradviz.graph.origins import around, common, module_path
 from gradviz.report import labels
 from gradviz.wording import tensor_line
 
@@ -178,7 +178,7 @@ class _Boxes:
 
     def _path(self, group: int) -> str:
         scope = self._groups.scope(group)
-        return "" if scope is None else self._groups.graph.scopes[scope].path
+        return module_path(self._groups.graph.scopes, scope)
 
 
 def _working_ops(groups: Groups) -> list[int]:

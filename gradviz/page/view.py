@@ -18,9 +18,10 @@ from gradviz.draw.palette import BoxKind
 from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.groups import Groups, Kind
-from gradviz.fold.titles import kind_of, title
+from gradviz.fold.titles import code, kind_of, owns, title
 from gradviz.graph import Group, Node, column
 from gradviz.graph.amounts import parameter_elements
+from gradviz.graph.origins import module_path
 from gradviz.page.inputs import is_beside
 from gradviz.page.pack import Pack, Table
 from gradviz.page.sheets import (
@@ -138,8 +139,8 @@ class Texts:
             last = self._graph.nodes[groups.members(old)[-1]]
             return self._op(node._replace(assigned=last.assigned or node.assigned))
 
-        words = [plural(sums.ops, "op")]
-        if sums.parameters:
+        words = [code(groups, old) or plural(sums.ops, "op")]
+        if sums.parameters and owns(groups, old):
             words.append(f"{count_text(sums.parameters)} parameters")
         line = shorten(", ".join(words), CELLS)
         if old == 0:
@@ -170,7 +171,7 @@ class Texts:
         )
 
     def _op(self, node: Node) -> Text:
-        path = self._graph.scopes[node.scope].path if node.scope is not None else ""
+        path = module_path(self._graph.scopes, node.scope)
         title, op = labels.op_title(
             self._graph,
             node,
@@ -194,7 +195,7 @@ class Texts:
     def _path(self, group: int) -> str:
         """Path of the innermost module around what is in a group."""
         scope = self._groups.scope(self._walk.groups[group]) if group >= 0 else None
-        return self._groups.graph.scopes[scope].path if scope is not None else ""
+        return module_path(self._groups.graph.scopes, scope)
 
     def _all_sums(self, held: Sequence[int]) -> list[Sums]:
         walk, counted = self._walk, [[0, 0, 0] for _ in self._walk.groups]

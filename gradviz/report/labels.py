@@ -208,7 +208,7 @@ def group_title(group: Group, module: str = "") -> str:
     `MulBackward0, 40 in a row`.
     """
     title = one_line(relative(group.title, module)).strip() or group.kind
-    if group.count == 1:
+    if group.count == 1 or not title:
         return title
     if group.kind == "alike":
         return f"{title}, {alike(group.count)}"
@@ -236,7 +236,18 @@ def parameters_line(group: Group) -> str:
     """How many parameters are inside a folded group: `1,024 parameters`; "" when there
     are none.
     """
-    return plural(group.parameters, "parameter") if group.parameters else ""
+    if group.parameters and group.owns:
+        return plural(group.parameters, "parameter")
+    return ""
+
+
+CODE = 36
+"""Letters of code in a box."""
+
+
+def code_line(group: Group) -> str:
+    """The code of a statement, as far as a box holds it."""
+    return clip(group.code, CODE) if group.code else ""
 
 
 def same_line(group: Group) -> str:

@@ -99,8 +99,8 @@ def test_wrong_use(gradviz: Gradviz, tmp_path: Path) -> None:
 
 
 STEPS = {
-    "z = (x + w) * (w + 1)": ["(x + w)", "add"],
-    "z = (data + w) * (w + 1)": ["add", "add"],  # either could be either
+    "z = (x + w) * (w + 1)": ["(w + 1)", "(x + w)"],
+    "z = (data + w) * (w + 1)": ["(w + 1)", "add"],
     "z = (w * data) + torch.exp(w) + (1 - w)": ["(1 - w)", "exp(w)", "mul"],
     "z = torch.exp(w / 2).sin() + w.expand(3)[1:].sum()": ["(w / 2)", "expand(w)"],
 }

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import gradviz
 from gradviz.fold.fold import fold
-from gradviz.fold.functions import LEAST_CALLS, LEAST_OPS, with_functions
-from gradviz.graph import FunctionCall, Graph, SourceLine
+from gradviz.fold.program import LEAST_CALLS, LEAST_OPS, with_program
+from gradviz.graph import Construct, Graph, SourceLine
 from gradviz.graph.origins import ScopeTree
 from gradviz.run.reading import read_graph
 from gradviz.run.run import Run
@@ -43,9 +43,9 @@ def made(ops: list[tuple[str, str]]) -> Graph:
             calls.append((function, []))
         calls[-1][1].append(node_of[place])
     functions = (
-        FunctionCall(SourceLine("ode.py", 1, name), None, None, tuple(nodes)) for name, nodes in calls if name != "main"
+        Construct("function", name, SourceLine("ode.py", 1, name), nodes=tuple(nodes)) for name, nodes in calls if name != "main"
     )
-    return replace(graph, functions=tuple(functions))
+    return replace(graph, program=tuple(functions))
 
 
 def euler(steps: int) -> Graph:
@@ -55,13 +55,13 @@ def euler(steps: int) -> Graph:
 
 
 def names(graph: Graph) -> set[str]:
-    return {scope.path for scope in with_functions(graph).scopes}
+    return {scope.path for scope in with_program(graph)[0].scopes}
 
 
 def test_a_function_that_is_called_again_and_again_is_a_group_with_its_name() -> None:
     graph = euler(40)
     folded = fold(graph, depth=1)
-    assert titles(folded) == [("loop", "func() + 1 op", 40)]
+    assert titles(folded) == [("loop", "3 ops, matmul to add", 40)]
     assert folded.original is graph
     assert fold(folded, depth=1) == folded
     assert names(euler(LEAST_CALLS - 1)) == set()
@@ -78,7 +78,7 @@ def test_graphs_that_say_nothing_of_calls_have_no_groups_of_functions() -> None:
     graph = euler(40)
     source = SourceLine("ode.py", 1, "func")
     nodes = tuple(node._replace(source=source) for node in graph.nodes)
-    assert names(replace(graph, nodes=nodes, functions=())) == set()
+    assert names(replace(graph, nodes=nodes, program=())) == set()
 
 
 # -- calls as the interpreter made them ------------------------------------------------
@@ -125,9 +125,9 @@ class Called:
 def check(graph: Graph, called: Called) -> set[str]:
     """Every scope and every drawn box of a function against what its call made; their names."""
     expected = called.boxes(graph)
-    named = with_functions(graph)
+    named, _ = with_program(graph)
     members = ScopeTree(named).members
-    functions = {i: scope for i, scope in enumerate(named.scopes) if not scope.type and scope.path.endswith(")")}
+    functions = {i: scope for i, scope in enumerate(named.scopes) if scope.kind == "function"}
     for i, scope in functions.items():
         assert set(members[i]) == expected[scope.path, scope.call], (scope.path, scope.call)
 

@@ -68,7 +68,7 @@ def test_rows_add_up(name: str, ops: bool) -> None:
 
 def test_what_a_module_does_beside_its_modules_has_a_row_where_it_ran() -> None:
     rows = [row for row in modules(GRAPHS["skips"]()) if row.depth == 1]
-    assert [row.path or row.beside for row in rows][:2] == ["down", "max_pool2d, cat"]
+    assert [row.path or row.beside for row in rows][:2] == ["down", "relu to cat"]
 
 
 def test_lists_in_lists_are_joined_in_both() -> None:

@@ -116,7 +116,8 @@ def test_attention_is_a_box_of_its_own_beside_the_projection() -> None:
     graph = recorded(nn.Sequential(*[Block() for _ in range(12)]), torch.randn(2, 5, 16))
     assert false_boxes(graph) == []
     shown = [node.op for node in fold(graph).nodes]
-    assert "SoftmaxBackward0" in shown and any("c_proj Linear" in op for op in shown)
+    assert {"scores", "weights"} <= set(shown)  # by the statements that compute it
+    assert any("c_proj Linear" in op for op in shown)
 
 
 def test_modules_of_different_names_are_never_one_box() -> None:

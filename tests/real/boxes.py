@@ -10,6 +10,7 @@ from gradviz.draw.output import folded
 from gradviz.draw.typesetting import shorten
 from gradviz.fold.grouping import grouped
 from gradviz.graph import Graph
+from gradviz.graph.origins import module_path
 from gradviz.page.sheets import OP, Walk
 from gradviz.page.view import CELLS, Texts
 from gradviz.report import labels
@@ -30,7 +31,7 @@ def _of_picture(graph: Graph, shown: Graph) -> Iterator[Box]:
     for node, inside in zip(shown.nodes, shown.inside):
         ops = tuple(sorted(member for member in inside if member not in graph.leaf_of))
         if ops:
-            around = shown.scopes[node.scope].path if node.scope is not None else ""
+            around = module_path(shown.scopes, node.scope)
             yield shorten(labels.op_title(shown, node, around, names="variable").name, CELLS), ops
 
 
