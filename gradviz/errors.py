@@ -8,7 +8,7 @@ nothing of torch, graphs or the command line.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gradviz.wording import few
 
@@ -117,15 +117,35 @@ def did_you_mean(
 
     >>> did_you_mean("los", ["loss", "x"])
     'Did you mean loss?'
+    >>> did_you_mean("attn", ["model.h.0.attn", "model.attention"])
+    'Did you mean model.h.0.attn?'
     >>> did_you_mean("q", ["loss", "x"], what="tensors")
     'The tensors are: loss, x.'
     >>> did_you_mean("q", [], what="tensors")
     'There are no tensors.'
     """
     names = sorted(set(valid))
-    near = difflib.get_close_matches(name, names, n=3)
+    near = _near(name, names)
     if near:
         return f"Did you mean {' or '.join(near)}?"
     if not names:
         return f"There are no {what}."
     return f"The {what} are: {few(names, 20)}."
+
+
+def _near(name: str, names: Sequence[str]) -> list[str]:
+    """Up to three names like this one: as a whole, else in as many parts of a path from
+    its end as it has, else in the last part.
+    """
+    parts = name.split(".")
+    for count in (0, len(parts), 1):
+        ends: dict[str, str] = {}
+        for known in names:
+            end = known.split(".")[-count:]
+            ends.setdefault(".".join(end), known)
+
+        wanted = ".".join(parts[-count:])
+        near = difflib.get_close_matches(wanted, ends, n=3)
+        if near:
+            return [ends[end] for end in near]
+    return []

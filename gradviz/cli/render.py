@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 
 _DEFAULT = "svg"
+_SVG_SIZE = re.compile(rb'<svg [^>]* height="(\d+)')
+_TALL = 4000
+"""Pixels: two of the tallest picture that gradviz makes by itself."""
 _TO_STDOUT = "-"
 
 
@@ -123,6 +128,7 @@ def render_command(
             path = save(captured.result, path, format=format, force=forced(), **options)
         if reports():
             click.echo(one_line(path))
+            _warn_of_height(path)
 
     captured.raise_failure()
 
@@ -131,6 +137,19 @@ def _format_of(output: str | None) -> str:
     if output in (None, _TO_STDOUT):
         return _DEFAULT
     return format_of(str(output)).name
+
+
+def _warn_of_height(path: str) -> None:
+    """Say on standard error that a picture is too tall to be read whole."""
+    with open(path, "rb") as file:
+        size = _SVG_SIZE.match(file.read(200))
+    if size is None or int(size[1]) <= _TALL:
+        return
+    words = f"{path} is {int(size[1]):,} pixels tall"
+    if _PAGE:
+        page = Path(path).with_suffix(".html")
+        words += f"; -o {page} writes a page in which modules open"
+    click.echo(one_line(words), err=True)
 
 
 Reading = Literal["plain", "gradients", "times", "findings", "cuts"]

@@ -144,6 +144,7 @@ def gradient_heat(graph: Graph) -> Heat:
     most: list[float] = []
     said: dict[int, str] = {}
     alarms: dict[int, str] = {}
+    smallest: dict[int, float] = {}  # of those that a box says
     for box, inside in enumerate(graph.inside):
         arriving = [steps[node] for node in inside if node in steps]
         norms = [step.norm for step in arriving if step.norm is not None]
@@ -153,12 +154,14 @@ def gradient_heat(graph: Graph) -> Heat:
             alarms[box] = NOT_FINITE if largest else ZERO
         else:
             said[box] = _arriving_text(arriving, norms)
+            if norms:
+                smallest[box] = min(norms)
 
     seen = [norm for norm in most if norm]
     largest, least = max(seen, default=0.0), min(seen, default=0.0)
     # among equals, the smallest is no news
-    if least < largest / 2:
-        alarms[most.index(least)] = SMALLEST
+    if min(smallest.values(), default=largest) < largest / 2:
+        alarms |= dict.fromkeys(_of_smallest(smallest), SMALLEST)
     return Heat(
         tuple(most),
         largest,
@@ -171,6 +174,12 @@ def gradient_heat(graph: Graph) -> Heat:
         said,
         alarms,
     )
+
+
+def _of_smallest(norms: Mapping[int, float]) -> list[int]:
+    """The boxes of which the smallest norm is said, as it is said."""
+    least = number(min(norms.values()))
+    return [box for box, norm in norms.items() if number(norm) == least]
 
 
 def _arriving_text(

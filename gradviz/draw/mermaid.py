@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gradviz.draw.frames import nested
-from gradviz.draw.palette import palette
+from gradviz.draw.palette import HEAT, MEANING, palette
 from gradviz.draw.scene import Box, Link, Scene, scene
 from gradviz.errors import FormatError
 from gradviz.wording import one_line
@@ -70,7 +70,8 @@ def _chart(drawn: Scene, options: Options) -> Iterator[str]:
 
     yield from map(_link, drawn.links)
     colors = palette(options.theme)
-    for kind, _ in drawn.legend:
+    drawn_kinds = {box.kind for box in drawn.boxes}
+    for kind in filter(drawn_kinds.__contains__, (*MEANING, *HEAT)):
         dashed = ",stroke-dasharray:4" if kind == "ghost" else ""
         yield f"  classDef {kind} fill:{colors.fills[kind]},stroke:{colors.border},color:{colors.text}{dashed}\n"
 

@@ -82,6 +82,10 @@ def near(name: str, valid: Iterable[str]) -> str:
     return f" {hint}" if hint.startswith("Did you") else ""
 
 
+def _is_scale(value: Any) -> bool:
+    return type(value) in (int, float) and 0.1 <= value <= 20
+
+
 def _flag(help: str) -> Any:
     valid = "Valid are: True, False."
     return _option(False, help, (bool,), lambda value: type(value) is bool, valid)
@@ -139,6 +143,21 @@ class Options:
         "auto",
         Leaves,
         "Draw leaves once, per use or not at all; auto splits at many uses. parameters: no data.",
+    )
+    title: str | None = _option(
+        None,
+        "Title of the picture, in place of the script's line.",
+        (str,),
+        lambda value: value is None or isinstance(value, str),
+        "Give a text.",
+    )
+    bare: bool = _flag("Leave out title, legend and footer of a picture.")
+    scale: float | None = _option(
+        None,
+        "Pixels of a PNG for one of the drawing; by default 2, less where it is large.",
+        (float,),
+        lambda value: value is None or _is_scale(value),
+        "Give a number from 0.1 to 20.",
     )
     theme: Theme = _choice(
         "auto", Theme, "Colour theme; auto follows the reader's setting where possible."

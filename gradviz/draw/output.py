@@ -16,6 +16,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -76,6 +77,9 @@ def _made(
     graph: Graph, format: str, options: Options | None
 ) -> str | bytes | Iterator[str]:
     row, options = get_format(format), options or Options()
+    _check(row, options)
+    if options.title is not None:
+        graph = _titled(graph, options.title)
     asked = (options.depth, options.focus, options.expand, options.views)
     # what the caller folded stays as it is
     is_asked = asked != ("auto", None, (), "auto")
@@ -83,6 +87,24 @@ def _made(
         graph = folded(graph, options)
 
     return row.load()(graph, options)
+
+
+def _check(row: Format, options: Options) -> None:
+    """Raise FormatError for an option that this format cannot follow."""
+    if options.scale is not None and row.name != "png":
+        raise FormatError(f"scale is of PNG alone, and this is {row.name}")
+    if options.bare and row.name not in PICTURES:
+        raise FormatError(
+            f"bare is of pictures alone ({', '.join(PICTURES)}), and this is {row.name}"
+        )
+
+
+def _titled(graph: Graph, title: str) -> Graph:
+    """The graph under another title, folded or not."""
+    original = graph.original
+    if original is not None:
+        original = replace(original, title=title)
+    return replace(graph, title=title, original=original)
 
 
 def save(
@@ -208,6 +230,7 @@ _ROWS = (
         folded=False,
     ),
 )
+PICTURES = ("svg", "png", "pdf", "dot", "md")
 FORMATS: dict[str, Format] = {row.name: row for row in _ROWS if is_there(row.target)}
 
 

@@ -197,7 +197,7 @@ def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
     return Picture(
         width=page.width,
         height=page.height,
-        title=clip(drawn.title, LONGEST) or "Autograd graph",
+        title=clip(graph.title, LONGEST) or "Autograd graph",
         description=_description(graph, drawn, page.is_flat),
         words=tuple(page.texts.words),
         swatches=tuple(page.texts.swatches),

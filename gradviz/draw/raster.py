@@ -219,7 +219,7 @@ def render_png(graph: Graph, options: Options) -> bytes:
     without Graphviz.
     """
     image = picture(graph, options)
-    scale = png_scale(image.width, image.height)
+    scale = png_scale(image.width, image.height, options.scale)
     painted = paint(image, options, "png", scale)
     return painted[:_PNG_HEAD] + _PNG_MARK + painted[_PNG_HEAD:]
 
@@ -239,9 +239,9 @@ def render_pdf(graph: Graph, options: Options) -> bytes:
     return _PDF_DATE.sub(rb"/\1 (D:19700101000000", painted) + b"\n%gradviz\n"
 
 
-def png_scale(width: float, height: float) -> float:
+def png_scale(width: float, height: float, asked: float | None = None) -> float:
     """Pixels of the file for one of the drawing. Raises FormatError when text would
-    become too small to read.
+    become too small to read, and when what is `asked` for has no room.
     """
     room = min(
         (PNG_SIDE - 1) / max(width, height, 1.0),
@@ -255,7 +255,10 @@ def png_scale(width: float, height: float) -> float:
             f"{int(PNG_SIDE / LEAST_PNG_SCALE):,} a side and {int(PNG_PIXELS / LEAST_PNG_SCALE**2 / 1e6):,} million. {ADVICE}"
         )
 
-    return min(PNG_SCALE, math.floor(room * 100) / 100)
+    most = math.floor(room * 100) / 100
+    if asked is not None and asked > most:
+        raise FormatError(f"a PNG of this picture has a scale of at most {most:g}")
+    return min(PNG_SCALE, most) if asked is None else asked
 
 
 def paint(

@@ -172,7 +172,7 @@ class Drafter:
             self._draw_data()
 
         self._draw_outputs()
-        return Scene(
+        whole = Scene(
             title=self.graph.title,
             boxes=tuple(self.boxes),
             links=tuple(self.links),
@@ -184,6 +184,9 @@ class Drafter:
             ),
             dtype=dtype_text(self.dtype, self.several_dtypes),
         )
+        if self.options.bare:
+            return whole._replace(title="", legend=(), footer=(), dtype="")
+        return whole
 
     def _leaves_to_split(self) -> dict[int, int]:
         """How often each leaf is used that is drawn once for each of its users."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,33 @@ def test_the_output_is_relative_to_where_gradviz_was_called(gradviz: Gradviz, tm
     path = script(tmp_path, "import os\nos.mkdir('else')\nos.chdir('else')\n" + TRAINING.lstrip())
     gradviz("render", path, "-o", "out/net.json")
     assert (tmp_path / "out" / "net.json").exists()
+
+
+TALL = """
+import torch
+
+x = torch.rand(3, requires_grad=True)
+loss = x
+for _ in range(120):
+    loss = (loss * x).sin()
+loss.sum().backward()
+"""
+
+
+def test_a_picture_too_tall_to_read_says_so_and_names_the_page(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, TALL)
+    told = gradviz("render", path, "--depth", "all", "-o", "net.svg")
+    assert re.search(r"net.svg is [\d,]+ pixels tall; -o net.html writes a page", told.stderr)
+    assert "pixels" not in gradviz("render", path, "-o", "small.svg").stderr
+
+
+def test_a_wrong_module_gets_the_one_that_is_meant(gradviz: Gradviz, tmp_path: Path) -> None:
+    text = (
+        "import torch\nfrom torch import nn\n"
+        "model = nn.ModuleDict({'h': nn.ModuleList(nn.ModuleDict({'attn': nn.Linear(2, 2)}) for _ in range(9))})\n"
+        "x = torch.rand(3, 2)\nfor h in model['h']:\n    x = h['attn'](x)\nx.sum().backward()\n"
+    )
+    path = script(tmp_path, text)
+    for name in ("attn", "h.0.attn", "net.model.h.0.attn", "model.h.0.atn"):
+        told = gradviz("render", path, "--focus", name, code=2).stderr
+        assert "Did you mean model.h.0.attn" in told, name

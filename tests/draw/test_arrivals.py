@@ -108,3 +108,14 @@ def test_a_gradient_that_is_not_finite_says_so() -> None:
 def test_without_gradients_the_error_says_what_to_do() -> None:
     with pytest.raises(FormatError, match=r"gradviz\.flow\(loss\)\.graph"):
         scene(Graph((Node(0, "ExpBackward0"),)), GRAD)
+
+
+def test_the_smallest_is_the_smallest_number_that_a_box_says() -> None:
+    """A folded box that holds the smallest gradient beside a large one had no mark."""
+    original = measured(2.0, 0.5, 0.1, 0.001, 1.0)
+    nodes = (*original.nodes[:3], Node(3, "group", group=Group("segment", "two", (3, 4))))
+    folded = Graph(nodes, original=original)
+    assert gradient_heat(folded).alarms == {3: "smallest gradient"}
+    assert gradient_heat(folded).words(3) == "gradient norms 0.001 to 1"
+    alike = measured(2.0, 0.12341, 0.12342, 0.5)
+    assert gradient_heat(alike).alarms == dict.fromkeys((1, 2), "smallest gradient")

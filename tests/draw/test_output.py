@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode, render, write
-from gradviz.errors import OutputError
+from gradviz.draw.scene import scene
+from gradviz.errors import FormatError, OutputError
 from gradviz.graph import (
     Edge,
     Graph,
     Node,
     Scope,
 )
+from tests.builders import chain
 
 
 def breaks(error: BaseException) -> Iterator[bytes]:
@@ -108,3 +112,25 @@ def test_save_replaces_what_gradviz_wrote_and_no_code(tmp_path: Path, monkeypatc
         graph.save(str(tmp_path / name), format="svg", force=True)
     graph.save(str(tmp_path / "figure.svg"))
     assert (tmp_path / "imported.py").read_text() == "MINE = 1\n"
+
+
+def test_a_title_of_ones_own_and_a_bare_picture() -> None:
+    graph = replace(chain(3), title="net.py: loss.backward()")
+    for name in ("svg", "dot", "md"):
+        titled = str(render(graph, name, Options(title="Figure 1 & 2")))
+        assert "Figure 1" in titled and "net.py" not in titled
+    folded = graph.fold()
+    assert "Figure 1" in str(render(folded, "dot", Options(title="Figure 1")))
+    full = scene(graph, Options(color="memory"))
+    bare = scene(graph, Options(color="memory", bare=True))
+    assert full.title and full.legend and full.footer
+    assert (bare.title, bare.legend, bare.footer, bare.dtype) == ("", (), (), "")
+    assert bare.boxes == full.boxes and bare.links == full.links
+    colors = re.findall("classDef .*", str(render(graph, "md")))
+    assert colors and re.findall("classDef .*", str(render(graph, "md", Options(bare=True)))) == colors
+
+
+@pytest.mark.parametrize(("format", "options"), [("svg", Options(scale=2)), ("html", Options(bare=True))])
+def test_an_option_that_a_format_cannot_follow_is_refused(format: str, options: Options) -> None:
+    with pytest.raises(FormatError, match=f"this is {format}"):
+        render(chain(3), format, options)

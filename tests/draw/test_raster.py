@@ -14,7 +14,7 @@ from gradviz.draw import raster
 from gradviz.draw.options import Options
 from gradviz.draw.palette import DARK, LIGHT
 from gradviz.draw.raster import fixed_dot
-from gradviz.errors import GraphvizNotFound, LayoutError
+from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
 from gradviz.graph import Graph, Node
 from gradviz.layout import graphviz
 from tests.builders import GRAPHS, chain, odd_names
@@ -169,3 +169,12 @@ def test_neither_the_cache_of_the_machines_fonts_nor_our_folder_is_written_to(
     before = sorted(path.name for path in folder.iterdir())
     raster.render_png(chain(2), Options())
     assert not cache.exists() and sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.usefixtures("column")
+def test_a_png_has_the_scale_that_was_asked_for(engine: str) -> None:
+    made = drawn(GRAPHS["diamond"])
+    width, height = png_size(raster.render_png(GRAPHS["diamond"], Options(scale=3.5)))
+    assert abs(width - 3.5 * made.width) <= 3 and abs(height - 3.5 * made.height) <= 3
+    with pytest.raises(FormatError, match="at most"):
+        raster.png_scale(10_000, 2_000, 20)

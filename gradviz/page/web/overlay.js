@@ -131,12 +131,12 @@ function gradient(facts) {
   const least = aggregated(facts, (cell) => (norms[facts.nodeOf(cell)] >= 0 ? norms[facts.nodeOf(cell)] : NaN), Math.min);
   const fill = (/** @type {number} */ item) => {
     const norm = most(item);
-    if (norm === Infinity) return "warn";
+    if (norm === Infinity) return "removed";
     if (!(norm > 0)) return "";
     return `heat${Math.max(1, 5 - Math.floor(Math.log10(largest / norm) + 1e-9))}`;
   };
   const legend = [1, 2, 3, 4, 5].map((i) => ({ color: `heat${i}`, text: `${i === 1 ? "up " : ""}to ${Number((largest / 10 ** (5 - i)).toPrecision(2))}` }));
-  if (model.cells && norms.some((norm) => norm === Infinity)) legend.push({ color: "warn", text: "not finite" });
+  if (model.cells && norms.some((norm) => norm === Infinity)) legend.push({ color: "removed", text: "not finite" });
   const text = (/** @type {number} */ norm) => (norm === Infinity ? "not finite" : String(Number(norm.toPrecision(norm < 1e-3 ? 2 : 3))));
   const line = (/** @type {number} */ item) => {
     const low = least(item), high = most(item);
