@@ -219,8 +219,9 @@ def keep_late_output_away() -> None:
     """
     if not _redirected:
         return
-    with suppress(OSError, ValueError):  # nobody may be reading any more
-        sys.stdout.flush()
+    if sys.stdout is not None:
+        with suppress(OSError, ValueError):  # nobody may be reading any more
+            sys.stdout.flush()
     with suppress(OSError):
         os.dup2(_STDERR, _STDOUT)
 

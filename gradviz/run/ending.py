@@ -67,10 +67,10 @@ class Failure:
         if isinstance(self.error, SystemExit):
             # `sys.exit("text")` prints its text
             if self.error.code is not None and not isinstance(self.error.code, int):
-                print(self.error.code, file=sys.stderr)
+                _say(f"{self.error.code}\n")
             return
 
-        sys.stderr.write(self.explanation)
+        _say(self.explanation)
         for link in _chain(self.error):
             with suppress(TypeError, AttributeError):  # an exception class may refuse
                 # our frames say nothing about the user's mistake
@@ -105,6 +105,11 @@ class Failure:
         raise ScriptError(
             f"{target.short} exited with code {self.exit_code}{before}"
         ) from self.error
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:  # the script may have closed it
+        sys.stderr.write(text)
 
 
 def _hint(error: BaseException, target: Target) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 from gradviz.errors import TargetError
 from gradviz.packages import BEYOND, note_code
 from gradviz.run.cells import read_notebook
+from gradviz.run.library import Library, Replaced, replace_again
 from gradviz.run.target import Target
 
 # -- running it ------------------------------------------------------------------------
@@ -107,6 +108,8 @@ class Program:
         self._main = _main(target)
         self.parts: dict[str, bytes | str | ast.Module] = {}
         self._said, self._folder = "", os.getcwd()
+        self.library = Library()
+        self._replaced: Replaced = []
 
         if target.kind == "script":
             self._folder = os.path.dirname(os.path.realpath(target.place))
@@ -144,6 +147,13 @@ class Program:
         if self._target.cell is not None:
             self._target.cell.run()
             return
+        try:
+            self._run()
+        finally:
+            # a script may have replaced `sum` or `re.compile`, which the report needs
+            self._replaced = self.library.put_back()
+
+    def _run(self) -> None:
         if self._main is None:
             _import(self._target.place)
             return
@@ -204,7 +214,7 @@ class Program:
                 if self._main is not None and _handlers() > handlers:
                     neighbours["__main__"] = self._main
                     with suppress(OSError):  # the folder may be gone
-                        left = neighbours, sys.argv, os.getcwd()
+                        left = neighbours, self._replaced, sys.argv, os.getcwd()
                         atexit.register(_back_to, *left)
 
 
@@ -257,25 +267,35 @@ def _put_back() -> Iterator[None]:
     main = sys.modules.get("__main__")
     streams = sys.stdin, sys.stdout, sys.stderr
     hooks = sys.excepthook, threading.excepthook
-    own_builtins = dict(vars(builtins))
 
     try:
         yield
     finally:
-        # a script may have replaced `sum` or `open`, which the report needs
-        vars(builtins).update(own_builtins)
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the user may have closed or replaced it
                 stream.flush()
         # the lists themselves, which others may hold, and then their entries
         sys.argv, sys.path = argv, path
         sys.path[:] = entries
-        sys.stdin, sys.stdout, sys.stderr = streams
+        sys.stdin, sys.stdout, sys.stderr = map(_unless_closed, streams)
         sys.excepthook, threading.excepthook = hooks
         if main is not None:
             sys.modules["__main__"] = main
         with suppress(OSError):  # the folder may be gone
             os.chdir(folder)
+
+
+def _unless_closed(stream: Any) -> Any:
+    """A standard stream; None, as where Python has none, if the script closed it."""
+    try:
+        if stream is None or stream.closed:
+            return None
+        os.fstat(stream.fileno())
+    except (io.UnsupportedOperation, AttributeError):
+        return stream  # of a notebook or a test, without a descriptor
+    except (OSError, ValueError):
+        return None
+    return stream
 
 
 @contextmanager
@@ -304,11 +324,13 @@ def _handlers() -> int:
 
 def _back_to(
     modules: dict[str, ModuleType],
+    replaced: Replaced,
     argv: list[str],
     folder: str,
 ) -> None:
     """What the handlers of the script find, as its end left it."""
     sys.modules.update(modules)
+    replace_again(replaced)
     sys.argv = argv
     with suppress(OSError):
         os.chdir(folder)

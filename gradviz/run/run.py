@@ -209,6 +209,7 @@ class _Running(Generic[T]):
 
         if CAN_RECORD:
             self._recording = self._recorded.enter_context(record())
+        self._program.library.note()
 
     def _run(self) -> None:
         """Run the code, and read at the calls that are selected."""
@@ -417,7 +418,7 @@ class _Running(Generic[T]):
         try:
             # a model that is called may compute gradients itself
             self._reader = threading.get_ident()
-            with self._guarded():
+            with self._guarded(), self._program.library.as_before():
                 place = self._moments.place(call.frame)
                 notes = self._selection.remarks(self._calls, call, place)
                 self._take(self._moments.at_call(call, self._calls, notes, ran))
@@ -513,7 +514,7 @@ class _Running(Generic[T]):
 
         self._reader = threading.get_ident()
         try:
-            with _isolated():
+            with _isolated(), self._program.library.as_before():
                 recording, variables = self._recording, found.variables
                 if recording is not None:
                     variables = recording.with_modules(variables)

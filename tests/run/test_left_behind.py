@@ -30,6 +30,48 @@ def test_built_in_functions_are_put_back(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "net.svg").read_text()
 
 
+REPLACED = (
+    "import ast, atexit, collections, dataclasses, functools, importlib, inspect, linecache, os, re, typing\n"
+    "def mine(*_, **__): raise RuntimeError('not for you')\n"
+    "atexit.register(lambda: print('still mine', re.compile is mine))\n"
+    "re.compile = ast.parse = collections.namedtuple = dataclasses.dataclass = functools.lru_cache = mine\n"
+    "importlib.import_module = inspect.getsource = linecache.getline = os.path.join = typing.NamedTuple = mine\n"
+)
+
+
+@pytest.mark.parametrize("command", [("render", "-o", "net.svg"), ("check",), ("saved",)], ids=" ".join)
+def test_functions_of_the_library_are_put_back_but_for_the_script(tmp_path: Path, command: tuple[str, ...]) -> None:
+    first, rest = STEP.split("\n", 1)
+    done = told(tmp_path, f"{first}\n{REPLACED}{rest}", *command)
+    assert done.returncode == 0, done.stderr
+    assert "still mine True" in done.stdout + done.stderr
+    done = told(tmp_path, f"{first}\n{REPLACED}{rest}torch.ones(3) @ w\n", *command, "--continue")
+    assert done.returncode == 3 and "torch.ones(3) @ w" in done.stderr
+    assert str(Path(gradviz.__file__).parent) not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "closes",
+    [
+        "sys.stdout.close()",
+        "os.close(1)",
+        "sys.stdout.detach()",
+        "sys.stderr.close()",
+        "sys.stderr = sys.stdout = None",
+    ],
+)
+def test_a_script_may_close_its_streams(tmp_path: Path, closes: str) -> None:
+    code = f"import os, sys\n{STEP}print('END', flush=True)\n{closes}\n"
+    for command in (("render", "-o", "net.svg"), ("tree",)):
+        done = told(tmp_path, code, *command, "--continue")
+        assert done.returncode in (0, 120) and "gradviz/" not in done.stderr, (
+            done.stderr
+        )  # 120: Python's own, of detach
+        done = told(tmp_path, f"{code}raise ValueError", *command, "--continue")
+        assert done.returncode in (3, 120) and "gradviz/" not in done.stderr, done.stderr
+    assert "<svg" in (tmp_path / "net.svg").read_text()
+
+
 def test_a_message_given_to_exit_is_shown_as_python_shows_it(tmp_path: Path) -> None:
     done = told(tmp_path, STEP + "import sys\nsys.exit('no data in ./here')\n", "tree", "--continue")
     assert done.stderr.splitlines() == ["no data in ./here", "Error: train.py exited with code 1"]

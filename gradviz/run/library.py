@@ -1,0 +1,63 @@
+"""Python's own library as it was before the user's code ran: functions that the code
+replaced do not reach what gradviz does meanwhile and afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Replaced = list[tuple[dict[str, Any], dict[str, Any]]]
+"""Variables of modules, each with those of their values that were replaced."""
+
+_RUNNING = ("sys", "__main__")  # their functions are hooks, which a script may set
+
+
+class Library:
+    """The functions and classes of all modules of Python's library that are loaded."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self.note()
+
+    def note(self) -> None:
+        """Note those of modules that were loaded since."""
+        for name, module in list(sys.modules.items()):
+            is_own = name.partition(".")[0] in sys.stdlib_module_names
+            if is_own and name not in self._functions and name not in _RUNNING:
+                variables = getattr(module, "__dict__", {})
+                functions = {key: f for key, f in variables.items() if callable(f)}
+                self._functions[name] = variables, functions
+
+    def put_back(self) -> Replaced:
+        """Put back every function that was replaced. Returns what stood in its place."""
+        replaced = []
+        for variables, functions in self._functions.values():
+            others = {
+                key: variables[key]
+                for key, function in functions.items()
+                if variables.get(key, function) is not function
+            }
+            if others:
+                variables.update({key: functions[key] for key in others})
+                replaced.append((variables, others))
+        return replaced
+
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """Inside, no function of the user's stands in the library. Takes about a
+        millisecond.
+        """
+        replaced = self.put_back()
+        try:
+            yield
+        finally:
+            replace_again(replaced)
+
+
+def replace_again(replaced: Replaced) -> None:
+    """Undo `Library.put_back`."""
+    for variables, others in replaced:
+        variables.update(others)
