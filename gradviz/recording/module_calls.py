@@ -130,7 +130,8 @@ class ModuleCalls:
 
     # The two hooks return None, so that torch leaves arguments and result as they are.
     # Under torch.compile they must do nothing at all, or what they do is compiled into
-    # the user's function.
+    # the user's function. Near the limit of recursion they note nothing: the user's
+    # code is about to meet it, or not.
 
     @uninterrupted
     def _enter(
@@ -138,11 +139,30 @@ class ModuleCalls:
         module: torch.nn.Module,
         arguments: Any,
     ) -> None:
-        if torch.compiler.is_compiling():
-            return
+        try:
+            if not torch.compiler.is_compiling():
+                self._note_entered(module, arguments, sys._getframe(1))
+        except RecursionError:
+            pass
 
+    @uninterrupted
+    def _leave(
+        self,
+        module: torch.nn.Module,
+        arguments: Any,
+        *result: Any,
+    ) -> None:
+        try:
+            if not torch.compiler.is_compiling():
+                self._note_left(module, result[-1])
+        except RecursionError:
+            pass
+
+    def _note_entered(
+        self, module: torch.nn.Module, arguments: Any, frame: FrameType
+    ) -> None:
         event_log = self._event_log()
-        stack, frame = event_log.stack, sys._getframe(1)
+        stack = event_log.stack
         # an interrupt ends calls, too: hooks run for exceptions, but not for
         # KeyboardInterrupt
         while stack and not _runs_in(frame.f_back, stack[-1]):
@@ -193,6 +213,7 @@ class ModuleCalls:
         call.module, call.frame, call.code = seen, id(frame), frame.f_code
         call.site, call.began, call.parent = site, next_node, outer
         call.output = call.seconds = None
+        call.entered = self.clock()
 
         if outer is not None:
             call.tree = outer.tree
@@ -227,16 +248,7 @@ class ModuleCalls:
         place = self._user.place(bare.f_back, outer) if bare is not None else None
         return place.source if place is not None else None
 
-    @uninterrupted
-    def _leave(
-        self,
-        module: torch.nn.Module,
-        arguments: Any,
-        *result: Any,
-    ) -> None:
-        if torch.compiler.is_compiling():
-            return
-
+    def _note_left(self, module: torch.nn.Module, output: Any) -> None:
         event_log, now = self._event_log(), self.clock()
         call = _closed(event_log.stack, module)
         # it began before the recording did
@@ -246,7 +258,6 @@ class ModuleCalls:
         call.seconds = now - call.entered
         number = peek_sequence()
         event_log.note_call(number)
-        output = result[-1]
         if output is not None and number == call.began and _records_nothing(call):
             return
 

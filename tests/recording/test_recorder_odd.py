@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -144,3 +145,26 @@ def test_a_debuggers_trace_function_is_put_back() -> None:
         sys.settrace(before)
         threading.settrace(None)  # type: ignore[arg-type]
         frame.f_trace = None
+
+
+def test_nothing_is_warned_of_near_the_limit_of_recursion() -> None:
+    net = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(4, 1))))
+    limit, depth, frame = sys.getrecursionlimit(), 0, sys._getframe()
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back  # type: ignore[assignment]
+    met = 0
+    with gradviz.record() as recording, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        net(torch.ones(2, 4))
+        for room in range(15, 90):
+            sys.setrecursionlimit(depth + room)
+            try:
+                net(torch.ones(2, 4)).sum()
+            except RecursionError:
+                met += 1
+            finally:
+                sys.setrecursionlimit(limit)
+        loss = net(torch.ones(2, 4)).sum()
+    assert not warned and 0 < met < 75
+    graph = recording.graph(loss)
+    assert [graph.scopes[node.scope].path for node in graph.nodes if node.scope is not None][:1] == ["net.0.0.0"]
