@@ -176,8 +176,11 @@ def command(
     if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         error = captured.error
         if error is not None:
+            from gradviz.checks.output import WIDTH
+
             complain(
-                f"The script then failed: {type(error).__name__}: {text_of(error)}"
+                f"The script then failed: {type(error).__name__}: {text_of(error)}",
+                WIDTH,
             )
         sys.exit(FOUND)
 

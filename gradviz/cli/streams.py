@@ -13,6 +13,7 @@ import errno
 import io
 import os
 import sys
+import textwrap
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -194,11 +195,14 @@ def result_stream() -> Iterator[TextIO]:
                 yield nowhere
 
 
-def complain(message: str) -> None:
-    """Write a message for the user to standard error, on a terminal in lines that fit
-    it.
+def complain(message: str, width: int | None = None) -> None:
+    """Write a message for the user to standard error: on a terminal in lines that fit
+    it, elsewhere in lines of `width` characters, if that is given.
     """
     if sys.stderr is None or not sys.stderr.isatty():
+        if width is not None:
+            paragraphs = [textwrap.fill(line, width) for line in message.splitlines()]
+            message = "\n".join(paragraphs)
         click.echo(message, err=True)
         return
     from gradviz.report.rich_parts import Text

@@ -255,7 +255,7 @@ def calls_from(graph: Graph) -> dict[int, SourceLine]:
 # capitals, with `Backward` and a number for the overload. This writes the op's own name
 # again. A custom Function keeps the name of its class.
 
-_NAMESPACE = re.compile(r"(?:\w+|\(anonymous namespace\))::")  # of C++
+_NAMESPACE = re.compile(r"(?:\b\w+|\(anonymous namespace\))::")  # of C++
 _BACKWARD = re.compile(r"Backward\d*$")
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 

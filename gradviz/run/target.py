@@ -174,6 +174,9 @@ def _missing(place: str, name: str) -> str:
             f"For a script give its file, such as {place}.py."
         )
 
+    if os.path.islink(place):
+        return f"{place!r} is a link to {os.readlink(place)!r}, where there is no file."
+
     folder, base = os.path.split(place)
     try:
         entries = [

@@ -265,6 +265,14 @@ def test_nothing_found_is_never_said_above_a_traceback(tmp_path: Path) -> None:
     assert (found, code) == ([], 3)
 
 
+def test_a_long_message_of_torch_is_wrapped_as_the_report_is(tmp_path: Path) -> None:
+    text = HEAD + "loss = model(x).exp().sum()\nloss.backward()\nloss.backward()\n"
+    report = CliRunner().invoke(cli, ["check", str(written(tmp_path, text))])
+    lines = report.output.splitlines()
+    said = next(i for i, line in enumerate(lines) if line.startswith("The script then failed: RuntimeError: Trying"))
+    assert len(lines) - said > 3 and max(map(len, lines)) <= 80
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["import nowhere_to_be_found", "raise ValueError('early')"])
 def test_json_is_printed_whenever_a_script_fails(text: str, tmp_path: Path) -> None:

@@ -49,3 +49,9 @@ def test_pictures_and_trees_use_the_names_that_are_asked_for(format: str) -> Non
     assert "ExpBackward0" not in forward and "exp" in forward and "add" in forward and "total" not in forward
     assert "AddBackward0" not in variable and "exp" in variable and "total" in variable
     assert "ExpBackward0" in shown("json", "forward")
+
+
+def test_a_name_of_a_hostile_file_takes_time_by_its_length() -> None:
+    digits = "9" * 1_000_000  # hours, where each letter begins a search of its own
+    assert forward_name(Node(0, f"AddmmBackward{digits}")) == "addmm"
+    assert forward_name(Node(0, f"a::b{digits}::AddmmBackward0")) == "addmm"

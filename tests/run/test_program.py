@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,11 @@ def test_a_wrong_target_says_what_to_do(folder: Path, text: str, said: str) -> N
     with pytest.raises(TargetError) as caught:
         parse_target(text)
     assert said in str(caught.value)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
+def test_a_link_that_leads_nowhere(folder: Path) -> None:
+    for name, target in (("loop.py", "loop.py"), ("dangling.ipynb", "gone.ipynb"), ("a.json", "./b.json")):
+        (folder / name).symlink_to(target)
+        with pytest.raises(TargetError, match=f"'{name}' is a link to '{target}', where there is no file"):
+            parse_target(name)
