@@ -5,17 +5,19 @@ it, and which line cuts that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from gradviz.features import hook
 from gradviz.graph import Graph, SourceLine, TensorInfo
 from gradviz.graph.ready_queue import engine_order
-from gradviz.recording.reasons import Reasons, SeenCuts
 from gradviz.report import labels
 from gradviz.report.results import displayed
+from gradviz.variables.objects import members
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.isolation import isolated
+from gradviz.walker.names import below, outermost_modules
 from gradviz.walker.tensors import grad_fn_of, tensor_info
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import count_text, number, one_line, plural, tensor_line
@@ -68,7 +70,6 @@ def explain(
     live: LiveOutputs,
     tensor: torch.Tensor,
     name: str,
-    cuts: SeenCuts | None = None,
 ) -> Why:
     """What can be said of `tensor`, which the caller calls `name`, before the backward
     of these outputs runs.
@@ -86,7 +87,6 @@ def explain(
     (walked,) = walks
 
     with isolated():
-        reasons = Reasons(live.variables, live.recording, cuts)
         made_by = grad_fn_of(tensor, asked_for=True)
         leaves = {id(leaf): node for node, leaf in walked.variables.items()}
         if made_by is None:
@@ -95,11 +95,7 @@ def explain(
             node = walked.position_of.get(made_by)
         order = engine_order(graph)
         step = order.index(node) + 1 if node in order else None
-        reason = reasons.reason(tensor, name) if step is None else None
-        owner = reasons.owner(tensor)
-        module = ""
-        if owner is not None:
-            module = f"{owner[0] or 'the model'} ({type(owner[1]).__name__})"
+        answer = _answer(live, walked, tensor, name) if step is None else None
 
         path: tuple[WhyStep, ...] = ()
         if step is not None and node is not None:
@@ -115,12 +111,27 @@ def explain(
             grad=_grad(tensor, name, step, len(order), live),
             step=step,
             steps=len(order),
-            reason=reason.words if reason is not None else "",
-            cause=reason.source if reason is not None else None,
-            module=module,
+            reason=answer.words if answer is not None else "",
+            cause=answer.source if answer is not None else None,
+            module=_module(live.variables, tensor),
             optimizers=tuple(_optimizers(live.variables, tensor)),
             path=path,
         )
+
+
+def _answer(live: LiveOutputs, walked: Walked, tensor: torch.Tensor, name: str) -> Any:
+    """Why no gradient reaches it, where there is what finds that out."""
+    answers = hook("gradviz.cuts.answers:answers_at")
+    return answers(live, walked).answer(tensor, name) if answers is not None else None
+
+
+def _module(variables: Sequence[Namespace], tensor: torch.Tensor) -> str:
+    """The module that registered a tensor."""
+    for path, module in below(outermost_modules(None, variables)):
+        for table in ("_parameters", "_buffers"):
+            if any(held is tensor for _, held in members(module, table)):
+                return f"{path or 'the model'} ({type(module).__name__})"
+    return ""
 
 
 def _grad(

@@ -189,17 +189,15 @@ _NOTHING = Graph()
 
 def _read(target: Target) -> RunResult[Any]:
     """The graph of a cell, and what it raised."""
-    from gradviz.cli.watching import cuts_watched
     from gradviz.run.reading import read_graph
     from gradviz.run.run import Run
 
-    with cuts_watched(parts=True) as cuts:
-        return Run(
-            target,
-            lambda live: read_graph(live, cuts),
-            keep_going=True,
-            nothing=_NOTHING,
-        ).captured()
+    return Run(
+        target,
+        lambda live: read_graph(live, cuts=True),
+        keep_going=True,
+        nothing=_NOTHING,
+    ).captured()
 
 
 def _checked(target: Target) -> RunResult[Any]:

@@ -18,6 +18,7 @@ from gradviz.graph import Graph, SourceLine
 from gradviz.source.statements import NOWHERE, Body
 
 if TYPE_CHECKING:
+    from gradviz.cuts.answers import Answer
     from gradviz.gradients.values import Values
     from gradviz.recording.record import ModuleRun
     from gradviz.source.cut import Cut
@@ -67,6 +68,7 @@ class Parameter(NamedTuple):
     forward: SourceLine | None = None  # and where the forward() of that class begins
     # functional_call ran its module with another tensor in its place
     replaced: bool = False
+    answer: Answer | None = None  # why it gets no gradient
 
 
 class Model(NamedTuple):
@@ -165,11 +167,11 @@ class BackwardCall:
     # by node of the leaf
     intervals: Mapping[int, Interval] = field(default_factory=dict)
 
-    # what was cut off elsewhere, by node; what lines before the call cut off; and Python
-    # numbers that this step made of tensors with a graph
+    # what was cut off elsewhere, by node; what lines before the call cut off; and why
+    # leaves get no gradient, by name
     entered: Mapping[int, tuple[Cut, ...]] = field(default_factory=dict)
     cuts_before: tuple[Cut, ...] = ()
-    numbers: tuple[Cut, ...] = ()
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
     # numbers
     values: Values | None = None

@@ -47,7 +47,7 @@ class WatchedRun:
         recorder = self._collector.recorder
         self._run = recorder.run
         self._functions = FunctionReplay(recorder)
-        self._watch = RunWatch(recorder, self._collector.calls)
+        self._watch = RunWatch(recorder)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -58,13 +58,12 @@ class WatchedRun:
 
     def read(self, live: LiveOutputs) -> BackwardCall:
         """What is known at a call."""
-        with self._collector.calls.paused():
-            call = self._collector.read(live)
-            call.graph = with_process(call.graph)
-            call.guessed = live.call is None and not self._target.name
-            if self._values or (call.values is not None and not live.ran):
-                compute_gradients(call, live)
-            return call
+        call = self._collector.read(live)
+        call.graph = with_process(call.graph)
+        call.guessed = live.call is None and not self._target.name
+        if self._values or (call.values is not None and not live.ran):
+            compute_gradients(call, live)
+        return call
 
     def hooks(self) -> dict[str, Any]:
         """What `Run` calls."""
@@ -91,7 +90,7 @@ class WatchedRun:
         self, captured: RunResult[BackwardCall], steps: int
     ) -> list[BackwardCall]:
         """The calls that were read, when the run with all that was seen is complete."""
-        run, watch, collector = self._run, self._watch, self._collector
+        run, watch = self._run, self._watch
         run.read = [captured.result, *captured.later]
         stopped = len(run.read) >= steps
         if self._runs_on:
@@ -100,7 +99,6 @@ class WatchedRun:
         error = captured.error
         run.ended = error is None and not stopped
         run.raised = raised(error) if error is not None else None
-        run.trained_with = collector.cuts.lines_behind()
         # a backward() that is not differentiated need not be right in that
         if not run.differentiated:
             run.log = [each for each in run.log if each.kind != Kind.SECOND_SLOPE]

@@ -25,7 +25,6 @@ from gradviz.cli.streams import (
     shown_in_any_case,
 )
 from gradviz.cli.target import TargetCommand, input_option, target_argument
-from gradviz.cli.watching import cuts_watched
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed, pieces, save
 from gradviz.errors import OutputError
@@ -209,8 +208,7 @@ def _graph(
 def _graph_with_cuts(source: Source) -> RunResult[Graph]:
     from gradviz.run.reading import read_graph
 
-    with cuts_watched(parts=True) as cuts:
-        return source.graph(lambda live: read_graph(live, cuts))
+    return source.graph(lambda live: read_graph(live, cuts=True))
 
 
 def _refuse_binary(format: str) -> None:

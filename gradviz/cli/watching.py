@@ -5,7 +5,7 @@ line cut the graph.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gradviz.features import hook
@@ -33,10 +33,3 @@ def watched(
 
     with ExitStack() as until, when_imported("torch", begin):
         yield watchers
-
-
-def cuts_watched(parts: bool = False) -> AbstractContextManager[list[Any]]:
-    """Around the script: the lines that cut are seen, where there is what sees them;
-    with `parts`, what they cut off, too.
-    """
-    return watched("gradviz.cuts.words:CutLines", parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,6 @@ from gradviz.cli.options import json_option, write_result
 from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import TargetCommand, target_argument
-from gradviz.cli.watching import cuts_watched
 from gradviz.errors import NotATensorError
 from gradviz.features import load
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     import torch
 
     from gradviz.explanation import Why
-    from gradviz.recording.reasons import SeenCuts
     from gradviz.run.outputs import LiveOutputs
 
 
@@ -34,10 +31,8 @@ def command(source: Source, name: str, as_json: bool) -> None:
     what fills its .grad, who holds it, which path leads to it from the loss, and which
     line cuts the graph.
     """
-    with result_stream() as stream, cuts_watched(parts=True) as cuts:
-        captured = source.read(
-            lambda live: explained(live, name, source.target.short, cuts)
-        )
+    with result_stream() as stream:
+        captured = source.read(lambda live: explained(live, name, source.target.short))
         why, table = captured.result, load("gradviz.explanation:why_table")
         write_result(
             stream, "json" if as_json else "table", why._asdict, lambda: table(why)
@@ -49,13 +44,12 @@ def explained(
     live: LiveOutputs,
     name: str,
     place: str,
-    cuts: Sequence[SeenCuts] = (),
 ) -> Why:
     """The answer for a tensor by its name. Raises what `named_tensor` raises."""
     from gradviz.explanation import explain
 
     name = name.removesuffix(".grad")
-    return explain(live, named_tensor(name, live, place), name, *cuts)
+    return explain(live, named_tensor(name, live, place), name)
 
 
 def named_tensor(

@@ -1,11 +1,11 @@
-"""What was cut off, as nodes of the graph that goes on without it: walked when a line
-cuts, once a line and step, into records. No tensor is kept.
+"""What was cut off, as nodes of the graph that goes on without it: the graph of a
+tensor that a variable still has, else the leaves behind what a line cut off.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,30 +13,52 @@ import torch
 
 from gradviz.graph import Edge, Graph, Leaf, Node, column
 from gradviz.graph.origins import ScopeTree
+from gradviz.source.cut import Cut
 from gradviz.walker.places import Attribution, BareGraph, Places
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 
 if TYPE_CHECKING:
-    from gradviz.cuts.lines import SeenCut
+    import ast
+
+    from gradviz.cuts.engine import FoundCut
 
 Tensors = Mapping[int, weakref.ref[torch.Tensor]]
 """The tensors of leaves by node. All references to one tensor are the same object."""
 
 
 class CutPart(NamedTuple):
-    """The graph behind tensors when they were cut off."""
+    """The graph behind what a line cut off."""
 
     graph: Graph
     tensors: Tensors
 
 
-def part_behind(tensors: Sequence[torch.Tensor]) -> CutPart | None:
-    """The graph behind tensors that are cut off; None where reading their nodes could
-    add one.
-    """
-    if any(not tensor.is_leaf and grad_fn_of(tensor) is None for tensor in tensors):
+def with_cuts(
+    walked: Walked,
+    cuts: Sequence[FoundCut],
+    live_value: Callable[[ast.AST], torch.Tensor | None],
+    attribution: Attribution | None,
+) -> Graph:
+    """A graph that was walked, with what was cut off beside it."""
+    roots = enumerate(walked.graph.roots)
+    lost = [i for i, root in roots if root.node is None]
+    joined = WithCuts(walked)
+    for found in cuts:
+        live = live_value(found.lost)
+        part = _part_behind([live] if live is not None else found.leaves)
+        outputs = () if found.nodes else lost
+        if part is not None and (outputs or found.nodes):
+            joined.add(found.cut, part, outputs, found.nodes)
+    return joined.graph(attribution)
+
+
+def _part_behind(tensors: Sequence[torch.Tensor]) -> CutPart | None:
+    """The graph behind tensors; None where reading their nodes could add one."""
+    if not tensors or any(
+        not tensor.is_leaf and grad_fn_of(tensor) is None for tensor in tensors
+    ):
         return None
 
     walks: list[Walked] = []
@@ -70,16 +92,18 @@ class WithCuts:
     def __init__(self, walked: Walked) -> None:
         graph = walked.graph
         self._graph, self._walked = graph, walked
-        self._nodes, self._edges = list(graph.nodes), list(graph.edges)
-        self._roots, self._leaves = list(graph.roots), list[Leaf]()
+        self._nodes = list(graph.nodes)
+        self._edges = list(graph.edges)
+        self._roots = list(graph.roots)
+        self._leaves: list[Leaf] = []
         self._tensors = dict(walked.variables)
-        self._cuts: dict[int, SeenCut] = {}  # by the node that stands for it
+        self._cuts: dict[int, Cut] = {}  # by the node that stands for it
         self._own = _references(walked)
         self._numbers = {_identity(node, self._own): node.id for node in graph.nodes}
 
     def add(
         self,
-        seen: SeenCut,
+        cut: Cut,
         part: CutPart,
         outputs: Sequence[int],
         users: Sequence[int],
@@ -96,7 +120,8 @@ class WithCuts:
                 fresh.add(node.id)
                 self._numbers[identity] = self._append(node)
                 if node.id in tensors:
-                    self._add_leaf(graph.leaf_of[node.id], tensors[node.id]())
+                    tensor = tensors[node.id]()
+                    self._add_leaf(graph.leaf_of[node.id], tensor)
             numbers.append(self._numbers[identity])
 
         for edge in graph.edges:
@@ -106,15 +131,16 @@ class WithCuts:
 
         roots = [root for root in graph.roots if root.node is not None]
         lost = (roots[0].tensor,) if len(roots) == 1 else ()
-        scissors = self._append(Node(0, f"\u2702 {seen.operation}", lost))
-        self._cuts[scissors] = seen
+        scissors = self._append(Node(0, f"\u2702 {cut.operation}", lost))
+        self._cuts[scissors] = cut
         for position, root in enumerate(roots):
             producer = numbers[root.node or 0]
             self._edges.append(Edge(scissors, producer, root.output, position))
         for user in users:
             self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
         for output in outputs:
-            self._roots[output] = self._roots[output]._replace(node=scissors)
+            root = self._roots[output]
+            self._roots[output] = root._replace(node=scissors)
 
     def _append(self, node: Node) -> int:
         flags = (*node.flags, "cut")
@@ -166,14 +192,13 @@ class WithCuts:
         )
 
         scopes = ScopeTree(graph)
-        for number, seen in self._cuts.items():
+        for number, cut in self._cuts.items():
             # in the module in which both happens: what is cut off, and what goes on
             lost = [edge.producer for edge in graph.inputs(number)]
             users = [edge.consumer for edge in graph.consumers(number)]
             within = {graph.nodes[end].scope for end in (*lost, *users)}
             self._nodes[number] = graph.nodes[number]._replace(
-                sequence=seen.number,
-                source=seen.source,
+                source=cut.source,
                 scope=None if number in graph.roots_of else scopes.common(within),
             )
         return replace(graph, nodes=tuple(self._nodes))

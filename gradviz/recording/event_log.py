@@ -146,6 +146,10 @@ class NodeLog(IntervalMap[T]):
             self.made(self.seen, maker)
             self.seen = number
 
+    def since(self, number: int) -> list[T | None]:
+        """What made the nodes from this number on."""
+        return self.values[max(bisect_right(self.numbers, number) - 1, 0) :]
+
     def at(self, number: int) -> T | None:
         """What made the node; None where that is not known."""
         return super().at(number) if number < self.seen else None
@@ -161,8 +165,8 @@ _ARGUMENTS = 1000  # tensors without gradient that modules were given last
 class SeenModule:
     """A module that was called, by identity, held weakly.
 
-    What its last call was like: the sequence number it began at, the line that called
-    it, whether autograd was recording, and whether it gave a tensor that requires grad.
+    What its last call was like: the sequence number it began at, the instruction and
+    line that called it, whether autograd was recording, and whether it gave a tensor that requires grad.
     `checkpoint` is the line of the reentrant checkpoint that kept it from recording.
     """
 
@@ -173,11 +177,13 @@ class SeenModule:
         "gave_graph",
         "recording",
         "ref",
+        "site",
         "source",
         "type",
     )
 
     def __init__(self, module: torch.nn.Module) -> None:
+        self.site: CallSite | None = None
         self.ref = weakref.ref(module)
         self.type = type(module).__name__
         self.calls = self.began = 0

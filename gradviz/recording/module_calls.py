@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from time import perf_counter
 from types import FrameType
@@ -121,6 +121,13 @@ class ModuleCalls:
         """What is known of a module, None when it was not called."""
         entry = self._seen.get(id(module))
         return entry if entry is not None and entry.ref() is module else None
+
+    def called(self) -> Iterator[tuple[torch.nn.Module, SeenModule]]:
+        """The modules that were called and are still there."""
+        for seen in list(self._seen.values()):
+            module = seen.ref()
+            if module is not None:
+                yield module, seen
 
     def trees(self) -> list[ModuleTree]:
         """Every outermost module so far, settled."""
@@ -235,6 +242,7 @@ class ModuleCalls:
 
         seen.calls += 1
         seen.began, seen.recording = next_node, grad_enabled()
+        seen.site = site
         seen.source = site.place.source if site is not None and site.place else None
         return call
 

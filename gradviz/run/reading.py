@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from gradviz.errors import TargetError, did_you_mean
+from gradviz.features import hook
 from gradviz.graph import Graph, Process
 from gradviz.rank import rank
 from gradviz.run.ending import Failure, users_code
@@ -33,21 +34,17 @@ from gradviz.variables.scanner import Namespace, name_of, variables_at
 from gradviz.wording import place_text
 
 if TYPE_CHECKING:
-    from gradviz.recording.reasons import SeenCuts
     from gradviz.recording.record import Recording
 
 _OUTERMOST = Program.run.__code__
 
 
-def read_graph(
-    live: LiveOutputs,
-    cuts: Sequence[SeenCuts] = (),
-) -> Graph:
-    """The graph behind the outputs, for `Run.read`; with what `cuts` saw cut off of it,
-    where something watched.
+def read_graph(live: LiveOutputs, cuts: bool = False) -> Graph:
+    """The graph behind the outputs, for `Run.read`; with `cuts` also what lines cut off
+    of it.
     """
-    from gradviz.recording.reasons import Reasons, without_gradient
     from gradviz.variables.objects import reading_once
+    from gradviz.walker.isolation import isolated
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []
@@ -60,13 +57,12 @@ def read_graph(
             attribution=live.attribution,
             inspect=walks.append,
         )
-        for lines in cuts:
-            graph = lines.joined(walks[0], live.attribution, live.frame)
-        reasons = Reasons(live.variables, live.recording, *cuts)
-        absent = tuple(without_gradient(walks[0], reasons))
+        answers = hook("gradviz.cuts.answers:answers_at")
+        if answers is not None:
+            with isolated():
+                graph = answers(live, walks[0]).marked(graph, live.attribution, cuts)
 
-    notes = (*live.notes, *graph.notes)
-    return replace(graph, absent=absent, notes=notes).with_root_names(live.names)
+    return replace(graph, notes=(*live.notes, *graph.notes)).with_root_names(live.names)
 
 
 def with_process(graph: Graph) -> Graph:

@@ -1,6 +1,4 @@
-"""Lines at which a tensor loses its graph, as plain data: seen while they ran, or read
-in the code.
-"""
+"""Lines at which a tensor loses its graph, as plain data."""
 
 from __future__ import annotations
 
@@ -49,26 +47,22 @@ METHODS: dict[str, DetachKind] = {
 class Cut(NamedTuple):
     """A line that drops a graph.
 
-    `source` is the script's own line, and `inside` the library and its line, where that
-    cut. `operation` is what was called, where that was seen, and `at`
-    the sequence number that the next node would have got. `via` are the lines of the
-    user's that led there, innermost first.
+    `operation` is what is called. `behind` are the names of the leaves that what was cut
+    off led to. `of` is the expression that loses it and `part` what cuts it, as the code
+    spells them, and `off` the block or decorator that had switched recording off.
+    `alive`: what goes in is known to have a graph, so that the graph ends here.
 
-    `leaf` are the names of what was cut off when it was a leaf, `behind` those of the
-    leaves that its graph led to. `of` is the expression that loses it and `part` what
-    cuts it, as the code spells them, and `off` the block or decorator that had switched
-    recording off. `alive`: what goes in is known to have a graph, so that the graph ends here.
+    `term` is the operand of an op of the graph that lacks one because of it, and `times`
+    how often such an op ran.
     """
 
     kind: DetachKind
     source: SourceLine
     operation: str = ""
-    inside: str = ""
-    at: int = 0
-    leaf: tuple[str, ...] = ()
     behind: frozenset[str] = frozenset()
-    via: tuple[SourceLine, ...] = ()
     of: str = ""
     part: str = ""
     alive: bool = False
     off: SourceLine | None = None
+    term: str = ""
+    times: int = 1

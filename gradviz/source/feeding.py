@@ -5,8 +5,7 @@ function, and out of functions that it calls.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gradviz.graph import SourceLine
 from gradviz.source.statements import (
@@ -19,22 +18,8 @@ from gradviz.source.statements import (
     reads,
 )
 
-Line = tuple[str, int]
-"""File and number."""
 ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
 _PLAIN = (ast.Name, ast.Attribute, ast.Constant)
-
-
-def feeding(
-    line: Line, computed: Collection[Line] = (), term: str = ""
-) -> frozenset[Line]:
-    """The lines whose result goes into what a line computes, or a term in it, with none
-    between them that is `computed`.
-
-    What is put into a container is in it, and what a loop goes over is in its variable.
-    """
-    lines = (lines for _, lines in _followed(line, computed, term))
-    return frozenset().union(*lines)
 
 
 def lines_behind(source: SourceLine | None) -> list[SourceLine]:
@@ -43,44 +28,20 @@ def lines_behind(source: SourceLine | None) -> list[SourceLine]:
     """
     if source is None:
         return []
-    followed = _followed((source.file, source.line), (), "")
-    return [line for line, _ in followed]
+    body = body_around(source.file, source.line)
+    statements = _simple(body, source.line)
+    wanted = set[str]()
+    for statement in statements:
+        for part in _computing(statement):
+            wanted.update(reads(part))
 
-
-def _followed(
-    line: Line,
-    computed: Collection[Line],
-    term: str,
-) -> Iterator[tuple[SourceLine, set[Line]]]:
-    """The statements that give a value to what a line reads, and to what those read:
-    where each begins, and all its lines.
-    """
-    file, number = line
-    body = body_around(file, number)
-    statements = _simple(body, number)
-    parts: list[ast.AST] = [ast.parse(term)] if term else []
-    for statement in [] if term else statements:
-        parts += _computing(statement)
-
-    wanted = {name for part in parts for name in reads(part)}
+    lines = []
     for node in reversed(body.statements):
         names, value = _gives(node)
-        if value is None or node in statements or wanted.isdisjoint(names):
-            continue
-        # of a loop only its head: the rest has lines of its own
-        span = _span(file, value if _is_block(node) else node)
-        if span.isdisjoint(computed):
+        if value is not None and node not in statements and wanted.intersection(names):
             wanted.update(reads(value))
-            yield body.source(node), span
-
-
-def statement_at(line: Line) -> frozenset[Line]:
-    """All lines of the simple statement that a line is in; none where several are."""
-    file, number = line
-    statements = _simple(body_around(file, number), number)
-    if len(statements) > 1:
-        return frozenset()
-    return frozenset({line}.union(*(_span(file, node) for node in statements)))
+            lines.append(body.source(node))
+    return lines
 
 
 def _simple(body: Body, number: int) -> list[ast.stmt]:
@@ -100,11 +61,6 @@ def _computing(node: ast.stmt) -> Sequence[ast.AST]:
 
 def _is_block(node: ast.stmt) -> bool:
     return hasattr(node, "body")
-
-
-def _span(file: str, node: Any) -> set[Line]:
-    last = node.end_lineno or node.lineno
-    return {(file, number) for number in range(node.lineno, last + 1)}
 
 
 def _gives(

@@ -97,6 +97,11 @@ def _read(file: str) -> _Text:
     return _parsed("".join(linecache.getlines(file)))
 
 
+def tree_of(file: str) -> ast.Module:
+    """A file as a tree, the same one as long as its text is the same."""
+    return _read(file).tree
+
+
 @lru_cache(maxsize=200)
 def _parsed(text: str) -> _Text:
     try:

@@ -271,7 +271,7 @@ def test_the_broken_line_is_proven_by_a_variable_that_has_its_graph() -> None:
     labels = x.argmax()
     loss = labels.float() + 1
     found = one(gradviz.check(loss), "no-graph")
-    assert "its input still has a graph" in found.why and "integers" in found.why
+    assert "turns x into integers" in found.why
 
 
 def test_nothing_required_grad() -> None:
@@ -295,7 +295,7 @@ def test_recording_switched_off_is_said() -> None:
     with torch.no_grad():
         found = one(gradviz.check(w.sum() + 0), "no-graph")
         loss = w.sum()
-        assert "with gradients off" in one(gradviz.check(loss), "no-graph").why
+        assert "while gradients are off" in one(gradviz.check(loss), "no-graph").why
     assert "gradients are off at this point" in found.why
 
 

@@ -82,7 +82,7 @@ FAULTS = {
     "experts without the weights of the router": Fault(
         "unused-parameter",
         "weight, chosen = self.router(x)",
-        "an index (argmax, topk, sort)",
+        "scores.softmax(-1) as weights",
         "expert(x[rows]))",
         "expert(x[rows]) * weight[rows])",
         """

@@ -336,6 +336,8 @@ for step in range(4):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("layers", "found"), [("2", ["wrong-mode"]), ("1", [])])
-def test_dropout_between_the_layers_of_an_lstm_sleeps_in_eval_mode(layers: str, found: list[str], tmp_path: Path) -> None:
+def test_dropout_between_the_layers_of_an_lstm_sleeps_in_eval_mode(
+    layers: str, found: list[str], tmp_path: Path
+) -> None:
     script = RECURRENT.replace("num_layers=2", f"num_layers={layers}")
     assert [one["id"] for one in alarms(script, tmp_path)] == found

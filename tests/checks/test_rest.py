@@ -86,7 +86,7 @@ open("state.txt", "w").write(repr((len(hooks._global_forward_hooks), vars(torch.
 """
     path = written(tmp_path, HEAD + script.replace("state.txt", str(tmp_path / "state.txt")))
     check(path)
-    assert (tmp_path / "state.txt").read_text() == "(0, True)"
+    assert (tmp_path / "state.txt").read_text() == "(0, False)"
 
 
 def test_a_recording_of_the_users_is_whole() -> None:

@@ -44,8 +44,11 @@ for step in range(3):
 REASONS = {
     "net.encoder.weight": ("line 19 detaches a tensor computed from it", "z = torch.relu(self.encoder(x)).detach()"),
     "net.spare.bias": ("net.spare was never called", "self.spare = nn.Linear(8, 8)"),
-    "net.auxiliary.weight": ("net.auxiliary ran, but the loss does not use its result", "self.auxiliary(x)"),
-    "net.teacher.weight": ("net.teacher ran with gradients off (torch.no_grad())", "target = self.teacher(x)"),
+    "net.auxiliary.weight": ("line 16 computes with it, and nothing uses the result", "self.auxiliary(x)"),
+    "net.teacher.weight": (
+        "line 18 computes with it while gradients are off (torch.no_grad(), line 17)",
+        "target = self.teacher(x)",
+    ),
     "net.head.bias": ("frozen: requires_grad is False", None),
 }
 

@@ -7,9 +7,9 @@ conclude from the facts is none of its business.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 import torch
 
@@ -22,7 +22,6 @@ from gradviz.checks.call import (
     Parameter,
 )
 from gradviz.checks.collect.code import read_code
-from gradviz.checks.collect.cuts import cuts_before, cuts_entering, described
 from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.lines import Models, home
@@ -38,12 +37,11 @@ from gradviz.checks.collect.numbers import (
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.words import all_names
-from gradviz.cuts.seen import CutCalls
-from gradviz.cuts.words import CutLines
+from gradviz.cuts.answers import Answers
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
-from gradviz.recording.reasons import Reasons, without_gradient
 from gradviz.run.outputs import LiveOutputs
+from gradviz.source.cut import Cut
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import signalled
 from gradviz.walker.taps import all_tapped
@@ -53,7 +51,7 @@ from gradviz.walker.walk import Walked, capture
 
 class Collector:
     """Of one run. `model` and `optimizer` as the user gave them; without, the variables
-    are searched. `cuts`: keep what was cut off, to draw it.
+    are searched. `cuts`: note what was cut off, to draw it.
     """
 
     def __init__(
@@ -71,8 +69,7 @@ class Collector:
         self._loop = LoopWatch(self.recorder)
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
-        self.cuts = CutLines(draws=cuts)
-        self.calls = CutCalls(self.cuts)
+        self._draws = cuts
         self._reader = ModelReader(model, optimizer, self.recorder, self.optimizers)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
@@ -84,7 +81,7 @@ class Collector:
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run, and is watched."""
         listeners = (*self._loop.listeners(), *self._modes.listeners())
-        with self.optimizers.watching(), all_tapped(listeners), self.calls.watching():
+        with self.optimizers.watching(), all_tapped(listeners):
             yield
 
     @contextmanager
@@ -124,11 +121,12 @@ class Collector:
 
         def inspect(walked: Walked) -> None:
             self._collect(call, walked, live)
-            if self.cuts.draws:
-                reasons = Reasons(live.variables, recording, self.cuts)
-                absent = tuple(without_gradient(walked, reasons))
-                drawn = self.cuts.joined(walked, attribution, live.frame)
-                call.drawn = replace(drawn, absent=absent).with_root_names(live.names)
+            answers = Answers(walked, live.variables, recording, live.frame, call.since)
+            with self._reading("cuts", live.call):
+                self._answer(call, answers)
+            if self._draws:
+                drawn = answers.marked(walked.graph, attribution, cuts=True)
+                call.drawn = drawn.with_root_names(live.names)
 
         capture(
             live.outputs,
@@ -166,6 +164,7 @@ class Collector:
         self.run.used.update(all_names(call.graph.leaves))
         call.grad_enabled = torch.is_grad_enabled()
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)
+        self._reading_parameters = reading.parameters
         certain = self._model is not None
         call.models = tuple(
             Model(
@@ -194,12 +193,35 @@ class Collector:
             call.homes = homes_of(call, reading.models)
         with self._reading("reference cycles", number):
             call.cycles = cycles(walked)
-        with self._reading("cuts", number):
-            call.numbers = described(walked, self.cuts.numbers())
-            call.entered = cuts_entering(self.cuts, walked)
-            call.cuts_before = cuts_before(self.cuts, walked, live.frame)
         with self._reading("numbers", number):
             self._read_numbers(call, walked, live)
+
+    def _answer(self, call: BackwardCall, answers: Answers) -> None:
+        """Note what was cut off, and why parameters get no gradient."""
+        entered: dict[int, list[Cut]] = defaultdict(list)
+        for found in answers.cuts:
+            for node in found.nodes:
+                entered[node].append(found.cut)
+        call.entered = {node: tuple(cuts) for node, cuts in entered.items()}
+        self.run.trained_with |= answers.engine.lines_behind()
+        off = answers.engine.switched_off()
+        before = [found.cut for found in answers.before]
+        call.cuts_before = (off,) if off is not None else tuple(before)
+        call.answers = {
+            names[0]: answers.answer(tensor, names[0])
+            for tensor, names in answers.missing()
+        }
+        # the same under the names that the checks use
+        parameters = []
+        for parameter, tensor in self._reading_parameters:
+            if parameter.node is None:
+                answer = answers.answer(tensor, parameter.names[0])
+                parameter = parameter._replace(answer=answer)
+            parameters.append(parameter)
+        call.parameters = tuple(parameters)
+        if self._parameters:
+            pairs = zip(parameters, self._reading_parameters)
+            self._parameters = [(one, tensor) for one, (_, tensor) in pairs]
 
     def _read_numbers(
         self, call: BackwardCall, walked: Walked, live: LiveOutputs

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.collect.lines import PLAIN
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.slopes import faults_of, is_real
 from gradviz.checks.run import Kind
-from gradviz.cuts.functions import PLAIN
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
 from gradviz.source.search import keeps_on_first_argument, returned_by

@@ -1,7 +1,7 @@
 """Lets a long training run unwatched, most of the time.
 
-Where `CALM` backward calls in a row have told nothing new, recording and the watch over
-cuts rest. They are resumed for `AWAKE` of every `PERIOD` calls, and where something
+Where `CALM` backward calls in a row have told nothing new, recording rests. It is
+resumed for `AWAKE` of every `PERIOD` calls, and where something
 begins: another line that calls backward, an optimizer, a switch of train() or eval().
 How a step was made that nobody watched is known from the last one that was watched and
 had the same operations in the same order.
@@ -19,7 +19,6 @@ import torch
 
 from gradviz.checks.collect.lines import leaf_of, names_behind, nodes_behind
 from gradviz.checks.collect.recorder import Recorder
-from gradviz.cuts.seen import CutCalls
 from gradviz.recording.session import running
 from gradviz.walker.isolation import unseen
 from gradviz.walker.private import peek_sequence
@@ -53,8 +52,8 @@ class _Step(NamedTuple):
 class Rest:
     """Of one run, whose `number`-th backward call came last."""
 
-    def __init__(self, recorder: Recorder, cuts: CutCalls) -> None:
-        self._recorder, self._cuts = recorder, cuts
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._until, self._began = CALM, 0
         self._watched: dict[Hashable, tuple[_Step, dict[int, str]]] = {}  # by line
         self._passed: deque[_Step] = deque(maxlen=KEPT)
@@ -119,7 +118,6 @@ class Rest:
     def _rest(self) -> None:
         self._recorder.rests = self._recorder.rested = True
         self._passed.clear()
-        self._cuts.rest()
         session = running()
         if session is not None:
             session.rest()
@@ -131,7 +129,6 @@ class Rest:
             return
 
         self._recorder.rests, self._until = False, until
-        self._cuts.resume()
         session = running()
         if session is not None:
             session.resume()

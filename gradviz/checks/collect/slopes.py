@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from gradviz.checks.collect.lines import PLAIN
 from gradviz.checks.run import Kind
-from gradviz.cuts.functions import PLAIN
 
 # in float64, a central difference over 1e-6 has about 10 correct digits
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9

@@ -33,7 +33,6 @@ from gradviz.checks.collect.numbers import (
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.rest import Rest
 from gradviz.checks.run import Kind
-from gradviz.cuts.seen import CutCalls
 from gradviz.graph import SourceLine
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
@@ -81,8 +80,8 @@ class RunWatch:
     the plan.
     """
 
-    def __init__(self, recorder: Recorder, cuts: CutCalls) -> None:
-        self._recorder, self._run, self._cuts = recorder, recorder.run, cuts
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._run = recorder, recorder.run
         self._began, self._spent = time.perf_counter(), 0.0
         self._suspects, self._more, self._looks = SUSPECTS, MORE, _LOOKS
         self._changes = CHANGES
@@ -96,7 +95,7 @@ class RunWatch:
         # by line, with what is said of it
         self._unmet: dict[tuple[Kind, SourceLine, str], _Unmet] = {}
         self._next = FIRST
-        self._rest = Rest(recorder, cuts)
+        self._rest = Rest(recorder)
         self._broke = False  # a call that nobody watched left a gradient that is NaN
         self.seen_enough = False
 
@@ -107,7 +106,7 @@ class RunWatch:
         """
         began = time.perf_counter()
         try:
-            with self._cuts.paused(), suppress(Exception):
+            with suppress(Exception):
                 yield
         finally:
             self._spent += time.perf_counter() - began

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.call import BackwardCall
@@ -20,10 +19,8 @@ from gradviz.checks.words import (
     listed,
     made_at,
 )
-from gradviz.graph import Graph, SourceLine
-from gradviz.source.code_line import parsed
+from gradviz.graph import Graph
 from gradviz.source.cut import Cut
-from gradviz.source.feeding import feeding
 from gradviz.wording import one_line
 
 SUMS = ("Add", "Sub", "Rsub")
@@ -51,11 +48,10 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     helper, with NumPy, or added as `.item()`; or it is a gradient penalty without
     `create_graph=True`.
 
-    How it is found: functions that take a tensor with a graph and give one without, as
-    `detach`, `item`, `argmax` and `sample` do, are noted while the script runs; the
-    code says which of their results go into the sum. What is computed with recording
-    off is not noted. Only for a loss that is a single number, and for `check` on a
-    script.
+    How it is found: the line that adds the term is followed backwards, as it is written,
+    to what takes a tensor with a graph and gives one without, as `detach`, `item`,
+    `argmax`, `sample` and a block under `torch.no_grad()` do. Only for a loss that is a
+    single number, and for `check` on a script.
 
     What to do: mend the line that is named, so that the term keeps its graph; or leave
     the term out.
@@ -74,6 +70,8 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     """
     graph = context.graph
     sums = _sums(graph)
+    answers = (parameter.answer for parameter in context.parameters)
+    unused = {answer.cut for answer in answers if answer is not None}
     # x + (y - x).detach(): a value without gradient
     subtracts = any("ub" in graph.ops[node] for node in sums)
     for node in sums:
@@ -83,16 +81,16 @@ def constant_term(context: BackwardCall) -> Diagnoses:
         if not record.none_inputs or source is None or library:
             continue
 
-        term = _term(graph, node, source)
-        cuts = _of_term(context, node, source, term)
+        cuts = context.entered.get(node, ())
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue
 
-        wrong, name = _wrong(context, cuts), one_line(term)
+        wrong = _wrong(context, cuts)
         if wrong:
+            name = one_line(wrong[0].term)
             yield _TERM.filled(
-                (name,) if name else (),
-                term=name or "a term of the loss",
+                (name,),
+                term=name,
                 sum=code(source),
                 cuts=all_cut_words(wrong),
                 mend=mend_all(wrong),
@@ -100,6 +98,8 @@ def constant_term(context: BackwardCall) -> Diagnoses:
                 nodes=(node,),
                 where=listed(dict.fromkeys(line(cut.source) for cut in wrong)),
                 source=to_change(wrong[0]),
+                # what it cuts off is told of there
+                follows=("unused-parameter",) if wrong[0] in unused else (),
                 part=wrong[0].part,
             )
 
@@ -118,7 +118,7 @@ def _wrong(
 
     wrong = list[Cut]()
     for cut in cuts:
-        dropped = cut.behind.union(cut.leaf)
+        dropped = cut.behind
         if cut.kind == "grad" or not (trained and dropped) or trained & dropped:
             wrong.append(cut)
     return wrong
@@ -142,41 +142,3 @@ def _sums(graph: Graph) -> list[int]:
 
     nodes = spread(roots if len(roots) == 1 else (), parts)
     return [node for node in nodes if kind(graph, node) in SUMS]
-
-
-def _of_term(
-    context: BackwardCall, node: int, source: SourceLine, term: str
-) -> list[Cut]:
-    """Those of the term that is added in a line: there, or in lines that it was computed
-    in; else the Python numbers made there.
-    """
-    place = source.file, source.line
-    before = {place, *feeding(place, (), term)} if term else {place}
-    found = list[Cut]()
-    for cut in context.entered.get(node, ()) if term else ():
-        if not before.isdisjoint((line.file, line.line) for line in cut.via):
-            found.append(cut)
-
-    return found or [cut for cut in context.numbers if cut.source == source]
-
-
-_ADDS = ast.Add, ast.Sub
-
-
-def _term(graph: Graph, node: int, source: SourceLine) -> str:
-    """What the code adds, where the line shows it: the side of the sum without a graph."""
-    live = {edge.position for edge in graph.inputs(node)}
-    operator = ast.Sub if "ub" in graph.ops[node] else ast.Add
-    for statement in parsed(source):
-        value = getattr(statement, "value", None)
-        if isinstance(statement, ast.AugAssign):
-            return ast.unparse(statement.value)
-
-        sums = list[ast.BinOp]()
-        while isinstance(value, ast.BinOp) and isinstance(value.op, _ADDS):
-            sums += [value] if isinstance(value.op, operator) else []
-            value = value.left
-        # with several sums in one line, nobody knows which one the node is
-        if len(sums) == len(live) == 1:
-            return ast.unparse(sums[0].right if 0 in live else sums[0].left)
-    return ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from gradviz.checks.registry import Row
 from gradviz.checks.words import code, line, listed
-from gradviz.cuts.words import CUT
+from gradviz.cuts.words import doing
 from gradviz.graph import SourceLine
 from gradviz.source.cut import COMPARISONS, Cut
 from gradviz.source.statements import body_around
@@ -133,18 +133,12 @@ BARE = Row(
 def cut_words(cut: Cut) -> str:
     """One place, and how sure it is that the graph ends there."""
     of = one_line(cut.of) or "a tensor"
-    words = CUT[cut.kind].format(of=of)
+    words = doing(cut, of)
     if cut.operation == "set_grad_enabled":
         words = "switches gradients off, and nothing switches them on again"
     if asks_for_a_graph(cut):
         words = f"computes a gradient of {of} through a backward() that uses what has no graph"
-
-    inside = f" in {one_line(cut.inside)}" if cut.inside else ""
-    text = f"{code(cut.source)}{inside} {words}"
-    # only a cut that happened while the code ran has its operation
-    if cut.operation:
-        return f"{text} (observed)"
-    return f"{text}; its input still has a graph" if cut.alive else text
+    return f"{code(cut.source)} {words}"
 
 
 def all_cut_words(cuts: Iterable[Cut]) -> str:

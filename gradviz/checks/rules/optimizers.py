@@ -10,8 +10,9 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
-from gradviz.checks.words import code
+from gradviz.checks.words import all_names, code
 from gradviz.graph import SourceLine
+from gradviz.source.cut import Cut
 from gradviz.source.search import matching
 from gradviz.source.statements import blocks_around, covers
 from gradviz.wording import clip, one_line, plural
@@ -81,7 +82,7 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
 
 
 def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
-    cuts = context.run.cuts
+    cuts = _cuts(context.run, optimizer)
     return _NOTHING.filled(
         optimizer.subject,
         cuts[0].source if cuts else optimizer.source,
@@ -168,6 +169,17 @@ def _never_ran(
         condition=condition,
         mend=mend,
     )._replace(source=source)
+
+
+def _cuts(run: TrainingRun, optimizer: OptimizerRow) -> list[Cut]:
+    """What cuts off the tensors that it holds, in the calls that were read."""
+    cuts = dict[Cut, None]()
+    for call in run.read:
+        held = [one for one in call.optimizers if one.row is optimizer]
+        names = all_names(tensor for one in held for tensor in one.tensors)
+        answers = [call.answers[name] for name in names if name in call.answers]
+        cuts |= dict.fromkeys(each.cut for each in answers if each.cut is not None)
+    return list(cuts)
 
 
 def _never_steps(run: TrainingRun, optimizer: OptimizerRow) -> bool:

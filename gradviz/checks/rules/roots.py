@@ -14,7 +14,7 @@ from gradviz.checks.rules.mending import (
     mend_all,
     to_change,
 )
-from gradviz.checks.words import code, line, listed
+from gradviz.checks.words import all_names, code, line, listed
 from gradviz.graph import Root, SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.provenance import Provenance
@@ -30,6 +30,17 @@ class _Case(NamedTuple):
     provenance: Provenance
     cuts: list[Cut]
     bare: SourceLine | None  # a reentrant checkpoint of which no input requires grad
+
+    @property
+    def trained(self) -> str:
+        """The first tensor that an optimizer holds of which a line says why it does not
+        reach an output.
+        """
+        context = self.context
+        for name in all_names(t for one in context.optimizers for t in one.tensors):
+            if name in context.answers and context.answers[name].kind == "unread":
+                return name
+        return ""
 
     @property
     def frozen(self) -> bool:
@@ -69,6 +80,11 @@ _REASONS = (
         lambda case: not case.context.grad_enabled,
         "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active",
         "Compute the output, and call backward(), outside the block that switches recording off.",
+    ),
+    _Reason(
+        lambda case: case.trained,
+        "{trained}, which an optimizer holds, does not reach it: {answer}",
+        "Use {trained} where the loss is computed.",
     ),
     _Reason(
         lambda case: case.frozen,
@@ -157,7 +173,6 @@ def _case(context: BackwardCall, root: Root) -> _Case:
     # where the chain broke for certain comes first; that a leaf was computed from
     # something has to be seen
     cuts = [*(context.cuts_before or provenance.cuts)]
-    cuts = [cut for cut in cuts if cut.operation or root.node is None]
     cuts.sort(key=lambda cut: not cut.alive)
 
     bare = None
@@ -179,7 +194,10 @@ def _told(case: _Case) -> Diagnosis:
         seen = f"backward() fills .grad of {name} and nothing else"
         fix += " Then leave out what tells {0} to require grad." * case.frozen
 
+    answer = context.answers.get(case.trained)
     source = case.bare if reason is _REASONS[0] else case.frozen_at or origin
+    if answer is not None:
+        source = answer.source
     diagnosis = Row(summary, f"{{seen}}; {reason.why}", fix).filled(
         (root.name,),
         source,
@@ -192,6 +210,8 @@ def _told(case: _Case) -> Diagnosis:
         frozen_line=line(case.frozen_at) or "the model",
         made=code(origin),
         made_line=line(origin),
+        trained=one_line(case.trained),
+        answer=answer.words if answer is not None else "",
         plain=listed(case.provenance.plain),
     )
     if not case.cuts or reason is _REASONS[0]:

@@ -4,23 +4,19 @@ and optimizers.
 
 from __future__ import annotations
 
-import re
-
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.run import LeafRow
+from gradviz.checks.rules.mending import mend_all, to_change
+from gradviz.checks.run import LeafRow, TrainingRun
 from gradviz.checks.words import (
     all_names,
     as_code,
-    code,
     first_names,
     line,
     listed,
     places,
 )
-from gradviz.graph import SourceLine
-from gradviz.source.search import matching
-from gradviz.source.statements import switch_around
+from gradviz.cuts.answers import Answer
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -161,37 +157,27 @@ def never_reached(context: BackwardCall) -> Diagnoses:
         for name in run.named(dry - run.leaves.keys()):
             if name in listed:
                 continue
-            use = _use_of(context, name)
-            off = switch_around(use.file, use.line) if use else None
-            words, mend = (
-                "",
-                f"Compute the loss from {name}, or leave it out of {one_line(optimizer.title)}.",
-            )
-            if use is not None and off is not None:
-                words = (
-                    f"; {code(use)} uses it under {off.text.strip(': ')} ({line(off)})"
-                )
-                mend = f"Move {line(use)} out of torch.no_grad()."
+            answer = _answer(run, name)
+            cuts = [answer.cut] if answer is not None and answer.cut else []
+            source = to_change(cuts[0]) if cuts else answer and answer.source
+            title = one_line(optimizer.title)
+            leave = f"Compute the loss from {name}, or leave it out of {title}."
             yield _NEVER.filled(
                 (name,),
-                use or optimizer.source,
-                optimizer=one_line(optimizer.title),
+                source or optimizer.source,
+                optimizer=title,
                 steps=plural(optimizer.steps, "step"),
-                use=words,
-                mend=mend,
-            )
+                use=f"; {answer.words}" if answer is not None else "",
+                mend=mend_all(cuts) or leave,
+            )._replace(part=cuts[0].part if cuts else "")
 
 
-def _use_of(context: BackwardCall, name: str) -> SourceLine | None:
-    """The first line that computes with a tensor of that name."""
-    last = re.escape(name.rpartition(".")[2])
-    pattern = rf"(?<![\w'\"]){last}(?![\w'\"(=]| =)"
-    for source, _ in matching(context.body.file, pattern):
-        text = source.text
-        if not re.search(
-            r"optim|Parameter|requires_grad|^\s*(def|class|import|print)", text
-        ):
-            return source
+def _answer(run: TrainingRun, name: str) -> Answer | None:
+    """Why a tensor gets no gradient, where a line says so."""
+    for call in run.read:
+        answer = call.answers.get(name)
+        if answer is not None and answer.kind in ("cut", "unread"):
+            return answer
     return None
 
 

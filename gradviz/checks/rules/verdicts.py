@@ -16,9 +16,9 @@ from gradviz.checks.rules.mending import (
     to_change,
 )
 from gradviz.checks.words import Names, all_names, code, line, nodes_of, title
+from gradviz.cuts.answers import Answer
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
-from gradviz.source.provenance import unrecorded
 
 
 class Facts:
@@ -30,7 +30,6 @@ class Facts:
         hiding = (node for node in flagged if "checkpoint" in node.flags)
         self.hiding = next(hiding, None)
         self.compiled = any("compiled" in node.flags for node in flagged)
-        self.paths = {scope.path for scope in graph.scopes}
 
         parameters = context.parameters
         self.reached = {p.model for p in parameters if p.node is not None}
@@ -42,14 +41,16 @@ class Facts:
 
 
 class Case(NamedTuple):
-    """A parameter that takes no part, the cut behind it, and whether its module ran in
-    this step.
-    """
+    """A parameter that takes no part, and why, as far as somebody found out."""
 
     facts: Facts
     parameter: Parameter
-    cut: Cut | None
-    ran: bool
+    answer: Answer
+
+    @property
+    def cut(self) -> Cut | None:
+        """What cuts it off."""
+        return self.answer.cut
 
     @property
     def beside(self) -> bool:
@@ -57,7 +58,8 @@ class Case(NamedTuple):
         facts, parameter = self.facts, self.parameter
         if parameter.model in facts.reached:
             return False
-        leads = facts.trained.intersection(parameter.names) and (self.cut or self.ran)
+        ran = parameter.run.calls > 0 and self.answer.kind != "uncalled"
+        leads = facts.trained.intersection(parameter.names) and (self.cut or ran)
         return not (facts.context.models[parameter.model].certain or leads)
 
 
@@ -132,7 +134,16 @@ VERDICTS = (
         ),
     ),
     Verdict(
-        lambda case: not case.ran,
+        lambda case: case.answer.kind == "unread",
+        Row(
+            "{do} not reach the output: its result is not used",
+            "{answer}",
+            "Use that result in the loss, or remove what computes it.",
+        ),
+        source=lambda case: case.answer.source,
+    ),
+    Verdict(
+        lambda case: case.answer.kind == "uncalled",
         Row(
             "{is_} unused: the module did not run",
             "the module was not called in this step",
@@ -142,10 +153,10 @@ VERDICTS = (
         source=lambda case: case.parameter.made,
     ),
     Verdict(
-        lambda case: case.parameter.module in case.facts.paths,
+        lambda case: case.answer.kind == "unused",
         Row(
             "{is_} unused, although the module's other operations are in the graph",
-            "the module ran and the output depends on what it did, but not on this parameter",
+            "the module ran, and its forward() never reads this parameter",
             "Use the parameter in {forward}, or remove it{made}.",
         ),
         source=lambda case: case.parameter.made,
@@ -154,10 +165,9 @@ VERDICTS = (
         lambda case: True,
         Row(
             "{do} not reach the output",
-            "the module ran in {call}, and no gradient comes back to it: its result is cut off somewhere between that line and the "
-            "output, or not used",
-            "Use the module's result in the loss, as it is: an index (argmax, topk, sort), a comparison, .detach(), .item(), "
-            "no_grad() and NumPy give something without a graph. Or remove the module.",
+            "the module ran in {call}, and no gradient comes back to it; from there it was not followed",
+            "Look where that line's result goes: an index (argmax, topk, sort), a comparison, .detach(), .item(), no_grad() and "
+            "NumPy give something without a graph.",
         ),
         source=lambda case: case.parameter.run.source,
     ),
@@ -166,9 +176,7 @@ VERDICTS = (
 
 def case_of(facts: Facts, parameter: Parameter) -> Case:
     """What is known of a parameter that takes no part."""
-    run = parameter.run
-    ran = run.calls > 0 and run.began >= facts.context.since
-    return Case(facts, parameter, _cut_behind(facts, parameter, ran), ran)
+    return Case(facts, parameter, parameter.answer or Answer("open", ""))
 
 
 def verdict_of(case: Case) -> Verdict:
@@ -179,7 +187,6 @@ def verdict_of(case: Case) -> Verdict:
 def told_of(case: Case, names: Names) -> Diagnosis:
     """What is said of a case: the words about its lines, the cut, and what hides it."""
     parameter, hiding = case.parameter, case.facts.hiding
-    call = parameter.run.source
     forward, origin, verdict = parameter.forward, parameter.made, verdict_of(case)
     cuts = [case.cut] if case.cut is not None else []
     begins = f", which begins in {line(forward)}" if forward else ""
@@ -189,35 +196,9 @@ def told_of(case: Case, names: Names) -> Diagnosis:
         verdict.source(case),
         forward=f"forward(){begins}",
         made=f" ({line(origin)})" if origin else "",
-        call=code(call),
+        call=code(parameter.run.source),
         hiding=title(case.facts.context.graph, hiding.id) if hiding else "",
+        answer=case.answer.words,
         cut="".join(map(cut_words, cuts)),
         mend=mend_all(cuts),
     )._replace(part=cuts[0].part if cuts else "")
-
-
-def _cut_behind(
-    facts: Facts,
-    parameter: Parameter,
-    ran: bool,
-) -> Cut | None:
-    """The cut that leads to a parameter, else that its module ran without recording, or
-    the first one that its call of this step came before; a value before an index.
-    """
-    names, run, context = {*parameter.names}, parameter.run, facts.context
-    # a number that was read may come in anywhere
-    for cut in (*context.cuts, *context.numbers):
-        if names.intersection(cut.leaf):
-            return cut
-    if not ran:
-        return None
-    if not run.recording and run.source is not None:
-        return unrecorded(run.source)
-
-    after = [cut for cut in context.cuts if cut.at >= run.began and not cut.leaf]
-    leading = [cut for cut in after if names & cut.behind]
-    return min(
-        leading or [cut for cut in after if not cut.behind],
-        key=lambda cut: (cut.kind in ("integer", "sample"), cut.at),
-        default=None,
-    )

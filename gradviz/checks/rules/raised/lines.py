@@ -26,11 +26,7 @@ def line_to_change(
     lines = [source, *lines_behind(source)]
     if message.find == "cut":
         missing = set(raised.missing)
-        lines = [
-            cut.source
-            for cut in context.cuts
-            if missing.intersection((*cut.leaf, *cut.behind))
-        ]
+        lines = [cut.source for cut in context.cuts if missing.intersection(cut.behind)]
     for line in lines:
         rewritten = _rewritten(message, line)
         if rewritten not in ("", line.text):

@@ -1,0 +1,292 @@
+"""Why a tensor gets no gradient: one answer, of which `check`, `why`, the page and
+pictures tell as much as they have room for.
+"""
+
+from __future__ import annotations
+
+from ast import AST
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from types import FrameType
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+
+from gradviz.cuts.dataflow import dotted
+from gradviz.cuts.engine import Engine, FoundCut
+from gradviz.cuts.parts import with_cuts
+from gradviz.cuts.words import cut_words
+from gradviz.graph import Absent, Graph, SourceLine
+from gradviz.packages import definition_of, package_of, with_text
+from gradviz.source.cut import Cut
+from gradviz.source.provenance import unrecorded
+from gradviz.variables.objects import class_attribute, joined, members
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.names import below, gathered, outermost_modules
+from gradviz.walker.tensors import grad_fn_of, tensor_info
+from gradviz.wording import line_text
+
+if TYPE_CHECKING:
+    from gradviz.recording.record import ModuleRun, Recording
+    from gradviz.run.outputs import LiveOutputs
+    from gradviz.walker.places import Attribution
+    from gradviz.walker.walk import Walked
+
+Kind = Literal[
+    "frozen", "checkpoint", "hidden", "cut", "uncalled", "unread", "unused", "open"
+]
+_CONTAINERS = (
+    torch.nn.ParameterList,
+    torch.nn.ParameterDict,
+    torch.nn.ModuleList,
+    torch.nn.ModuleDict,
+)
+
+
+class Answer(NamedTuple):
+    """`words` complete "it gets no gradient because"; `source` is the line to look at.
+
+    Kinds, the first one that holds: it does not require grad; a reentrant checkpoint of
+    which no input requires grad, or another one, hides it; a line cuts it off; its
+    module was not called; nothing reads what was computed from it; forward() does not
+    read it; nobody could follow it.
+    """
+
+    kind: Kind
+    words: str
+    source: SourceLine | None = None
+    cut: Cut | None = None
+
+
+class Answers:
+    """Of one moment of a program, before its backward runs. Hold it no longer than its
+    tensors. `since` is the number of the first node of this step.
+    """
+
+    def __init__(
+        self,
+        walked: Walked,
+        variables: Sequence[Namespace],
+        recording: Recording | None,
+        frame: FrameType | None,
+        since: int = 0,
+    ) -> None:
+        self._walked, self._variables = walked, variables
+        self._recording, self._frame, self._since = recording, frame, since
+        self._modules = dict(below(outermost_modules(None, variables)))
+        self._owner = {
+            id(tensor): path
+            # the first path of a module that several lead to wins
+            for path, module in reversed(self._modules.items())
+            for table in ("_parameters", "_buffers")
+            for _, tensor in members(module, table)
+        }
+
+        for name, model in outermost_modules(None, variables):
+            for path, shard, _ in gathered("", model):
+                owner = joined(name, path.rpartition(".")[0])
+                self._owner.setdefault(id(shard), owner)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What follows the lines."""
+        walked = self._walked
+        return Engine(
+            walked.graph, walked.variables, self._variables, self._frame, self._since
+        )
+
+    @cached_property
+    def cuts(self) -> list[FoundCut]:
+        """What goes into the graph without one, or into an output that has none."""
+        return [self._named(found) for found in self.engine.cuts()]
+
+    @cached_property
+    def before(self) -> list[FoundCut]:
+        """Those because of which an output has no graph."""
+        return [found for found in self.cuts if not found.nodes]
+
+    @cached_property
+    def _all_cuts(self) -> list[FoundCut]:
+        return [self._named(found) for found in self.engine.cuts(every=True)]
+
+    def _named(self, found: FoundCut) -> FoundCut:
+        names: set[str] = set()
+        for leaf in found.leaves:
+            names.update(self._walked.names.leaf(leaf))
+        cut = found.cut._replace(behind=frozenset(names))
+        return found._replace(cut=cut)
+
+    def missing(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
+        """Parameters, and leaves that require grad, to which the graph does not lead."""
+        walked = self._walked
+        inside = {id(leaf) for leaf in walked.variables.values()}
+        for tensor, names in walked.names.named():
+            could = tensor.requires_grad or walked.names.kind(tensor) == "parameter"
+            is_leaf = could and grad_fn_of(tensor) is None and not tensor._is_view()
+            if is_leaf and id(tensor) not in inside:
+                yield tensor, names
+
+    def marked(
+        self, graph: Graph, attribution: Attribution | None, cuts: bool
+    ) -> Graph:
+        """The graph with the tensors to which it does not lead, and why; with `cuts`
+        also with what lines cut off, drawn beside it.
+        """
+        if cuts:
+            graph = with_cuts(
+                self._walked, self.cuts, self.engine.reads.live, attribution
+            )
+        absent = []
+        for tensor, names in self.missing():
+            answer = self.answer(tensor, names[0])
+            info = tensor_info(tensor)
+            absent.append(Absent(names, info, answer.words, answer.source))
+        return replace(graph, absent=tuple(absent))
+
+    # -- one tensor ----------------------------------------------------------------
+
+    def answer(self, tensor: torch.Tensor, name: str) -> Answer:
+        """Why a tensor to which no graph leads gets no gradient. `name` is what the
+        caller calls it.
+        """
+        if not tensor.requires_grad:
+            return self._frozen(tensor, name)
+        owner, run = self._run(tensor)
+        reads = self.engine.reads.of(tensor)
+        if not tensor.is_leaf:
+            reads |= {one.value for one in self.engine.values_of(name)}
+        if run is not None and run.checkpoint is not None:
+            words = f"a reentrant checkpoint in {_place(run.checkpoint)} hides it"
+            return Answer("checkpoint", words, run.checkpoint)
+        found = self._cut_of(reads)
+        if found is not None:
+            return _told(found, found.lost in reads or dotted(found.lost) == name)
+        if run is not None and run.calls and not run.recording and run.source:
+            module = self._modules[self._owner[id(tensor)]]
+            cut = self.engine.around_call(module) or unrecorded(run.source)
+            return Answer("cut", cut_words(cut, "it"), cut.source, cut)
+        if hidden := self._hidden():
+            return Answer("hidden", f"{hidden} hides what it uses: unknown")
+        return self._without_cut(tensor, owner, run, reads)
+
+    def _frozen(self, tensor: torch.Tensor, name: str) -> Answer:
+        """Of what does not require grad: a line may have cut it off."""
+        if not isinstance(tensor, torch.nn.Parameter):
+            for found in self.engine.cuts_of(name):
+                answer = _told(found, False, " to compute it")
+                return answer
+            return Answer("frozen", "requires_grad is False")
+        return Answer("frozen", "frozen: requires_grad is False")
+
+    def _cut_of(self, reads: set[AST]) -> FoundCut | None:
+        """The cut that values are behind: one that lets numbers pass before one that
+        gives an index.
+        """
+        for cuts in (self.cuts, self._all_cuts) if reads else ():
+            leading = [found for found in cuts if not reads.isdisjoint(found.behind)]
+            if leading:
+                return min(
+                    leading, key=lambda one: one.cut.kind in ("integer", "sample")
+                )
+        return None
+
+    def _without_cut(
+        self,
+        tensor: torch.Tensor,
+        owner: str,
+        run: ModuleRun | None,
+        reads: set[AST],
+    ) -> Answer:
+        ran = self.engine.ran
+        reading = sorted(filter(ran.ran, reads), key=ran.line)
+        called = run is not None and run.calls > 0 and run.began >= self._since
+        if run is not None and not called and not reading:
+            return Answer("uncalled", f"{owner} was never called", self._made(owner))
+        path = self._owner.get(id(tensor))
+        unread = self._unread(reading, is_alone=path is None)
+        if unread is not None:
+            return unread
+        forward = _forward_of(self._modules[path]) if path is not None else None
+        if called and forward is not None and not reads:
+            words = f"forward() ({_place(forward)}) never reads it"
+            return Answer("unused", words, forward)
+        if called and run is not None and run.source is not None:
+            source = with_text(run.source)
+            words = f"{owner} ran in {_place(source)}, and was not followed from there"
+            return Answer("open", words, source)
+        if not reading:
+            return Answer("open", "no path leads to it from the loss")
+        source = ran.line(reading[0])
+        words = f"{_place(source)} reads it, and it was not followed from there"
+        return Answer("open", f"no path leads to it from the loss; {words}", source)
+
+    def _unread(self, reading: list[AST], is_alone: bool) -> Answer | None:
+        """The answer where nothing goes on with what is computed from values."""
+        engine = self.engine
+        if not reading:
+            nobody = is_alone and engine.ran.files
+            return Answer("unread", "no line that was read uses it") if nobody else None
+        every = engine.dead_ends(reading)
+        ends = [end for end in every if not engine.is_aside(end)]
+        found = [engine.unread(end) for end in ends]
+        certain = [each for each in found if each is not None]
+        if certain and len(certain) == len(found):
+            source, words = certain[0]
+            return Answer("unread", f"{_place(source)} {words}", source)
+        if is_alone and not found:
+            words = "nothing that is computed with it goes into the loss"
+            return Answer("unread", words, engine.ran.line(reading[0]))
+        return None
+
+    def _made(self, path: str) -> SourceLine | None:
+        """The line that makes a module an attribute of the one around it."""
+        outer, _, attribute = path.rpartition(".")
+        classes = type(self._modules.get(outer)).__mro__
+        return self.engine.made_at({kind.__name__ for kind in classes}, attribute)
+
+    def _run(self, tensor: torch.Tensor) -> tuple[str, ModuleRun | None]:
+        """The module that has a tensor, or that around a list of parameters, and how it
+        ran.
+        """
+        path = self._owner.get(id(tensor))
+        if path is None or self._recording is None:
+            return "", None
+        while "." in path and isinstance(self._modules[path], _CONTAINERS):
+            outer = path.rpartition(".")[0]
+            if outer not in self._modules:
+                break
+            path = outer
+        module = self._modules[path]
+        return path or type(module).__name__, self._recording.run_of(module)
+
+    def _hidden(self) -> str:
+        """What in the graph hides the tensors that it uses."""
+        graph: Graph = self._walked.graph
+        for node, flags in enumerate(graph.flags):
+            if "checkpoint" in flags:
+                return graph.ops[node]
+        return ""
+
+
+def answers_at(live: LiveOutputs, walked: Walked) -> Answers:
+    """What can be answered before the backward of these outputs runs."""
+    return Answers(walked, live.variables, live.recording, live.frame)
+
+
+def _told(found: FoundCut, direct: bool, more: str = "") -> Answer:
+    of = "it" if direct else "a tensor computed from it"
+    words = cut_words(found.cut, "a tensor" if more else of)
+    return Answer("cut", f"{words}{more}", found.cut.source, found.cut)
+
+
+def _place(source: SourceLine) -> str:
+    return line_text(source.file, source.line)
+
+
+def _forward_of(module: torch.nn.Module) -> SourceLine | None:
+    """Where forward() of a class of the user's begins."""
+    code = getattr(class_attribute(type(module), "forward"), "__code__", None)
+    if code is None or package_of(code.co_filename):
+        return None
+    return definition_of(code)

@@ -1,0 +1,472 @@
+"""Which value goes into which, as the user's code says it: from the parts of an
+expression to the whole, from what is assigned to where it is read, into functions and
+out of them.
+
+Only parses; runs nothing. What was computed, and with a graph, is for whoever asks to
+find out.
+"""
+
+from __future__ import annotations
+
+import ast
+from ast import AST, Call, Module
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
+
+from gradviz.cuts.operations import WITH_INDICES, Effect, effect
+from gradviz.source.cut import DetachKind
+from gradviz.source.feeding import ADDING
+from gradviz.source.statements import FUNCTION, recording_off
+
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+Path = tuple[tuple[AST, str], ...]
+"""The blocks around a statement, the outermost first: what has them, and which of its
+blocks it is.
+"""
+
+
+class Inflow(NamedTuple):
+    """A value that goes into another one. `kind`: its graph does not, and how it is lost.
+
+    `enters` is the call whose argument it is, `leaves` the call that returns it.
+    """
+
+    value: AST
+    kind: DetachKind | None = None
+    enters: Call | None = None
+    leaves: Call | None = None
+
+
+class _Binding(NamedTuple):
+    """A statement that gives a name a value; with `adds` the name keeps the one that it
+    had, too, as a list does.
+    """
+
+    order: int
+    path: Path
+    inputs: tuple[Inflow, ...]
+    adds: bool = False
+
+
+class Off(NamedTuple):
+    """The block or decorator that switches recording off."""
+
+    kind: DetachKind
+    switch: AST
+
+
+class FunctionCode:
+    """A function, or what stands outside of all functions, of a file. `owner` is the
+    class that it is a method of.
+    """
+
+    def __init__(
+        self, node: Any, outer: FunctionCode | None, owner: ast.ClassDef | None = None
+    ) -> None:
+        self.node, self.outer, self.owner = node, outer, owner
+        self.name: str = getattr(node, "name", "<module>")
+        self.bindings: dict[str, list[_Binding]] = {}
+        self.returned: list[AST] = []
+        self.parameters: list[ast.arg] = []
+        self.first_line = 1
+        if isinstance(node, ast.Lambda):
+            self.name, self.returned = "<lambda>", [node.body]
+            self.first_line = node.lineno
+        if isinstance(node, (*FUNCTION, ast.Lambda)):
+            given = node.args
+            named = given.posonlyargs + given.args + given.kwonlyargs
+            more = (given.vararg, given.kwarg)
+            self.parameters = [*named, *filter(None, more)]
+        if isinstance(node, FUNCTION):
+            self.first_line = min(p.lineno for p in (*node.decorator_list, node))
+
+    @property
+    def title(self) -> str:
+        """`Net.forward`."""
+        return f"{self.owner.name}.{self.name}" if self.owner else self.name
+
+    @property
+    def first_parameter(self) -> str:
+        """What its code calls self; "" where it has no parameters."""
+        return self.parameters[0].arg if self.parameters else ""
+
+    def has(self, name: str) -> bool:
+        """Whether a name is one of its variables."""
+        return bool(self.given(name))
+
+    def parameters_called(self, name: str) -> list[Inflow]:
+        """The parameter of a name, as what goes into that."""
+        return [Inflow(part) for part in self.parameters if part.arg == name]
+
+    def given(self, name: str) -> list[Inflow]:
+        """All that it gives a name."""
+        found = self.parameters_called(name)
+        for binding in self.bindings.get(name, ()):
+            found += binding.inputs
+        return found
+
+    def parameter(self, call: Call, argument: AST, skips: int) -> ast.arg | None:
+        """The one that an argument of a call is; `skips` are those in front, as self."""
+        given = self.node.args
+        found: ast.arg | None = None
+        for keyword in call.keywords:
+            if keyword.value is argument:
+                named = [each for each in self.parameters if each.arg == keyword.arg]
+                found = named[0] if named else given.kwarg
+        positional = [*given.posonlyargs, *given.args][skips:]
+        for i, each in enumerate(call.args):
+            if each is argument:
+                found = positional[i] if i < len(positional) else given.vararg
+        return found
+
+    def bind(self, node: Any, order: int, path: Path, put_in: _PutIn) -> None:
+        """Note what a statement gives values to."""
+        if isinstance(node, ast.Return) and node.value is not None:
+            self.returned.append(node.value)
+        given = list(_given(node))
+        for part in _own_parts(node):
+            if isinstance(part, ast.NamedExpr):
+                given += _targets(part.target, part.value)
+            elif isinstance(part, (ast.Yield, ast.YieldFrom)) and part.value:
+                self.returned.append(part.value)
+            elif isinstance(part, Call) and isinstance(part.func, ast.Attribute):
+                name = base(part.func.value)
+                put = put_in(part, part.func.attr)
+                given += [(name, one, True) for one in put]
+        for name, one, adds in given:
+            binding = _Binding(order, path, (one,), adds)
+            self.bindings.setdefault(name, []).append(binding)
+
+
+_Position = tuple[int, Path]
+_PutIn = Callable[[Call, str], Sequence[Inflow]]
+Given = tuple[str, Inflow, bool]
+"""A name, what it is given, and whether it keeps what it had."""
+
+
+class CodeFile:
+    """What a file says. `values` are the expressions that are computed, and `a += b`."""
+
+    def __init__(self, file: str, tree: Module) -> None:
+        self.file = file
+        self.parents: dict[AST, AST] = {}
+        self.functions: list[FunctionCode] = []
+        self.values: list[Any] = []
+        # by the name that it is bound to: the module, and the name in it
+        self.imports: dict[str, tuple[str, str]] = {}
+        self._function_of: dict[AST, FunctionCode] = {}  # of statements
+        self._at: dict[AST, _Position] = {}  # of statements
+        self._modules: set[str] = set()  # names of modules
+        self._off: dict[AST, Off | None] = {}  # of statements
+        self._named: dict[str, list[FunctionCode]] = {}
+        for node in ast.walk(tree):
+            self.parents |= dict.fromkeys(ast.iter_child_nodes(node), node)
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                self._add_import(node)
+            if isinstance(node, (ast.expr, ast.AugAssign)):
+                self.values.append(node)
+        self._read_functions(tree)
+        for value in self.values:
+            if isinstance(value, ast.Lambda):
+                function = FunctionCode(value, self.function_of(value))
+                self.functions.append(function)
+                self._named.setdefault(function.name, []).append(function)
+        self.calls = [each for each in self.values if isinstance(each, Call)]
+        self.parameters = [p for each in self.functions for p in each.parameters]
+
+    def __contains__(self, node: AST) -> bool:
+        return node in self.parents
+
+    def _add_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for name in node.names:
+            bound = name.asname or name.name.partition(".")[0]
+            module = getattr(node, "module", None) or name.name
+            is_from = isinstance(node, ast.ImportFrom)
+            self.imports[bound] = module, name.name if is_from else ""
+            # `from torch.nn import functional as F` binds a module, too
+            if not is_from or bound in ("F", "nn", "functional", "np"):
+                self._modules.add(bound)
+
+    def _read_functions(self, tree: Module) -> None:
+        waiting = [FunctionCode(tree, None)]
+        while waiting:
+            function = waiting.pop()
+            self.functions.append(function)
+            self._named.setdefault(function.name, []).append(function)
+            for statement, path in _statements(function.node.body):
+                self._function_of[statement] = function
+                order = len(self._at)
+                self._at[statement] = order, path
+                if isinstance(statement, FUNCTION):
+                    waiting.append(FunctionCode(statement, function))
+                elif isinstance(statement, ast.ClassDef):
+                    methods = [n for n in statement.body if isinstance(n, FUNCTION)]
+                    waiting += [FunctionCode(n, function, statement) for n in methods]
+                else:
+                    function.bind(statement, order, path, self._put_in)
+
+    def _put_in(self, call: Call, method: str) -> list[Inflow]:
+        """What a call of a method puts into what it is a method of."""
+        if method in ADDING:
+            return list(map(Inflow, call.args))
+        if method == "copy_" and call.args:
+            kind: DetachKind | None = "written" if self.off(call) else None
+            return [Inflow(call.args[0], kind)]
+        in_place = method.endswith("_") and not method.endswith("__")
+        return [Inflow(call)] if in_place else []
+
+    @property
+    def written(self) -> Iterator[tuple[str, Inflow]]:
+        """What is written into the data of something, by the name of that."""
+        for function in self.functions:
+            for name, bindings in function.bindings.items():
+                for one in [each for binding in bindings for each in binding.inputs]:
+                    if one.kind == "written":
+                        yield name, one
+
+    # -- where a value stands ------------------------------------------------------
+
+    def statement(self, node: AST) -> AST | None:
+        """The one that a value stands in."""
+        around: AST | None = node
+        while around is not None and around not in self._at:
+            around = self.parents.get(around)
+        return around
+
+    def function_of(self, node: AST) -> FunctionCode | None:
+        """The one that a value stands in; None in the body of a class."""
+        statement = self.statement(node)
+        return self._function_of[statement] if statement is not None else None
+
+    def function_with(self, parameter: ast.arg) -> FunctionCode:
+        """The one that has a parameter."""
+        return next(each for each in self.functions if parameter in each.parameters)
+
+    def named(self, name: str) -> list[FunctionCode]:
+        """The functions and methods of this name."""
+        return self._named.get(name, [])
+
+    def off(self, node: AST) -> Off | None:
+        """What switches recording off around a value."""
+        statement = self.statement(node)
+        if statement is None:
+            return None
+        if statement not in self._off:
+            self._off[statement] = self._find_off(statement)
+        return self._off[statement]
+
+    def _find_off(self, statement: AST) -> Off | None:
+        for block, _ in reversed(self._at[statement][1]):
+            for item in getattr(block, "items", ()):
+                text = ast.unparse(item.context_expr)
+                if kind := recording_off(text):
+                    return Off(cast("DetachKind", kind), item.context_expr)
+                if "enable_grad" in text or "set_grad_enabled(True" in text:
+                    return None
+        function = self._function_of[statement].node
+        for decorator in getattr(function, "decorator_list", ()):
+            if kind := recording_off(ast.unparse(decorator)):
+                return Off(cast("DetachKind", kind), decorator)
+        return None
+
+    def is_module(self, node: AST) -> bool:
+        """Whether an expression is a module that the file imports, as `torch.nn`."""
+        return dotted(node).partition(".")[0] in self._modules
+
+    # -- what goes into a value ----------------------------------------------------
+
+    def effect(self, node: AST) -> Effect:
+        """What an expression does."""
+        return effect(node, self)
+
+    def inputs(self, node: Any) -> Sequence[Inflow]:
+        """What goes into a value, without what functions return and are given."""
+        if isinstance(node, ast.AugAssign):
+            before = self._read(base(node.target), node)
+            return [*before, Inflow(node.value)]
+        name = dotted(node)
+        found = self._read(name, node) if name else []
+        if found or isinstance(node, ast.Name):
+            return found
+        return effect(node, self).inputs
+
+    def _read(self, name: str, node: AST) -> list[Inflow]:
+        """What a name may have where it is read."""
+        inner = self._inside(name, node)
+        statement, function = self.statement(node), self.function_of(node)
+        if inner is not None:
+            return [Inflow(inner)]
+        if statement is None or function is None:
+            return []
+        if not function.has(name):
+            return self._from_outside(name, function)
+
+        order, path = self._at[statement]
+        reaching = _reaching(function.bindings.get(name, ()), order, path)
+        found = [one for binding in reaching for one in binding.inputs]
+        earlier = [binding for binding in reaching if binding.order < order]
+        if not any(_covers(binding, path) for binding in earlier):
+            found += function.parameters_called(name)
+        return found
+
+    def _from_outside(self, name: str, function: FunctionCode) -> list[Inflow]:
+        """What other functions, or the code around, give a name."""
+        others: list[FunctionCode] = []
+        if "." in name and function.owner is not None:
+            others = [each for each in self.functions if each.owner is function.owner]
+        outer = function.outer
+        while "." not in name and outer is not None and not others:
+            others = [outer] if outer.has(name) else []
+            outer = outer.outer
+        return [one for other in others for one in other.given(name)]
+
+    def _inside(self, name: str, node: AST) -> AST | None:
+        """What a comprehension goes over to give a name its values, or the parameter of
+        a lambda.
+        """
+        inner, around = node, self.parents.get(node)
+        while around is not None and around not in self._at:
+            for part in getattr(around, "generators", ()):
+                names = [dotted(target) for target in ast.walk(part.target)]
+                if name in names and part.iter is not inner:
+                    found: AST = part.iter
+                    return found
+            if isinstance(around, ast.Lambda):
+                for parameter in around.args.args:
+                    if parameter.arg == name:
+                        return parameter
+            inner, around = around, self.parents.get(around)
+        return None
+
+
+def dotted(node: Any) -> str:
+    """The code of `a` or `a.b.c`; "" of anything else."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([node.id, *reversed(names)])
+
+
+def base(node: Any) -> str:
+    """The name of what holds a part: `self.h` of `self.h.data[0]`."""
+    while isinstance(node, (ast.Subscript, ast.Starred)) or (
+        getattr(node, "attr", "") == "data"
+    ):
+        node = node.value
+    return dotted(node)
+
+
+def _is_plain(target: AST) -> bool:
+    return dotted(target) != ""
+
+
+def _given(node: Any) -> Iterator[Given]:
+    """The names that a statement gives a value, or a part of it, and whether they keep
+    what they had.
+    """
+    if isinstance(node, ast.AugAssign):
+        yield base(node.target), Inflow(node), not _is_plain(node.target)
+        return
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(node, ast.Assign):
+        pairs = [(target, node.value) for target in node.targets]
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        pairs = [(node.target, node.value)]
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        pairs = [(node.target, node.iter)]
+    for item in getattr(node, "items", ()):
+        if item.optional_vars is not None:
+            pairs.append((item.optional_vars, item.context_expr))
+    for target, value in pairs:
+        yield from _targets(target, value)
+
+
+def _targets(target: Any, value: Any) -> Iterator[Given]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        parts: Any = getattr(value, "elts", ())
+        pairs = len(parts) == len(target.elts)
+        for i, part in enumerate(target.elts):
+            # `values, indices = x.max(1)`
+            if not pairs and i == 1 and len(target.elts) == 2 and gives_indices(value):
+                for name, one, adds in _targets(part, value):
+                    yield name, one._replace(kind="integer"), adds
+            else:
+                yield from _targets(part, parts[i] if pairs else value)
+        return
+    is_data = isinstance(target, ast.Attribute) and target.attr == "data"
+    kind: DetachKind | None = "written" if is_data else None
+    yield base(target), Inflow(value, kind), is_data or not _is_plain(target)
+
+
+def gives_indices(node: Any) -> bool:
+    """Whether a call returns values and their indices."""
+    name = getattr(getattr(node, "func", None), "attr", "")
+    return isinstance(node, Call) and name in WITH_INDICES
+
+
+def _statements(block: Sequence[Any]) -> Iterator[tuple[Any, Path]]:
+    """All statements in the order of the text but for those inside functions."""
+    waiting: list[tuple[Any, Path]] = [(node, ()) for node in reversed(block)]
+    while waiting:
+        node, around = waiting.pop()
+        if isinstance(node, ast.stmt):
+            yield node, around
+        if isinstance(node, (*FUNCTION, ast.ClassDef)):
+            continue
+        inside: list[tuple[Any, Path]] = []
+        for field in _BLOCKS:
+            within = (*around, (node, field))
+            inside += [(part, within) for part in getattr(node, field, ())]
+        waiting += reversed(inside)
+
+
+_PARTS = (ast.expr, ast.keyword, ast.withitem, ast.comprehension)
+
+
+def _own_parts(statement: Any) -> Iterator[AST]:
+    """The expressions of a statement, without those of statements inside it."""
+    waiting: list[AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.Lambda):
+            children = ast.iter_child_nodes(node)
+            waiting += [child for child in children if isinstance(child, _PARTS)]
+
+
+def _covers(one: _Binding, path: Path) -> bool:
+    """Whether whoever comes to `path` has run a binding that stands before it."""
+    return not one.adds and path[: len(one.path)] == one.path
+
+
+def _reaching(bound: Sequence[_Binding], order: int, path: Path) -> list[_Binding]:
+    """The bindings that may have given a name its value at a place."""
+    found, covering = [], None
+    for one in reversed(bound):
+        if one.order < order and not _excludes(one.path, path):
+            found.append(one)
+            if _covers(one, path):
+                covering = one
+                break
+    loops = [block for block in path if isinstance(block[0], _LOOPS)]
+    for one in bound:
+        # the turn of the loop before
+        shared = [loop for loop in loops if loop in one.path]
+        is_new = covering is None or not shared or shared[-1] not in covering.path
+        if one.order >= order and shared and is_new:
+            found.append(one)
+    return found
+
+
+def _excludes(one: Path, other: Path) -> bool:
+    """Whether two places are arms of one `if`."""
+    for (node, field), (other_node, other_field) in zip(one, other):
+        if node is not other_node:
+            return False
+        if field != other_field:
+            return isinstance(node, ast.If)
+    return False
