@@ -121,6 +121,12 @@ class EdgeWords:
     def _passed_on(self, edge: Edge) -> str:
         """What goes round a loop, where that is a few variables: `h, c`."""
         names = dict.fromkeys(passed_on(self._graph, edge))
+        group = self._graph.nodes[edge.consumer].folded
+        # the loop says its own, where the graph does not know whose a tensor is
+        if group is not None and group.code and not all(names):
+            written = group.code.split(", ")
+            if len(written) == len(passed_on(self._graph, edge)):
+                names = dict.fromkeys(written)
         if self._options.names != "auto" or not all(names) or len(names) > MOST:
             return ""
         box = self._graph.nodes[edge.consumer]

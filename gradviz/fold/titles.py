@@ -60,8 +60,14 @@ def _of_scope(groups: Groups, group_id: int, scope: Scope) -> str:
 
 
 def code(groups: Groups, group_id: int) -> str:
-    """The code of a statement, where that is not its title."""
-    construct = groups.construct(group_id)
+    """The code of a statement, where that is not its title; the variables that turns of
+    a loop hand to the next.
+    """
+    group, construct = groups[group_id], groups.construct(group_id)
+    if group.kind == "run" and group.is_rest and group.parent is not None:
+        construct = groups.construct(group.parent)
+    if construct is not None and construct.kind == "loop":
+        return construct.code
     if construct is None or construct.kind != "statement" or not construct.text:
         return ""
     return "" if _code_of_output(groups, group_id) else construct.code

@@ -166,7 +166,8 @@ class Construct(NamedTuple):
     itself, directly inside `scope`. `parent` is the construct around it there.
 
     `text` is the name of a function, or of what is called; the head of a loop; what a
-    statement assigns, whose `code` computes it. `source` is where that is written; of a
+    statement assigns, whose `code` computes it; the `code` of a loop has the variables
+    that one turn hands to the next. `source` is where that is written; of a
     function, where it begins; of a gradient, the line that asked for it. `turn` is the
     number of a turn, from 1, and of a loop how many there were, 0 where that is not
     certain.
@@ -236,7 +237,8 @@ class Group(NamedTuple):
     shared: tuple[Uses, ...] = ()  # the edges that stand for uses of those
     # what the second turn takes from the first, as node ids and numbers of outputs
     passed: tuple[tuple[int, int], ...] = ()
-    code: str = ""  # that computes it, of a statement
+    # that computes it, of a statement; what its turns hand on, of a loop
+    code: str = ""
     # whether its parameters are those of what the title names
     owns: bool = True
 

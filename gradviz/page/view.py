@@ -139,7 +139,8 @@ class Texts:
             last = self._graph.nodes[groups.members(old)[-1]]
             return self._op(node._replace(assigned=last.assigned or node.assigned))
 
-        words = [code(groups, old) or plural(sums.ops, "op")]
+        is_statement = group.kind == "statement"
+        words = [(is_statement and code(groups, old)) or plural(sums.ops, "op")]
         if sums.parameters and owns(groups, old):
             words.append(f"{count_text(sums.parameters)} parameters")
         line = shorten(", ".join(words), CELLS)

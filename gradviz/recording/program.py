@@ -394,6 +394,7 @@ class _Reader:
         else:
             text = frame.spots.header(here)
             part = self._new("loop", around, frame.scope, text, frame)
+            part.code = frame.spots.carried(here)
             step = _Within(here, part)
         part.line = getattr(step.node, "lineno", 0)
         if part.kind == "loop":

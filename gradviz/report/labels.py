@@ -247,7 +247,7 @@ CODE = 36
 
 def code_line(group: Group) -> str:
     """The code of a statement, as far as a box holds it."""
-    return clip(group.code, CODE) if group.code else ""
+    return clip(group.code, CODE) if group.kind == "statement" and group.code else ""
 
 
 def same_line(group: Group) -> str:

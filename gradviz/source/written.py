@@ -101,7 +101,7 @@ class FunctionSyntax:
     """
 
     def __init__(self, root: ast.AST, text: SourceText) -> None:
-        self.root, self._text = root, text
+        self.root, self.text = root, text
         self.parents: dict[ast.AST, _Parent] = {}
         self._order: dict[ast.AST, int] = {}
         self._nodes: dict[Span, ast.AST] = {}
@@ -186,7 +186,7 @@ class FunctionSyntax:
         return [statement] if statement is not None else []
 
     def _statements(self, node: ast.stmt) -> Statement | None:
-        text = self._text.of
+        text = self.text.of
         if isinstance(node, ast.Assign):
             names = " = ".join(text(target) for target in node.targets)
             return Statement(node, names, text(node.value))
@@ -216,17 +216,45 @@ class FunctionSyntax:
         if isinstance(node, ast.Attribute):
             return node.attr
         if isinstance(node, ast.Subscript):
-            inside = f"[{self._text.of(node.slice).strip('()')}]"
+            inside = f"[{self.text.of(node.slice).strip('()')}]"
             return _cut(f"{inside} =" if isinstance(node.ctx, ast.Store) else inside)
         if isinstance(node, ast.BinOp):
             sign = _SIGNS.get(type(node.op), "")
             if is_literal(node.right):
-                return _cut(f"{sign} {self._text.of(node.right)}")
+                return _cut(f"{sign} {self.text.of(node.right)}")
             if is_literal(node.left):
-                return _cut(f"{self._text.of(node.left)} {sign}")
+                return _cut(f"{self.text.of(node.left)} {sign}")
         if isinstance(node, ast.AugAssign) and is_literal(node.value):
-            return _cut(f"{_SIGNS.get(type(node.op), '')} {self._text.of(node.value)}")
+            return _cut(f"{_SIGNS.get(type(node.op), '')} {self.text.of(node.value)}")
         return ""
+
+    def carried(self, loop: ast.AST) -> list[str]:
+        """The variables that a turn of a loop reads before it gives them a value: those
+        that the turn before it wrote. Not what only counts.
+        """
+        read: dict[str, None] = {}
+        written: set[str] = set()
+        counters: set[str] = set()
+        for node in self._order:  # as they are computed
+            if not self._is_in_body(node, loop):
+                continue
+            if not isinstance(node, (ast.Name, ast.Attribute)):
+                continue
+            name, around = self.text.of(node), self.parents[node].node
+            adds = isinstance(around, ast.AugAssign) and around.target is node
+            if name not in written and (adds or isinstance(node.ctx, ast.Load)):
+                read[name] = None
+            if isinstance(node.ctx, ast.Store):
+                written.add(name)
+            if adds and is_literal(around.value):  # type: ignore[attr-defined]
+                counters.add(name)
+        return [name for name in read if name in written - counters]
+
+    def _is_in_body(self, node: ast.AST, loop: ast.AST) -> bool:
+        places = ((parent, field) for parent, field, _ in self._above(node))
+        return any(
+            parent is loop and field in ("body", "test") for parent, field in places
+        )
 
     # -- what may run after what ---------------------------------------------------
 
@@ -532,6 +560,11 @@ class Spots:
         """The head of a loop, as the code has it."""
         assert self.text is not None
         return header(self.text, loop)
+
+    def carried(self, loop: ast.AST) -> str:
+        """The variables that turns of a loop hand to the next: `h, c`."""
+        assert self._function is not None
+        return ", ".join(self._function.carried(loop))
 
 
 def _written(code: CodeType) -> tuple[SourceText | None, FunctionSyntax | None]:
