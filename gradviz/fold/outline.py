@@ -20,6 +20,7 @@ from gradviz.graph import (
 )
 from gradviz.graph.amounts import forward_order, parameter_elements
 from gradviz.graph.origins import ScopeTree, op_text
+from gradviz.graph.written import code_of
 
 LEAST = 3
 """How many alike modules are worth joining: two are easier to read one by one."""
@@ -70,7 +71,7 @@ def modules(
     groups = grouped(graph, runs=not every)
     named, structure = groups.graph, groups.structure
     tree, sums = ScopeTree(named), _Sums(graph)
-    codes = {scope: construct.code for scope, construct in groups.constructs.items()}
+    codes = {scope: code_of(one) for scope, one in groups.constructs.items()}
     loose_in: dict[int | None, list[int]] = {}
     for node in forward_order(graph):
         if node not in graph.leaf_of:

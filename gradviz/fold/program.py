@@ -13,6 +13,7 @@ from dataclasses import replace
 from gradviz.fold.order import is_view
 from gradviz.graph import Construct, Graph, Scope
 from gradviz.graph.origins import ScopeTree, around
+from gradviz.graph.written import code_of
 from gradviz.wording import line_text
 
 FEW = 16
@@ -223,7 +224,7 @@ def _names(graph: Graph) -> list[str]:
     same = Counter(text for text, _ in sources)
     names = []
     for construct in graph.program:
-        text, source = construct.text or construct.code, construct.source
+        text, source = construct.text or code_of(construct), construct.source
         is_function = construct.kind == "function"
         if is_function and same[text] == 1:
             text = f"{text}()"

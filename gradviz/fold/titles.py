@@ -11,6 +11,7 @@ from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.order import is_view
 from gradviz.graph import GroupKind, Scope
 from gradviz.graph.origins import own_line
+from gradviz.graph.written import code_of
 from gradviz.wording import clip, plural
 
 LONGEST = 60
@@ -67,10 +68,10 @@ def code(groups: Groups, group_id: int) -> str:
     if group.kind == "run" and group.is_rest and group.parent is not None:
         construct = groups.construct(group.parent)
     if construct is not None and construct.kind == "loop":
-        return construct.code
+        return code_of(construct)
     if construct is None or construct.kind != "statement" or not construct.text:
         return ""
-    return "" if _code_of_output(groups, group_id) else construct.code
+    return "" if _code_of_output(groups, group_id) else code_of(construct)
 
 
 def _code_of_output(groups: Groups, group_id: int) -> str:
@@ -80,7 +81,7 @@ def _code_of_output(groups: Groups, group_id: int) -> str:
         return ""
     last = groups.members(group_id)[-1]
     names = {root.name for root in groups.graph.roots_of.get(last, ())}
-    return construct.code if construct.text in names else ""
+    return code_of(construct) if construct.text in names else ""
 
 
 def owns(groups: Groups, group_id: int) -> bool:

@@ -174,14 +174,14 @@ class Construct(NamedTuple):
     """
 
     kind: ConstructKind
-    text: str
+    text: str = ""
     source: SourceLine | None = None
     parent: int | None = None
     scope: int | None = None
     nodes: tuple[int, ...] = ()
     scopes: tuple[int, ...] = ()
     turn: int = 0
-    code: str = ""
+    code: str = ""  # "" where the line of the source has it
 
 
 class FunctionCall(NamedTuple):

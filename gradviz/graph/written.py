@@ -1,4 +1,6 @@
-"""What a program says, as graph files of version 1 had it: its calls of functions."""
+"""What a program says: the code of a statement; and, as graph files of version 1 had it,
+its calls of functions.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,25 @@ from collections.abc import Sequence
 from gradviz.graph.records import Construct, FunctionCall, SourceLine
 
 _CALLS = ("function", "gradient")
+
+
+def written_code(text: str, line: SourceLine | None) -> str:
+    """The code of a statement that is all of its line: `x * 2` of `y = x * 2` and of
+    `return x * 2`; "" where it is not.
+    """
+    for head in (f"{text} = ",) if text else ("return ",):
+        if line is not None and line.text.startswith(head):
+            return line.text.removeprefix(head)
+    return ""
+
+
+def code_of(construct: Construct) -> str:
+    """The code that computes what a statement assigns; of a loop, the variables that one
+    turn hands to the next.
+    """
+    if construct.kind != "statement":
+        return construct.code
+    return construct.code or written_code(construct.text, construct.source)
 
 
 def functions_of(program: Sequence[Construct]) -> tuple[FunctionCall, ...]:

@@ -9,7 +9,8 @@ from types import CodeType
 
 from gradviz.fold.order import is_view
 from gradviz.graph import Construct, ConstructKind, SourceLine
-from gradviz.packages import code_line
+from gradviz.graph.written import written_code
+from gradviz.packages import code_line, with_text
 from gradviz.walker.places import BareGraph
 
 
@@ -99,10 +100,18 @@ def _is_kept(part: Draft, sizes: _Sizes, bare: BareGraph) -> bool:
     if _is_in_flat(part):
         return False
     if part.kind == "statement":
-        return not _is_doubtful(part) and sizes.ops[part] + sizes.scopes[part] > 1
+        return not _is_doubtful(part) and _is_several(part, sizes)
     if part.kind == "call":
         return _is_call(part, bare)
     return True
+
+
+def _is_several(part: Draft, sizes: _Sizes) -> bool:
+    """Whether a statement does more than one call."""
+    inside = sizes.children.get(part, ())
+    made = len(part.nodes) + sum(len(one.nodes) for one in inside if one.kind == "call")
+    called = [one for one in inside if one.kind != "call"]
+    return made + len(part.scopes) + len(called) > 1
 
 
 def _is_doubtful(part: Draft) -> bool:
@@ -201,18 +210,22 @@ def _records(parts: Sequence[Draft], bare: BareGraph) -> Iterator[Construct]:
     for part in number:
         around = home[part]
         key = id(part.source), part.line
-        if part.source is not None and key not in lines:
-            lines[key] = code_line(part.source, part.line)
+        if part.source is not None and part.line and key not in lines:
+            written = code_line(part.source, part.line)
+            # of a statement, the line that its nodes have, too
+            is_statement = part.kind == "statement"
+            lines[key] = with_text(written) if is_statement else written
+        line = lines.get(key)
         yield Construct(
             part.kind,
             part.text,
-            lines.get(key),
+            line,
             number[around] if around is not None else None,
             part.scope,
             tuple(sorted(nodes.get(part, ()), key=sequence.__getitem__)),
             tuple(sorted(scopes.get(part, ()))),
             part.turn,
-            part.code,
+            "" if part.code == written_code(part.text, line) else part.code,
         )
 
 

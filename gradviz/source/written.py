@@ -105,12 +105,17 @@ class FunctionSyntax:
         self.parents: dict[ast.AST, _Parent] = {}
         self._order: dict[ast.AST, int] = {}
         self._nodes: dict[Span, ast.AST] = {}
+        self._by_line: dict[int, ast.AST | None] = {}
         self._jumps: dict[ast.AST, int] = {}
         self._read()
 
     def node_at(self, span: Span) -> ast.AST | None:
         """The innermost expression or statement of a span."""
         return self._nodes.get(span)
+
+    def statement_at(self, line: int) -> ast.AST | None:
+        """The only simple statement that goes over a line."""
+        return self._by_line.get(line)
 
     def _read(self) -> None:
         """Number all parts as Python computes them: operands before what uses them."""
@@ -136,6 +141,10 @@ class FunctionSyntax:
         if isinstance(node, (ast.expr, ast.stmt)):
             for span in spans_of(node):
                 self._nodes.setdefault(span, node)
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                # of two statements on one line, neither is certain
+                self._by_line[line] = None if line in self._by_line else node
 
     def _add_jump(self, jump: ast.AST) -> None:
         """Note where the loops that a jump leaves, or goes round, are left first."""
@@ -527,34 +536,45 @@ class Spots:
         self.code = code  # held, so that its identity stays its own
         self._spans = _spans(code)
         self._at: dict[int, Spot | None] = {}
-        self.text, self._function = _written(code) if self._spans else (None, None)
+        self.text, self._function = _written(code)
 
     @property
     def doubt(self) -> str:
         """Why the code says nothing: "edited", or "absent"; "" where it does, and where
         pytest has put more into it.
         """
-        if self._function is not None or not self._spans:
+        if self._function is not None:
             return ""
         if "@pytest_ar" in self.code.co_names:
             return ""
         return "edited" if self.text is not None and self.text.tree.body else "absent"
 
     def at(self, instruction: int) -> Spot | None:
-        """The expression that an instruction computes; None where that is not known, as
-        before Python 3.11.
+        """The expression that an instruction computes; before Python 3.11 the statement.
+        None where that is not known.
         """
         if self._function is None:
             return None
         if instruction not in self._at:
-            span = self._spans[instruction // 2]
-            node = self._function.node_at(span) if span is not None else None
+            node = self._node_at(self._function, instruction)
             if node is not None:
                 end = OWN_CODE.get(self.code.co_name, ast.Lambda)
                 self._at[instruction] = Spot(self._function, node, end)
             else:
                 self._at[instruction] = None
         return self._at[instruction]
+
+    def _node_at(self, function: FunctionSyntax, instruction: int) -> ast.AST | None:
+        if self._spans:
+            span = self._spans[instruction // 2]
+            return function.node_at(span) if span is not None else None
+        lines = (
+            line
+            for start, end, line in self.code.co_lines()
+            if start <= instruction < end
+        )
+        line = next(lines, None)
+        return function.statement_at(line) if line is not None else None
 
     def header(self, loop: ast.AST) -> str:
         """The head of a loop, as the code has it."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import gradviz
 from gradviz.graph import Construct, Graph
+from gradviz.graph.written import code_of
 from gradviz.run.reading import read_graph
 from gradviz.run.run import Run
 from gradviz.run.target import parse_target
@@ -299,7 +300,7 @@ def test_statements_are_named_by_what_they_assign() -> None:
         return loss
 
     graph = recorded(case)
-    told = [(construct.text, construct.code) for construct in of_kind(graph, "statement")]
+    told = [(construct.text, code_of(construct)) for construct in of_kind(graph, "statement")]
     assert ("a", "(X @ W).sin()") in told and ("b", "(a * 2).cos()") in told
     assert ("kept", "(a - b).exp()") in told and ("table[0]", "(b * b)[0]") in told
     assert ("", "(a * 2).exp() + 1") in told

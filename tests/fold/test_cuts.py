@@ -1,0 +1,63 @@
+"""Whatever is open of the tree of groups: no cycle, every node once, and what stands together is one box."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradviz.fold.fold import folded
+from gradviz.fold.grouping import grouped
+from gradviz.fold.groups import Groups
+from gradviz.fold.opening import Opening
+from gradviz.graph import Graph
+from gradviz.run.reading import read_graph
+from gradviz.run.run import Run
+from gradviz.run.target import parse_target
+from tests.blocks import ROOT
+
+PROGRAMS = ("ppo_cleanrl", "moe_router", "realnvp_moons", "seq2seq_attention", "maml_sinusoid")
+
+
+def recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    monkeypatch.chdir(tmp_path)
+    captured: Any = Run(parse_target(str(ROOT / "tests/real/programs" / f"{name}.py")), read_graph).captured()
+    graph: Graph = captured.result
+    return graph
+
+
+def some_open(groups: Groups, rng: random.Random) -> set[int]:
+    is_open = {0}
+    for group in groups.top_down()[1:]:
+        if groups[group].parent in is_open and rng.random() < 0.6:
+            is_open.add(group)
+    return is_open
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_any_cut_has_no_cycle_and_holds_each_node_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = recorded(name, tmp_path, monkeypatch)
+    rng = random.Random(name)
+    for _ in range(12):
+        opening = Opening(grouped(graph))
+        opening.open = some_open(opening.groups, rng)
+        cut = folded(opening)
+        assert len(cut.order) == len(cut.nodes)  # raises where there is a cycle
+        members = sorted(node for inside in cut.inside for node in inside)
+        assert members == list(range(len(graph.nodes)))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_ran_at_one_time_is_one_box(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each construct whose nodes no other op of the graph interrupts stands in one group: in no parts."""
+    groups = grouped(recorded(name, tmp_path, monkeypatch))
+    place = {node: i for i, node in enumerate(groups.order)}
+    for group_id, group in enumerate(groups):
+        if group.scope in groups.constructs:
+            places = sorted(place[node] for node in groups.members(group_id))
+            assert places == list(range(places[0], places[-1] + 1))
+            assert not group.part, groups.constructs[group.scope]
