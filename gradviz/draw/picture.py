@@ -15,7 +15,7 @@ import numpy as np
 
 from gradviz.draw import typesetting, wire_labels, wires
 from gradviz.draw.details import LONGEST, details
-from gradviz.draw.options import Direction, Options
+from gradviz.draw.options import Options
 from gradviz.draw.scene import FLOWS, Box, Link, Scene, scene
 from gradviz.draw.summary import counts_line
 from gradviz.draw.typesetting import (
@@ -32,6 +32,7 @@ from gradviz.draw.typesetting import (
 )
 from gradviz.draw.wires import Curves
 from gradviz.fold.fold import PAGE
+from gradviz.fold.opening import Limits
 from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
@@ -84,26 +85,22 @@ def picture(graph: Graph, options: Options) -> Picture:
     that a page or a slide shows larger.
     """
     drawn = scene(graph, options)
-    page = _page(drawn, options.direction)
-
+    page = _page(drawn, options, is_flat=options.direction == "right")
     # it is made smaller on a page: perhaps less so when it runs sideways
     is_free = options.direction == "auto" and not page.placement.is_u
     if is_free and len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
-        flat = Page(drawn, is_flat=True)
+        flat = _page(drawn, options, is_flat=True)
         # folding has seen to it that the other way fits
         if flat.width <= PAGE.width and _shown(flat) > _shown(page):
             page = flat
     return compose(graph, drawn, page)
 
 
-def _page(drawn: Scene, direction: Direction) -> Page:
-    """The page in a direction; a U stays upright, since it leads from the left to the
-    right as it is.
+def _page(drawn: Scene, options: Options, *, is_flat: bool) -> Page:
+    """The page in a direction. A U leads down and up again, so a reader who asks for a
+    direction gets none.
     """
-    upright = Page(drawn)
-    if direction == "right" and not upright.placement.is_u:
-        return Page(drawn, is_flat=True)
-    return upright
+    return Page(drawn, is_flat=is_flat, u_shapes=options.direction == "auto")
 
 
 def _shown(page: Page) -> float:
@@ -114,8 +111,12 @@ def _shown(page: Page) -> float:
     )
 
 
-def measured(graph: Graph, options: Options) -> Size:
-    """How large the picture of this graph is, across and along the flow of data."""
+def measured(graph: Graph, sheet: Limits, options: Options) -> Size | None:
+    """How large the picture of this graph is on a sheet, across and along the flow of
+    data; None where the reader asks for another direction than that of the sheet.
+    """
+    if options.direction == ("down" if sheet.is_flat else "right"):
+        return None
     # no page holds it, whatever its size is
     if len(graph.nodes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
@@ -124,13 +125,12 @@ def measured(graph: Graph, options: Options) -> Size:
     if len(drawn.boxes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
 
-    page = _page(drawn, options.direction)
-    # nobody reads a U in parts, so it is kept lower than other pictures
-    if page.placement.is_u:
-        return Size(page.width, page.height * U_HEIGHT)
+    page = _page(drawn, options, is_flat=sheet.is_flat)
     if page.is_flat:
         return Size(page.height, page.width)
-    return Size(page.width, page.height)
+    # nobody reads a U in parts, so it is kept lower than other pictures
+    height = page.height * (U_HEIGHT if page.placement.is_u else 1.0)
+    return Size(page.width, height)
 
 
 class Page:
@@ -143,11 +143,14 @@ class Page:
         drawn: Scene,
         *,
         is_flat: bool = False,
+        u_shapes: bool = True,
     ) -> None:
         self.is_flat = is_flat
         self.boxes = list(map(typesetting.measured, drawn.boxes))
         self.titles = [frame_titles(frame.title) for frame in drawn.frames]
-        placed = _place(_drawing(drawn, self.boxes, self.titles, is_flat), is_flat)
+        drawing = _drawing(drawn, self.boxes, self.titles, is_flat)
+        drawing = replace(drawing, u_shapes=u_shapes and not is_flat)
+        placed = _place(drawing, is_flat)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 
         room = max(placement.width, LEAST_ROOM)
@@ -301,7 +304,6 @@ def _drawing(
         gap=GAP,
         rank_gap=RANK_GAP,
         words=words,
-        u_shapes=not is_flat,
     )
 
 

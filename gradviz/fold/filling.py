@@ -7,11 +7,12 @@ of its run; groups of few ops come last. A group that does not fit opens as a wi
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from gradviz.fold.opening import Limits, Opening
 from gradviz.fold.order import is_view
-from gradviz.fold.titles import has_calls, list_of
+from gradviz.fold.titles import has_calls, list_of, parts_in
 from gradviz.fold.windows import SHARE, between, window
 from gradviz.graph.origins import around
 
@@ -28,6 +29,11 @@ class Filling:
         self.opening = opening
         self._groups, self._sizes = opening.groups, opening.sizes
         self._weight: dict[int, float] = {0: float(self._sizes.ops(0))}
+        ways = [around(self._groups, block) for block in self._repeated()]
+        self._body = set[int]().union(*ways)
+        opening.kept = self._body
+        # the groups at the same place in siblings, by the first of them
+        self._alike: dict[int, list[int]] = {}
 
     def fill(self, limits: Limits, inside: int = 0) -> None:
         """Open what is in a group, the heaviest first, as far as the page holds it."""
@@ -49,17 +55,52 @@ class Filling:
                 continue  # in a window that was made meanwhile
             # boxes of two or three ops: opening some and not others would look
             # arbitrary
+            together = self._together(choice)
             if choice not in self.opening.open and self._ops_of_one(choice) <= FEW:
-                few.append(choice)
-            elif choice in self.opening.open or self._try(choice, limits):
-                for opened in self.opening.with_turn(choice):
-                    waiting += [
-                        inner
-                        for inner in self._closed(opened)
-                        if inner not in self.opening.with_turn(choice)
-                    ]
+                few += together
+            elif choice in self.opening.open or self._try(together, limits):
+                waiting += self._inside(together)
 
         self._open_few(few, limits)
+
+    def _inside(self, together: list[int]) -> list[int]:
+        """What could be opened next in groups that were opened together, the same in
+        each.
+        """
+        inner = [
+            [
+                group_id
+                for turn in self.opening.with_turn(opened)
+                for group_id in self._closed(turn)
+                if group_id not in self.opening.with_turn(opened)
+            ]
+            for opened in together
+        ]
+        if len(set(map(len, inner))) > 1:
+            return [group_id for groups in inner for group_id in groups]
+        if len(together) > 1:
+            self._alike.update({first: others for first, *others in zip(*inner)})
+        return inner[0]
+
+    def _together(self, group_id: int) -> list[int]:
+        """A group with what stands beside it: groups of the same class of which none
+        needs another, such as experts, heads and towers.
+        """
+        others = self._alike.get(group_id, [])
+        parent = self._groups[group_id].parent
+        children = self._groups[parent or 0].children
+        if parent is None or self._groups[parent].kind == "run":
+            return [group_id, *others]
+        name = self._class(group_id)
+        beside = [
+            place
+            for place, child in enumerate(children)
+            if child < 0 and self._class(~child) == name and self._may_try(~child)
+        ]
+        if len(beside) > 1:
+            related = self._sizes.related(parent, children.index(~group_id))
+            others = others + [~children[i] for i in beside if i not in related]
+        return [group_id, *others]
 
     def _open_few(self, few: list[int], limits: Limits) -> None:
         """Open groups of few ops all together, and what is in them, or none."""
@@ -78,14 +119,17 @@ class Filling:
         if not self.opening.fits(limits):
             self.opening.back_to(before)
 
-    def _try(self, group_id: int, limits: Limits) -> bool:
-        """Open a group, or a window of it; for a body, also with windows of the groups
-        around it.
+    def _try(self, together: list[int], limits: Limits) -> bool:
+        """Open groups together, or a window of a single one; for a body, also with
+        windows of the groups around it.
         """
-        shells = self._shells(group_id)
+        group_id = together[0]
+        shells = [shell for one in together for shell in self._shells(one)]
         for shell in shells:
             self.opening.unfold(shell)
-        if self.opening.fits(limits) or window(self.opening, shells[-1], limits):
+        if self.opening.fits(limits):
+            return True
+        if len(together) == 1 and window(self.opening, shells[-1], limits):
             return True
 
         windows_before = len(self.opening.windows)
@@ -106,34 +150,101 @@ class Filling:
             self.opening.close(shell)
         return False
 
+    def _siblings(self, run: int) -> list[int]:
+        """The turns of a run of which none needs another; nothing where they do."""
+        group = self._groups[run]
+        if group.kind != "run" or len(group.children) != 2 or self._sizes.wires(run):
+            return []
+        first, second = (~child for child in group.children)
+        if first < 0 or not self._may_try(first):
+            return []
+        if not self._groups[second].is_rest:
+            others = [second]
+        else:
+            others = [~child for child in self._groups[second].children]
+        # a module that is called again says so, and stays closed
+        return [first, *others] if all(map(self._may_try, others)) else []
+
     def _shells(self, group_id: int) -> list[int]:
-        """A group, and the one that is all of it, from outside in."""
+        """A group, and the one that is all of it, from outside in; of a run of siblings
+        all turns.
+        """
+        siblings = self._siblings(group_id)
+        if siblings:
+            first, *others = siblings
+            self._alike[first] = others
+            rest = self._groups[others[0]].parent or group_id
+            turns = [turn for turn in others if self._groups[turn].kind == "turn"]
+            return list(dict.fromkeys((group_id, rest, *turns)))
+
         shells = [group_id]
         while len(self._groups[shells[-1]].children) == 1:
             inner = ~self._groups[shells[-1]].children[0]
-            if inner < 0 or not self.opening.may_open(inner) or self._is_layer(inner):
+            if inner < 0 or not self._may_try(inner):
                 break
             shells.append(inner)
         return shells
 
-    def shut_bodies(self) -> Iterator[object]:
-        """Classes that have a large part of all ops in closed groups that could be
-        opened, and none that is open; the largest first.
+    def closed_share(self) -> float:
+        """The part of all ops that is in closed groups of one kind that could be opened
+        and of which none is: of the kind with most; 1 where what repeats is closed.
         """
-        shut: dict[object, float] = {}
-        for child, _ in self.opening.visible():
-            if (
-                child < 0
-                and self.opening.may_open(~child)
-                and not self._is_layer(~child)
-            ):
-                name = self._class(~child)
-                shut[name] = shut.get(name, 0.0) + self._weight.get(~child, 0.0)
+        if not self._body <= self.opening.open:
+            return 1.0
 
-        shown = set(map(self._class, self.opening.open))
-        for name in sorted(shut, key=shut.__getitem__, reverse=True):
-            if name not in shown and shut[name] > SHARE * self._weight[0]:
-                yield name
+        closed: dict[object, float] = {}
+        for child, _ in self.opening.visible():
+            inner = ~child
+            if child < 0 and self._may_try(inner):
+                place = self._place(inner)
+                closed[place] = closed.get(place, 0.0) + self._weight.get(inner, 0.0)
+
+        for place in map(self._place, self.opening.open):
+            closed.pop(place, None)
+        return min(1.0, max(closed.values(), default=0.0) / max(self._weight[0], 1.0))
+
+    def _repeated(self) -> Iterator[int]:
+        """Of modules that repeat and have a large part of all ops, in none that do, the
+        first call of the usual size.
+        """
+        groups, ops = self._groups, self._sizes.ops
+        kinds: dict[object, list[int]] = {}
+        for group_id, group in enumerate(groups):
+            if group.scope is not None and not group.part:
+                kinds.setdefault(self._place(group_id), []).append(group_id)
+
+        large = [(sum(map(ops, calls)), calls) for calls in kinds.values()]
+        large = [(total, calls) for total, calls in large if total > SHARE * ops(0)]
+        inside: set[int] = set()
+        for _, calls in sorted(large, key=lambda kind: (-kind[0], kind[1])):
+            if len(calls) < 2 or self._is_layer(calls[0]) or self._is_list(calls[0]):
+                continue
+            if not inside.isdisjoint(around(groups, calls[0])):
+                continue
+            inside.update(calls)
+            sizes = Counter(map(ops, calls))
+            usual = max(sizes, key=sizes.__getitem__)
+            for call in calls:
+                way = around(groups, call)
+                if ops(call) == usual and all(map(self.opening.may_open, way)):
+                    yield call
+                    break
+
+    def _place(self, group_id: int) -> object:
+        """Equal for calls of modules of one class at places of one kind."""
+        scope_id = self._groups[group_id].scope
+        if scope_id is None:
+            return group_id
+        scope = self._groups.graph.scopes[scope_id]
+        return re.sub(r"\d+", "#", scope.path), scope.type
+
+    def _is_list(self, group_id: int) -> bool:
+        """Whether a call only runs modules of one kind, one after another."""
+        children = self._groups[group_id].children
+        parts = [part for child in children for part in parts_in(self._groups, child)]
+        if any(part >= 0 or self._groups[~part].scope is None for part in parts):
+            return False
+        return len({self._place(~part) for part in parts}) == 1
 
     def _closed(self, group_id: int) -> list[int]:
         """Groups that could be opened among the children of one that was opened just
@@ -150,14 +261,17 @@ class Filling:
             shown = [~turn for turn in group.shown] or group.children[:1]
             stands_for = max(group.turns // len(shown), 1)
 
-        for child in shown:
+        # what repeats stands for all that are like it
+        for child in sorted(shown, key=lambda child: ~child not in self._body):
             inner = ~child
-            if child < 0 and self.opening.may_open(inner) and not self._is_layer(inner):
+            if child < 0 and self._may_try(inner):
                 # and one element of a list, where others differ in constants alone
                 first = first_of.setdefault(self._kin(inner), inner)
                 share = weight * self._sizes.ops(inner) * stands_for / total_ops
                 if first_of.setdefault(self._list(first), first) != first:
                     share /= 2  # like an earlier one, whose inside says more
+                if inner in self._body:
+                    share = self._weight[0]  # before a loss, a stem or a head
                 shares[first] = max(shares.get(first, 0.0), share)
 
         self._weight.update(shares)
@@ -201,6 +315,17 @@ class Filling:
             or LAYER.search(self._groups.graph.scopes[group.scope].type) is not None
         )
 
+    def _may_try(self, group_id: int) -> bool:
+        return self.opening.may_open(group_id) and not self._is_layer(group_id)
+
+    def _class(self, group_id: int) -> object:
+        """Equal for calls of modules of one class, and of one function."""
+        scope_id = self._groups[group_id].scope
+        if scope_id is None:
+            return group_id
+        scope = self._groups.graph.scopes[scope_id]
+        return scope.type or scope.path
+
     def _ops_of_one(self, group_id: int) -> int:
         """Ops of a group, of a run those of its first turn."""
         group = self._groups[group_id]
@@ -208,12 +333,3 @@ class Filling:
         if group.kind == "run":
             return 1 if first >= 0 else self._sizes.ops(~first)
         return self._sizes.ops(group_id)
-
-    def _class(self, group_id: int) -> object:
-        """Equal for calls of modules of one class."""
-        scope = self._groups[group_id].scope
-        return (
-            group_id
-            if scope is None
-            else self._groups.graph.scopes[scope].type or scope
-        )

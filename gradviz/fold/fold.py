@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from gradviz.errors import FormatError, did_you_mean
@@ -27,8 +28,18 @@ from gradviz.stages import Stage
 Depth = Literal["auto", "all"] | int
 PAGE = Limits()
 UPRIGHT = Limits(1600.0, 2000.0)
-"""The page turned, for a body that it does not hold otherwise."""
+SLIDES = Limits(1920.0, 1080.0), Limits(1080.0, 1920.0, is_flat=True)
+SHEETS = SLIDES, (PAGE,), (UPRIGHT, UPRIGHT._replace(is_flat=True))
+"""What a picture may fill: larger ones are for a body that a slide does not hold."""
+Measure = Callable[[Graph, Limits], Size | None]
+"""How large the picture of a graph is across and along the flow of data, for a sheet;
+None where pictures do not run that way.
+"""
 NO_LIMITS = Limits(math.inf, math.inf, math.inf)
+ENOUGH, WORTH = 0.6, 0.1
+"""The part of all ops that may be closed though nothing like it is open, and how much
+less of it a larger sheet is worth.
+"""
 TRIES = 4
 """Pictures that are measured."""
 FULL = 0.85
@@ -47,7 +58,7 @@ def fold(
     expand: Iterable[str] = (),
     views: Literal["auto", "show"] = "auto",
     limit: int = int(PAGE.boxes),
-    measure: Callable[[Graph], Size] | None = None,
+    measure: Measure | None = None,
 ) -> Graph:
     """The graph with closed groups as single boxes. Folding a folded graph folds its
     original anew.
@@ -91,7 +102,7 @@ def fold(
             and len(original.nodes) <= min(SMALL, limit)
         ):
             view = _with_layers_closed(original, views == "show")
-            if _holds(measure, view):
+            if _holds(measure, view, SLIDES):
                 return view
 
         opening = Opening(grouped(original, views=views == "show"))
@@ -157,25 +168,27 @@ def _check(
             raise FormatError(f"there is no module {path!r} in this graph. {hint}")
 
 
-def _holds(
-    measure: Callable[[Graph], Size] | None,
-    graph: Graph,
-) -> bool:
+def _holds(measure: Measure | None, graph: Graph, sheets: Iterable[Limits]) -> bool:
+    """Whether one of the sheets is large enough for the picture of a graph."""
     if measure is None:
         return True
-    size = measure(graph)
-    return size.width <= PAGE.width and size.height <= PAGE.height
+    for sheet in sheets:
+        size = measure(graph, sheet)
+        if size is not None and sheet.holds(size):
+            return True
+    return False
 
 
 # -- the first view --------------------------------------------------------------------
 
 
 class _View(NamedTuple):
-    """A view that the page holds, and the limits that led to it by the estimate."""
+    """A view that a sheet holds, and the limits that led to it by the estimate."""
 
     boxes: int
     limits: Limits
     graph: Graph
+    closed: float  # the part of all ops that is closed, though nothing like it is open
 
 
 def _first_view(
@@ -183,41 +196,50 @@ def _first_view(
     focus: int | None,
     expand: list[int],
     limits: Limits,
-    measure: Callable[[Graph], Size] | None,
+    measure: Measure | None,
 ) -> Graph:
-    """The most that the page holds, and what is to be expanded. What no page holds has
-    its leaves joined, or is one box.
+    """The most that a slide holds, else a page, and what is to be expanded. What no page
+    holds has its leaves joined, or is one box.
     """
     filling = Filling(opening)
-    first = limits._replace(width=FIRST * limits.width, height=FIRST * limits.height)
-    best = _best(filling, focus, limits, measure, first) if measure else None
-    if best is None and measure is not None:
+    if measure is None:
+        _fill(filling, focus, limits)
+        for group_id in expand:
+            opening.show(group_id)
+        return folded(opening)
+
+    best = None
+    for sheets in SHEETS:
+        of_size = [sheet._replace(boxes=limits.boxes) for sheet in sheets]
+        views = [_best(filling, focus, sheet, measure) for sheet in of_size]
+        largest = max(filter(None, views), key=_rank, default=None)
+        if best is None or (largest and largest.closed < best.closed - WORTH):
+            best = largest
+        if best is not None and best.closed <= ENOUGH:
+            break
+    if best is None:
         return _with_few_leaves(opening, focus, expand, measure)
-    _fill(filling, focus, best.limits if best is not None else limits)
-    body = next(filling.shut_bodies(), None)
-    if best is not None and measure is not None and body is not None:
-        upright = UPRIGHT._replace(boxes=limits.boxes)
-        # no estimate knows what a U or columns save
-        largest = NO_LIMITS._replace(boxes=limits.boxes)
-        taller = _best(filling, focus, upright, measure, largest) or best
-        _fill(filling, focus, taller.limits)
-        if body not in filling.shut_bodies():
-            best = taller
-        else:
-            _fill(filling, focus, best.limits)
+    if not expand:
+        return best.graph
+    _fill(filling, focus, best.limits)
     for group_id in expand:
         opening.show(group_id)
-    return folded(opening) if best is None or expand else best.graph
+    return folded(opening)
+
+
+def _rank(view: _View) -> tuple[float, int]:
+    return -max(view.closed, ENOUGH), view.boxes
 
 
 def _with_few_leaves(
     opening: Opening,
     focus: int | None,
     expand: list[int],
-    measure: Callable[[Graph], Size],
+    measure: Measure,
 ) -> Graph:
     """What is open, with few single leaves; all in one box when no page holds that."""
-    if focus is None and not _holds(measure, folded(opening, leaves=LEAVES)):
+    few = folded(opening, leaves=LEAVES)
+    if focus is None and not _holds(measure, few, chain(*SHEETS)):
         opening.reset()
         # not even the outermost level fits: the graph becomes a single box
         opening.close_all()
@@ -230,24 +252,27 @@ def _with_few_leaves(
 def _best(
     filling: Filling,
     focus: int | None,
-    limits: Limits,
-    measure: Callable[[Graph], Size],
-    now: Limits,
+    sheet: Limits,
+    measure: Measure,
 ) -> _View | None:
-    """The view with most boxes of a few that are measured, the first within the limits
-    `now`. Each takes from the last how far the estimate was off.
+    """The view with most boxes of a few that are measured. Each takes from the last how
+    far the estimate was off.
     """
     opening = filling.opening
     best: _View | None = None
+    now = sheet._replace(width=FIRST * sheet.width, height=FIRST * sheet.height)
 
     for _ in range(TRIES):
         _fill(filling, focus, now)
         folded_graph, estimate = folded(opening), opening.sizes.of[0]
-        size = measure(folded_graph)
-        wide, tall = size.width / limits.width, size.height / limits.height
+        size = measure(folded_graph, sheet)
+        if size is None:
+            break
+        wide, tall = size.width / sheet.width, size.height / sheet.height
         fits = max(wide, tall) <= 1.0
-        if fits and (best is None or opening.sizes.boxes > best.boxes):
-            best = _View(opening.sizes.boxes, now, folded_graph)
+        view = _View(opening.sizes.boxes, now, folded_graph, filling.closed_share())
+        if fits and (best is None or _rank(view) > _rank(best)):
+            best = view
         if fits and max(wide, tall) >= FULL:
             break
 
@@ -255,10 +280,9 @@ def _best(
         spare = 1.0 if fits else 0.97
         last, now = (
             now,
-            Limits(
-                spare * estimate.width / max(wide, 1e-3),
-                spare * estimate.height / max(tall, 1e-3),
-                now.boxes,
+            now._replace(
+                width=spare * estimate.width / max(wide, 1e-3),
+                height=spare * estimate.height / max(tall, 1e-3),
             ),
         )
         if now == last:

@@ -10,18 +10,25 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.fold.groups import Groups, Stretch
-from gradviz.fold.sizes import Sizes
+from gradviz.fold.sizes import Size, Sizes
 from gradviz.fold.titles import calls_in
 from gradviz.graph.origins import ScopeTree
 from gradviz.wording import file_text, place_text
 
 
 class Limits(NamedTuple):
-    """What a picture may fill: pixels, and boxes with leaves."""
+    """What a picture may fill: pixels across and along the flow of data, which runs to
+    the right where it `is_flat`, and boxes with leaves.
+    """
 
     width: float = 2000.0
     height: float = 1600.0
     boxes: float = 100.0
+    is_flat: bool = False
+
+    def holds(self, size: Size) -> bool:
+        """Whether a picture of this size fits."""
+        return size.width <= self.width and size.height <= self.height
 
 
 class Deeper(NamedTuple):
@@ -43,6 +50,7 @@ class Opening:
         self.groups, self.sizes = groups, Sizes(groups)
         self.open: set[int] = {0}
         self.windows: list[int] = []
+        self.kept: set[int] = set()  # what no window closes
         self._later = _later(groups)
 
     def visible(self) -> Iterator[tuple[int, int]]:

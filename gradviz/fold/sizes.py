@@ -115,10 +115,7 @@ class Sizes:
         if not children:
             return Size(*BOX), 1
 
-        if group_id not in self._wires_of:
-            self._wires_of[group_id] = self._wires(children)
-
-        wires = self._wires_of[group_id]
+        wires = self.wires(group_id)
         sizes = [
             self.of.get(~child, Size(*BOX)) if child < 0 else Size(*BOX)
             for child in children
@@ -151,11 +148,24 @@ class Sizes:
         extra = FRAME if has_frame else (0.0, AROUND) if group_id == 0 else (0.0, 0.0)
         return Size(width + extra[0], height + extra[1]), count
 
-    def _wires(
-        self,
-        children: list[int],
-    ) -> list[tuple[int, int]]:
-        """Which children make what others use, the last users first."""
+    def related(self, group_id: int, place: int) -> set[int]:
+        """The places of children of a group that lead to one of them, or to which it
+        leads, with itself.
+        """
+        before, after = {place}, {place}
+        wires = self.wires(group_id)
+        before.update(maker for maker, user in wires if user in before)
+        after.update(user for maker, user in reversed(wires) if maker in after)
+        return before | after
+
+    def wires(self, group_id: int) -> list[tuple[int, int]]:
+        """Which children of a group make what others use, the last users first."""
+        if group_id not in self._wires_of:
+            children = self._groups[group_id].children
+            self._wires_of[group_id] = self._wires(children)
+        return self._wires_of[group_id]
+
+    def _wires(self, children: list[int]) -> list[tuple[int, int]]:
         spans = [self.span(child) for child in children]
         first = spans[0][0]
         low, high = np.searchsorted(

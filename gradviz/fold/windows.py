@@ -111,6 +111,7 @@ def _stretches(
 def _is_kept(opening: Opening, group_id: int, most: float) -> bool:
     return (
         group_id in opening.open
+        or group_id in opening.kept
         or group_id in opening.windows
         or opening.sizes.ops(group_id) > most
     )

@@ -247,3 +247,16 @@ def test_noise_of_the_size_of_an_argument_is_not_taken_for_it() -> None:
         loss = net(x).sum()
     (data,) = recording.graph(loss).data
     assert [recording.graph(loss).nodes[node].op for node in data.nodes] == ["AddmmBackward0"]
+
+
+def test_a_u_net_is_no_u_where_the_reader_asks_for_a_direction() -> None:
+    x = torch.ones(2, requires_grad=True)
+    kept = []
+    for _ in range(4):
+        x = x.sin().cos()
+        kept.append(x)
+    for value in reversed(kept):
+        x = (x.tanh() + value).exp()
+    graph = gradviz.walk(x)
+    down, right, free = (picture(graph, Options(direction=way)) for way in ("down", "right", "auto"))
+    assert right.width > 2 * right.height and down.height > 1.5 * free.height

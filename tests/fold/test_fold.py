@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.fold.fold import PAGE, UPRIGHT, fold
+from gradviz.fold.fold import PAGE, UPRIGHT, Measure, fold
 from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Edge,
@@ -111,9 +111,9 @@ def loop(turns: int, *, mask: bool = False) -> Graph:
     return program.graph()
 
 
-def pages(boxes: float) -> Callable[[Graph], Size]:
+def pages(boxes: float) -> Measure:
     """Measures pictures in boxes: a page holds so many."""
-    return lambda graph: Size(0.0, PAGE.height * len(graph.nodes) / boxes)
+    return lambda graph, sheet: Size(0.0, PAGE.height * len(graph.nodes) / boxes)
 
 
 def titles(graph: Graph) -> list[tuple[str, str, int]]:
