@@ -150,7 +150,7 @@ class Page:
         self.titles = [frame_titles(frame.title) for frame in drawn.frames]
         drawing = _drawing(drawn, self.boxes, self.titles, is_flat)
         drawing = replace(drawing, u_shapes=u_shapes and not is_flat)
-        placed = _place(drawing, is_flat)
+        placed = _place(drawing, drawn.ran or range(drawing.size), is_flat)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 
         room = max(placement.width, LEAST_ROOM)
@@ -307,9 +307,9 @@ def _drawing(
     )
 
 
-def _place(drawing: Drawing, is_flat: bool) -> Placement:
+def _place(drawing: Drawing, ran: Sequence[int], is_flat: bool) -> Placement:
     """The placement in its direction, on whole pixels, as curves."""
-    placed = wires.spread(drawing, layered.place(drawing))
+    placed = wires.spread(drawing, _in_order(drawing, ran))
     rounded = replace(
         placed,
         x=np.rint(placed.x),
@@ -320,6 +320,44 @@ def _place(drawing: Drawing, is_flat: bool) -> Placement:
     )
     smooth = wires.smooth(rounded)
     return wires.turned(smooth) if is_flat else smooth
+
+
+def _in_order(drawing: Drawing, ran: Sequence[int]) -> Placement:
+    """The placement of boxes in the order in which their ops ran, which decides where a
+    layout has a choice.
+    """
+    keys = np.array(ran, np.int64)
+    order = np.argsort(keys, kind="stable")
+    place = np.argsort(order)
+
+    # a frame runs when the first op in it does
+    first = np.full(len(drawing.frames), np.iinfo(np.int64).max)
+    framed = np.flatnonzero(drawing.frame_of >= 0)
+    np.minimum.at(first, drawing.frame_of[framed], keys[framed])
+    for number in reversed(range(len(first))):
+        parent = drawing.frames[number].parent
+        if parent is not None:
+            first[parent] = min(first[parent], first[number])
+    frame_order = np.argsort(first, kind="stable")
+    frame_place = np.append(np.argsort(frame_order), -1)
+
+    frames = []
+    for frame in (drawing.frames[number] for number in frame_order.tolist()):
+        parent = -1 if frame.parent is None else frame.parent
+        around = int(frame_place[parent])
+        frames.append(frame._replace(parent=None if around < 0 else around))
+    sorted_drawing = replace(
+        drawing,
+        widths=drawing.widths[order],
+        heights=drawing.heights[order],
+        edges=place[drawing.edges],
+        frame_of=frame_place[drawing.frame_of[order]],
+        frames=tuple(frames),
+        words=drawing.words[order],
+    )
+    placed = layered.place(sorted_drawing)
+    rects = [placed.frames[number] for number in frame_place[:-1].tolist()]
+    return replace(placed, x=placed.x[place], y=placed.y[place], frames=tuple(rects))
 
 
 # -- frames ----------------------------------------------------------------------------

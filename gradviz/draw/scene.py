@@ -38,6 +38,7 @@ from gradviz.graph import (
     Root,
     SavedState,
     SavedTensor,
+    column,
 )
 from gradviz.report import labels
 from gradviz.stages import Stage
@@ -109,6 +110,7 @@ class Scene(NamedTuple):
     footer: tuple[str, ...]
     frames: tuple[Frame, ...] = ()
     dtype: str = ""  # which dtype goes without saying
+    ran: tuple[int, ...] = ()  # a number of each box: what ran earlier has a lower one
 
 
 def scene(graph: Graph, options: Options) -> Scene:
@@ -183,10 +185,18 @@ class Drafter:
                 for frame in self.frames.drawn
             ),
             dtype=dtype_text(self.dtype, self.several_dtypes),
+            ran=tuple(self._ran()),
         )
         if self.options.bare:
             return whole._replace(title="", legend=(), footer=(), dtype="")
         return whole
+
+    def _ran(self) -> Iterator[int]:
+        whole = self.graph.original or self.graph
+        sequence = column(whole.nodes, "sequence")
+        for box in self.boxes:
+            inside = () if box.node is None else self.graph.inside[box.node]
+            yield min((sequence[node] or 0 for node in inside), default=0)
 
     def _leaves_to_split(self) -> dict[int, int]:
         """How often each leaf is used that is drawn once for each of its users."""

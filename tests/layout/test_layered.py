@@ -128,3 +128,15 @@ def test_a_long_chain_stands_in_columns_and_a_long_net_with_skips_does_not() -> 
 
     skip = np.concatenate((chain, [(0, count - 1)]))
     assert place(plain(count, skip, 100.0, 30.0)).height > 2_000
+
+
+@pytest.mark.parametrize("last_first", [True, False])
+def test_boxes_that_are_alike_stand_in_the_order_in_which_they_were_given(last_first: bool) -> None:
+    """As experts whose results are added one after another, to the first or to the last."""
+    experts = [1, 2, 3, 4]
+    edges = [(0, expert) for expert in experts]
+    total, turns = 5, reversed(experts) if last_first else experts
+    edges += [(expert, total + i) for i, expert in enumerate(turns)]
+    edges += [(total + i, total + i + 1) for i in range(3)]
+    placed = place(plain(9, edges))
+    assert (np.diff(placed.x[experts]) > 0).all()

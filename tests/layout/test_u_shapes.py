@@ -175,3 +175,8 @@ def _long_half_in_a_frame() -> Drawing:
 @example(_long_half_in_a_frame())
 def test_random_u_nets_hold_what_any_drawing_promises(drawing: Drawing) -> None:
     assert_framed(drawing, place(drawing))
+
+
+def test_two_skips_make_a_u_where_an_embedding_goes_to_every_block() -> None:
+    shown = [place(as_u(UNet(2, time=time).drawing(frames=True))).is_u for time in (True, False)]
+    assert shown == [True, False]

@@ -16,7 +16,7 @@ from gradviz.layout.layered.coordinates import (
 )
 from gradviz.layout.layered.grouping import components, group
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, cut_into_layers
-from gradviz.layout.layered.ordering import best_order
+from gradviz.layout.layered.ordering import Order, best_order
 from gradviz.layout.layered.ranks import (
     depth_order,
     given_order,
@@ -77,6 +77,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     order = best_order(layers, starts)
     if layers.side.any():
         order.sort(order.place + layers.side * layers.size)
+    else:
+        _mirror(order, layers, sheet)
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)
     x_of_place, straight = first_coordinates(order, pieces, room)
@@ -89,6 +91,21 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
         x, rows, routes = in_columns(sheet, layers, (x, rows, routes))
 
     return _on_shelves(sheet, layers, x, rows, routes)
+
+
+def _mirror(order: Order, layers: Layers, sheet: Sheet) -> None:
+    """Turn components round in which more boxes that are alike stand against the order
+    in which they were given than in it: those of one row and height that have inputs.
+    """
+    inner = np.unique(sheet.below)
+    keys = order.place[inner], sheet.heights[inner], layers.line[inner]
+    alike = inner[np.lexsort(keys)]
+    same_row = layers.line[alike[1:]] == layers.line[alike[:-1]]
+    same = same_row & (np.diff(sheet.heights[alike]) == 0)
+    way = np.where(same, np.sign(np.diff(alike)), 0)
+    ways = np.bincount(layers.component[alike[1:]], way, layers.components)
+    is_against = ways[layers.component] < 0
+    order.sort(np.where(is_against, -order.place, order.place))
 
 
 def _on_shelves(

@@ -18,11 +18,12 @@ from gradviz.layout.layered.nesting import frame_tree, meeting_items
 from gradviz.layout.layered.ranks import Neighbours, neighbours
 
 LEAST_SKIPS, MOST_SKIPS = 3, 200
+FEWEST_SKIPS = 2  # where an embedding, as of time, goes to the blocks of both halves
 MOST_EDGES = 2_000  # of a sheet, above which nobody sees its shape
 MOST_TARGETS = 3  # of what keeps something; an embedding goes to all blocks
 BRIDGE = 4  # boxes on a skip at most
 LEAST_COVERED = 0.5  # of all boxes with inputs, from end to end of the outermost skip
-LARGEST_BOTTOM = 0.5  # of these, from end to end of the innermost one
+LARGEST_BOTTOM = 0.6  # of these, from end to end of the innermost one
 
 
 class UShape(NamedTuple):
@@ -69,7 +70,7 @@ def _halves(
     """The items in the right half of a sheet, and the rows of its skips; None where it
     is no U. Of its edges these are the rows, and the items that they join.
     """
-    if not 3 * LEAST_SKIPS <= len(rows) <= MOST_EDGES:
+    if not 3 * FEWEST_SKIPS <= len(rows) <= MOST_EDGES:
         return None
 
     number, near = _neighbours(items)
@@ -79,7 +80,9 @@ def _halves(
 
     chain = _chain(near, height)
     skips = _nested(_skips(near, chain))
-    if len(skips) < LEAST_SKIPS or not _is_u(near, skips):
+    if len(skips) < FEWEST_SKIPS or not _is_u(near, skips):
+        return None
+    if len(skips) < LEAST_SKIPS and not _is_conditioned(near, chain, skips[0]):
         return None
 
     # the bottleneck lies half on the left, half on the right
@@ -170,6 +173,22 @@ def _is_u(near: Neighbours, skips: list[_Skip]) -> bool:
     with_inputs = len(set(near.lower.tolist()))
     is_small = inner <= LARGEST_BOTTOM * outer
     return is_small and outer + 1 >= LEAST_COVERED * with_inputs
+
+
+def _is_conditioned(near: Neighbours, chain: list[int], outer: _Skip) -> bool:
+    """Whether one box goes to many of the chain within its outermost skip, in both
+    halves.
+    """
+    inside = chain[outer.begin : outer.end + 1]
+    middle = len(inside) // 2
+    users: dict[int, list[int]] = {}
+    for place, node in enumerate(inside):
+        for source in near.above[node]:
+            users.setdefault(source, []).append(place)
+    return any(
+        len(places) > MOST_TARGETS and places[0] < middle < places[-1]
+        for places in users.values()
+    )
 
 
 def _right_of(
