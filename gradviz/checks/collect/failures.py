@@ -23,13 +23,18 @@ from gradviz.packages import (
     package_of,
     with_text,
 )
-from gradviz.source.search import returned_by
+from gradviz.source.search import changes, returned_by
+from gradviz.source.statements import body_of
 from gradviz.variables.objects import tensors_in
 from gradviz.variables.scanner import name_of, namespaces, scan
 from gradviz.walker.isolation import isolated
 from gradviz.walker.walk import live_nodes
 
-_CUSTOM = re.compile(r"[Ff]unction (\w+)Backward returned an")
+_CUSTOM = re.compile(
+    r"[Ff]unction (\w+)Backward returned an|Output \d+ of (\w+) is a view.*custom Func",
+    re.DOTALL,
+)
+_TRANSFORM = "_functorch"  # the folder of torch's that has vmap and the like
 _ENGINE = torch.autograd.backward.__code__, torch.autograd.grad.__code__
 
 _Stack = Sequence[tuple[FrameType, int]]
@@ -41,7 +46,7 @@ def raised(error: BaseException) -> Raised:
     """
     stack, text = list(walk_tb(error.__traceback__)), text_of(error)
     failure = Raised(
-        type(error).__name__, text, custom=_custom(text), within=_constructor(stack)
+        type(error).__name__, text, custom=_custom(text), within=_around(stack)
     )
     outside = [entry for entry in stack if not is_foundation(_file(entry))]
     users = [entry for entry in outside if not package_of(_file(entry))]
@@ -68,6 +73,21 @@ def _constructor(stack: _Stack) -> str:
         if frame.f_code.co_name == "__init__" and isinstance(module, torch.nn.Module):
             return f"{type(module).__name__}.__init__\n"
     return ""
+
+
+def _around(stack: _Stack) -> str:
+    """What is known of where it came out of, one fact a line."""
+    facts = _constructor(stack)
+    if any(_TRANSFORM in _file(entry) for entry in stack):
+        facts += "inside a transform\n"
+    keys = [
+        frame.f_locals.get("key")
+        for frame, _ in stack
+        if frame.f_code.co_name == "_deepcopy_dict"
+    ]
+    # tables of torch's own
+    names = [key for key in keys if type(key) is str and key != "_modules"]
+    return f"{facts}copied: {'.'.join(names)}\n" if names else facts
 
 
 def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
@@ -106,14 +126,19 @@ def _named(tensors: Sequence[torch.Tensor], variables: Variables) -> Names:
 
 
 def _custom(text: str) -> SourceLine | None:
-    """Where the backward() returns of the custom Function that the engine's message is
-    about.
+    """The line of the custom Function that the engine's message is about: where its
+    backward() returns, or where its forward() changes something in place.
     """
     match, line = _CUSTOM.search(text), None
     kinds: list[Any] = [torch.autograd.Function]
     for kind in kinds:  # grows while it is read
         kinds += kind.__subclasses__()
         # of several, the newest: a cell of a notebook defines it once more
-        if match is not None and kind.__name__ == match[1]:
+        if match is None or kind.__name__ not in match.groups():
+            continue
+        if match[1]:
             line = returned_by(definition_of(kind.backward.__code__))
+        else:
+            changed = changes(body_of(kind.forward.__code__))
+            line = next((each.source for each in changed), line)
     return line

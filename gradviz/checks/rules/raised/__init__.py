@@ -12,6 +12,7 @@ from gradviz.checks.rules.raised.lines import line_to_change
 from gradviz.checks.rules.raised.messages import Message, messages, understood
 from gradviz.checks.run import Raised
 from gradviz.checks.words import code, line, listed
+from gradviz.source.feeding import lines_behind
 from gradviz.wording import one_line
 
 TOPICS = ("autograd", "training", "tensors")
@@ -55,12 +56,18 @@ def raised_exception(context: BackwardCall) -> Diagnoses:
         return
 
     failed = raised.source.text if raised.source is not None else ""
-    text = f"{raised.text}\n{raised.within}{failed}"
+    text = f"{raised.text}\n{raised.within}{failed}\n{_behind(raised)}"
     # of any other message it is known that it comes out of backward
     topics = (*TOPICS, "backward") if raised.backward else TOPICS
     found = understood(text, messages(*topics))
     if found is not None:
         yield _explained(*found, context, raised)
+
+
+def _behind(raised: Raised) -> str:
+    """The lines that give values to what the failed one reads."""
+    lines = lines_behind(raised.source)
+    return "".join(f"behind: {each.text}\n" for each in lines)
 
 
 def _explained(
@@ -93,4 +100,5 @@ def _words(
         "missing": listed(raised.missing) or "an input",
         "shape": str(raised.shape),
         "line": line(raised.source),
+        "custom": line(raised.custom),
     }
