@@ -177,11 +177,15 @@ class RanCode:
             yield from found or self._imported(code, called.id)
         elif isinstance(called, ast.Attribute) and code.is_module(called.value):
             yield from self._imported(code, dotted(called))
-        elif isinstance(called, ast.Attribute) and dotted(called.value) == "self":
+        elif isinstance(called, ast.Attribute):
             around = code.function_of(call)
             owner = around.owner if around is not None else None
-            methods = code.named(called.attr) if owner is not None else []
-            yield from (each for each in methods if each.owner is owner)
+            methods = [each for each in code.named(called.attr) if each.owner]
+            if dotted(called.value) == "self" and owner is not None:
+                yield from (each for each in methods if each.owner is owner)
+            # of any other object: where there is one such method, and none of torch's
+            elif len(methods) == 1 and not hasattr(torch.Tensor, called.attr):
+                yield from methods
 
     def _imported(self, code: CodeFile, name: str) -> Iterator[FunctionCode]:
         """The function of another file of the user's."""

@@ -11,6 +11,27 @@ import torch
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 FAULTS = {
+    "a codebook that only a straight path uses": Fault(
+        "unused-parameter",
+        "dec(z + (q - z).detach())",
+        "keep .detach()",
+        "    loss = (dec(z + (q - z).detach()) - x).pow(2).mean()",
+        "    loss = (dec(z + (q - z).detach()) - x).pow(2).mean() + (q - z.detach()).pow(2).mean()",
+        """
+        import torch
+        from torch import nn
+        enc, dec, book = nn.Linear(6, 4), nn.Linear(4, 6), nn.Embedding(8, 4)
+        opt = torch.optim.Adam([*enc.parameters(), *dec.parameters(), *book.parameters()])
+        for i in range(3):
+            x = torch.rand(5, 6)
+            z = enc(x)
+            q = book(torch.cdist(z, book.weight).argmin(1))
+            loss = (dec(z + (q - z).detach()) - x).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "rows that go through a list": Fault(
         "unused-parameter",
         "rows = a(torch.randn(16, 6)).tolist()",
@@ -596,3 +617,97 @@ def test_a_switch_of_recording_is_told_as_what_it_is(tmp_path: Path) -> None:
         found = alarms(textwrap.dedent(FAULTS["recording that is switched off for good"].script), tmp_path)
     assert "switches gradients off, and nothing switches them on again" in found[0]["why"]
     assert "computes torch.set_grad_enabled" not in found[0]["why"]
+
+
+LAYERS = """
+import numpy as np, torch
+from torch import nn
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+    def forward(self, x):
+        return self.fc(x) * {cut}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(4))
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(3):
+    loss = net(torch.randn(3, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "self.scale.data",
+        "self.scale.detach()",
+        "torch.detach(self.scale)",
+        "self.scale.mean().item()",
+        "torch.tensor(self.scale.tolist())",
+        "float(self.scale.mean())",
+        "torch.from_numpy(self.scale.detach().numpy())",
+        "(self.scale > 0)",
+        "torch.gt(self.scale, 0)",
+        "torch.topk(self.scale, 4).indices",
+        "self.scale.sort()[1]",
+        "torch.argsort(self.scale)",
+    ],
+)
+def test_what_is_true_of_a_line_is_true_of_every_call_of_it(cut: str, tmp_path: Path) -> None:
+    (found,) = alarms(LAYERS.format(cut=cut), tmp_path)
+    assert found["names"] == [f"net.layers.{i}.scale" for i in range(4)], found
+    assert found["code"].strip() == f"return self.fc(x) * {cut}"
+
+
+HEAD = """
+import torch
+from torch.nn import functional as F
+net, x, y = torch.nn.Linear(4, 3), torch.randn(8, 4), torch.randint(0, 3, (8,))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+"""
+STEP = """
+    loss = F.cross_entropy(p, y) + d
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+TERMS = {
+    "inline": ("", "    with torch.no_grad():\n        d = p.abs().mean()"),
+    "inline, two lines": ("", "    with torch.no_grad():\n        a = p.abs()\n        d = a.mean()"),
+    "a helper": ("def extra(p):\n    with torch.no_grad():\n        return p.abs().mean()", "    d = extra(p)"),
+    "a call": ("def extra(p):\n    return p.abs().mean()", "    with torch.no_grad():\n        d = extra(p)"),
+    "a decorator": ("@torch.no_grad()\ndef extra(p):\n    a = p.abs()\n    return a.mean()", "    d = extra(p)"),
+    "a method": (
+        "class Extra:\n    @torch.no_grad()\n    def term(self, p):\n        return p.abs().mean()\nextra = Extra()",
+        "    d = extra.term(p)",
+    ),
+    "inference": ("", "    with torch.inference_mode():\n        d = p.abs().mean()\n    d = d.clone()"),
+    "argmax": ("", "    d = torch.argmax(p, 1).float().mean()"),
+    "detach": ("", "    d = torch.detach(p).mean()"),
+    "max": ("", "    d = torch.max(p, 1)[1].float().mean()"),
+    "max unpacked": ("", "    _, best = p.max(1)\n    d = best.float().mean()"),
+    "topk": ("", "    d = torch.topk(p, 2).indices.float().mean()"),
+    "comparison": ("", "    d = (p > 0).float().mean()"),
+    "comparison by name": ("", "    d = torch.gt(p, 0).float().mean()"),
+    "a cast": ("", "    d = p.to(torch.int64).float().mean()"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_without_a_graph_is_found_however_it_is_cut(name: str, tmp_path: Path) -> None:
+    before, lines = TERMS[name]
+    (found,) = alarms(f"{HEAD}{before}\nfor i in range(4):\n    p = net(x)\n{lines}\n{STEP}", tmp_path)
+    assert found["id"] == "constant-term" and found["why"].count("p") > 0, found
+    assert not alarms(f"{HEAD}for i in range(4):\n    p = net(x)\n    d = p.abs().mean()\n{STEP}", tmp_path)

@@ -197,7 +197,7 @@ CASES = {
     ),
     "a copy of a result": Case(
         "model.last = model(x).sum()\nmodel.last.backward()\nbest = copy.deepcopy(model)",
-        "deepcopy(", "Store x.detach()", ("best =", "model.last = model.last.detach()\nbest ="),
+        "deepcopy(", "Store last without its graph", ("best =", "model.last = model.last.detach()\nbest ="),
     ),
     "a second backward": Case(
         "loss = model(x).square().sum()\nloss.backward()\nloss.backward()",
@@ -323,7 +323,9 @@ TEXTS = {
     "what a module with a full backward hook": "Output 0 of BackwardHookFunctionBackward is a view and is being modified "
     "inplace. This view was created inside a custom Function",
     "a part of a tensor that is gone through": "Output 0 of UnbindBackward0 is a view and is being modified inplace.",
-    "a view from a function that gives several": "Output 0 of SplitBackward0 is a view and is being modified inplace.",
+    "a view from a function that gives several": "Output 0 of SplitBackward0 is a view and is being modified "
+    "inplace. This view is the output of a function that returns multiple views.",
+    "a view is changed in place": "Output 0 of AsStridedBackward0 is a view and is being modified inplace.",
     "backward makes NaN in Sqrt": "Function 'SqrtBackward0' returned nan values in its 0th output.",
     "autograd.grad was asked": "One of the differentiated Tensors appears to not have been used in the graph.",
     "a second derivative runs": "trying to differentiate twice a function that was marked with @once_differentiable",
@@ -363,7 +365,7 @@ class Known(dict[str, str]):
 def test_every_row_names_what_there_is() -> None:
     for message in messages(*TOPICS, "backward"):
         groups = re.compile(message.pattern).groupindex
-        given = dict.fromkeys([*groups, *["name", "missing", "shape", "line", "at", "new"]], "")
+        given = dict.fromkeys([*groups, *["name", "missing", "shape", "line", "at", "new", "custom"]], "")
         for text in (message.summary, message.why, message.fix, message.fix_there):
             text.format(**given)
         assert message.why and message.fix and message.find in ("", "cut", "leaf")

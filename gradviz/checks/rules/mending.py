@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Sequence
 
@@ -9,12 +10,15 @@ from gradviz.checks.registry import Row
 from gradviz.checks.words import code, line, listed
 from gradviz.cuts.words import doing
 from gradviz.graph import SourceLine
+from gradviz.source.code_line import parsed
 from gradviz.source.cut import COMPARISONS, Cut
 from gradviz.source.statements import body_around
 from gradviz.wording import one_line
 
 MEND: dict[str, str] = {
     "detach": "remove .detach()",
+    "straight through": "keep .detach(), which passes the gradient straight to {other}, and train {lost} by a term of its own: "
+    "({lost} - {other}.detach()).pow(2).mean()",
     "data": "use the tensor itself instead of .data",
     "number": "compute the loss from the tensors themselves, and call .item() only on what is printed; to join several, "
     "torch.stack keeps their graphs",
@@ -65,6 +69,22 @@ _UPDATE = re.compile(r"(\S+) = \1 - ")
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
 
 
+_DIFFERENCE = re.compile(r"\(?(.+?) - (.+?)\)?")
+
+
+def _straight_through(cut: Cut) -> tuple[str, str]:
+    """`q` and `z` of `z + (q - z).detach()`, else "" and ""."""
+    match = _DIFFERENCE.fullmatch(cut.of) if cut.kind in ("detach", "data") else None
+    if match is None or f"{match[2]} + {cut.part}" not in _spaced(cut.source.text):
+        return "", ""
+    return match[1], match[2]
+
+
+def _spaced(text: str) -> str:
+    """A line as Python spells it, where it can be read alone."""
+    return "; ".join(map(ast.unparse, parsed(SourceLine("", 0, "", text))))
+
+
 def _manner(cut: Cut) -> str:
     """The row of MEND that a cut is of, as its line spells it."""
     text = cut.source.text
@@ -87,6 +107,9 @@ def mend(cut: Cut) -> str:
             f"change {update[1]} in place, so that it stays a leaf: {update[1]} -= ..."
         )
     if cut.off is None:
+        lost, other = _straight_through(cut)
+        if lost:
+            return MEND["straight through"].format(lost=lost, other=other)
         return MEND[_manner(cut)]
 
     inner = line(cut.source)

@@ -9,7 +9,7 @@ make a leaf.
 
 Groups of the pattern in braces are filled in, and so are {name} and {shape} of what
 backward began at, {missing} for the inputs that it does not depend on, {line} for what
-failed, {at} and {new} for the line that has to change.
+failed, {at} and {new} for the line that has to change, {custom} for that of a custom Function.
 """
 
 from __future__ import annotations
