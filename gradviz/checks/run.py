@@ -42,6 +42,7 @@ class Kind(Enum):
     SCHEDULE = "l"
     EVALUATED = "v"  # in training mode where nothing is recorded; about the model
     ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
+    TEACHER = "t"  # what nothing trains runs as in training; about it
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
     NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
@@ -130,7 +131,8 @@ class OptimizerRow:
     def rate(self, rate: float) -> None:
         """A step begins, with this learning rate."""
         if self.rates[-1:] != (rate,):
-            self.rates, self.rated = (*self.rates[-1:], rate), self.steps
+            self.rated = self.steps
+            self.rates = (*self.rates[-1:], rate)
 
     @property
     def title(self) -> str:
@@ -141,6 +143,17 @@ class OptimizerRow:
     def subject(self) -> Names:
         """What a finding about it is about."""
         return (self.name or self.type,)
+
+
+class LossArguments(NamedTuple):
+    """What a loss function of torch was given: the shapes of both; and the leaves behind
+    a target that has a graph, and behind the input then, by identity.
+    """
+
+    function: str
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    leaves: frozenset[int] = frozenset()
+    input_leaves: frozenset[int] = frozenset()
 
 
 class RetainedHistory(NamedTuple):
@@ -211,6 +224,7 @@ class TrainingRun:
     nonzero: dict[str, int] = field(default_factory=dict)
     # variables that hold the graphs of several steps, by the end of their name
     held: dict[str, RetainedHistory] = field(default_factory=dict)
+    loss_arguments: dict[SourceLine, LossArguments] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)  # names of what takes part in a call
     # leaves behind the inputs of `autograd.grad`, by identity
     differentiated_by: set[int] = field(default_factory=set)
@@ -252,6 +266,12 @@ class TrainingRun:
     def holding(self) -> set[int]:
         """Identities of what optimizers hold."""
         return set[int]().union(*(row.held for row in self.optimizers))
+
+    @property
+    def given(self) -> set[int]:
+        """Identities of what backward reached, or has had a gradient at a step."""
+        fed = (row.given.keys() for row in self.optimizers)
+        return set(self.leaves).union(*fed)
 
     def named(self, keys: Iterable[int]) -> Names:
         """The first names of leaves, by identity, in the order in which they were met."""

@@ -50,7 +50,7 @@ FAULTS = {
         """,
     ),
     "a smooth loss of a column and a row": Fault(
-        "broadcast",
+        "loss-input",
         "loss = nn.functional.smooth_l1_loss(net(x), y)",
         ".squeeze(1)",
         "net(x), y",
@@ -63,6 +63,44 @@ FAULTS = {
             loss = nn.functional.smooth_l1_loss(net(x), y)
             opt.zero_grad()
             loss.backward()
+            opt.step()
+        """,
+    ),
+    "a teacher that drops elements": Fault(
+        "wrong-mode",
+        "target = teacher(x)",
+        "Call teacher.eval() before the training steps",
+        "for x in",
+        "teacher.eval()\n        for x in",
+        """
+        import torch
+        from torch import nn
+        net, teacher = nn.Linear(3, 1), nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for x in torch.randn(5, 8, 3):
+            with torch.no_grad():
+                target = teacher(x)
+            opt.zero_grad()
+            (net(x) - target).square().mean().backward()
+            opt.step()
+        """,
+    ),
+    "statistics of a part that is frozen": Fault(
+        "wrong-mode",
+        "net.train()",
+        "Call net[1].eval()",
+        "net.train()",
+        "net.train(); net[1].eval()",
+        """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        net[:2].requires_grad_(False)
+        opt = torch.optim.SGD(net[2].parameters(), lr=0.01)
+        for x in torch.randn(5, 8, 3):
+            net.train()
+            opt.zero_grad()
+            net(x).square().mean().backward()
             opt.step()
         """,
     ),
@@ -217,6 +255,7 @@ RIGHT = {
         from torch import nn
         net, teacher = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1)) for _ in range(2))
         opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        teacher.eval()
         data = [torch.randn(8, 3) for _ in range(4)]
         for x in data:
             with torch.no_grad():

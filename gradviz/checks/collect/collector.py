@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import chain
 
 import torch
 
@@ -26,6 +28,7 @@ from gradviz.checks.collect.held import cycles
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.lines import Models, home
 from gradviz.checks.collect.loop import LoopWatch
+from gradviz.checks.collect.losses import LossWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
@@ -67,6 +70,7 @@ class Collector:
         self.run = self.recorder.run
         self._modes = ModeWatch(self.recorder)
         self._loop = LoopWatch(self.recorder)
+        self._losses = LossWatch(self.recorder)
         self.optimizers = OptimizerWatch(self.recorder, self._modes)
         self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
         self._draws = cuts
@@ -80,7 +84,8 @@ class Collector:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run, and is watched."""
-        listeners = (*self._loop.listeners(), *self._modes.listeners())
+        watches = self._loop, self._modes, self._losses
+        listeners = chain.from_iterable(watch.listeners() for watch in watches)
         with self.optimizers.watching(), all_tapped(listeners):
             yield
 

@@ -19,16 +19,13 @@ from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
     ByTensor,
     TensorRef,
-    is_readable,
+    mark_of,
 )
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Interval, LeafRow
 from gradviz.gradients.values import is_zero
-from gradviz.walker.isolation import unrecorded
 from gradviz.walker.tensors import version_of
-
-_ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
 
 
 class _Left(NamedTuple):
@@ -135,7 +132,7 @@ class LeafWatch:
 
         for node, tensor in reading.walked.variables.items():
             key, row = id(tensor), self._rows.get(tensor)
-            elements = _mark(tensor) if key not in held else None
+            elements = mark_of(tensor) if key not in held else None
             if row is None:
                 named = self._run.names.setdefault(key, names.leaf(tensor))
                 row, parameter = LeafRow(named), parameters.get(key)
@@ -150,14 +147,3 @@ class LeafWatch:
             row.node, row.call = node, call
             row.first = row.first or call
             row.reached += 1
-
-
-def _mark(tensor: torch.Tensor) -> object:
-    """What changes when a leaf does: its version, and a few of its elements, for
-    writing to `.data` leaves that alone.
-    """
-    if not is_readable(tensor):
-        return None
-    with unrecorded():
-        elements = tensor.flatten()[:_ELEMENTS].tolist()
-        return version_of(tensor), tuple(map(str, elements))

@@ -1,7 +1,8 @@
 """Sees dropout and batch normalization that run in the wrong mode, and models that are
 trained while they are in eval() mode.
 
-Looks at modes and identities, reads no number, and keeps modules weakly.
+Looks at modes and identities, reads a few elements of weights that nothing trains, and
+keeps modules weakly.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import torch
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.weak import WeakIdKeyDictionary
 
 from gradviz.checks.collect.lines import users_frame
+from gradviz.checks.collect.numbers import ByTensor, mark_of
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
-from gradviz.checks.words import listed
+from gradviz.checks.words import as_code, listed
 from gradviz.graph import SourceLine
 from gradviz.packages import script_lines
 from gradviz.recording.session import running
@@ -52,6 +55,9 @@ class ModeWatch:
         # at the last backward call that was read, by name
         self.models: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._judged = set[str]()
+        # a weight as it was when nothing was recorded for it, and at which call
+        self._marks: ByTensor[tuple[object, int]] = WeakIdKeyDictionary()
+        self._told: ByTensor[bool] = WeakIdKeyDictionary()
         # that called train() or eval() of a module last
         self._switches = WeakKeyDictionary[torch.nn.Module, SourceLine | None]()
 
@@ -61,29 +67,80 @@ class ModeWatch:
         yield torch.nn.Module.train, self._switched
 
     def _runs(self, frame: FrameType, *_: Any, **__: Any) -> None:
-        """A dropout or a batch normalization runs as in training, and a model around it
-        that is trained, where nothing is recorded.
+        """A dropout or a batch normalization runs as in training, where nothing is
+        recorded, or nothing trains it.
         """
-        if _in_training():
+        given = local_variables(frame)
+        if not (given.get("training") is True and given.get("p", 1)):
             return
-        given, (model, calling) = local_variables(frame), model_around(frame)
-        acts = given.get("training") is True and given.get("p", 1)
-        if not acts or model is None or calling is None or not model.training:
+        # of a batch normalization
+        weight, recorded = given.get("weight"), _in_training()
+        if recorded and not (isinstance(weight, torch.Tensor) and _is_left_out(weight)):
+            return
+        model, calling = model_around(frame)
+        if model is None or calling is None or not model.training:
             return
 
-        source = self._recorder.script_line(calling)
         with isolated():
-            weights = [weight for weight in parameters(model) if weight.requires_grad]
+            if not recorded:
+                self._unrecorded(model, calling)
+            elif isinstance(weight, torch.Tensor):
+                self._frozen(model, weight)
+
+    def _unrecorded(self, model: torch.nn.Module, calling: FrameType) -> None:
+        """A model runs as in training where nothing is recorded: it is evaluated; or it
+        never trains, as a teacher.
+        """
+        source, weights = self._recorder.script_line(calling), parameters(model)
         # a line that drops what the model gives collects statistics
-        kept = not any(isinstance(part, ast.Expr) for part in parsed(source))
-        if source is not None and weights and kept:
-            self._recorder.note(
-                Kind.EVALUATED,
-                source,
-                type(model).__name__,
-                tensors=frozenset(map(id, weights)),
-                lines=[(line.file, line.line) for line in script_lines(calling)],
-            )
+        drops = any(isinstance(part, ast.Expr) for part in parsed(source))
+        if source is None or drops or not weights:
+            return
+        kind, about = Kind.EVALUATED, type(model).__name__
+        if self._stays(weights[0]):
+            kind, about = Kind.TEACHER, self._name(model)
+        elif not any(weight.requires_grad for weight in weights):
+            return
+        self._recorder.note(
+            kind,
+            source,
+            about,
+            tensors=frozenset(map(id, weights)),
+            lines=[(line.file, line.line) for line in script_lines(calling)],
+        )
+
+    def _frozen(self, model: torch.nn.Module, weight: torch.Tensor) -> None:
+        """A batch normalization that nothing trains goes on collecting statistics."""
+        if weight in self._told or not self._stays(weight):
+            return
+        name = self._name(model)
+        frozen: dict[str, torch.Tensor] = {}
+        for path, part in submodules(model):
+            own = part.weight if isinstance(part, _BatchNorm) else None
+            if own is not None and (own is weight or not own.requires_grad):
+                frozen[as_code(joined(name, path))] = own
+        for other in frozen.values():
+            self._told[other] = True
+        self._recorder.note(
+            Kind.TEACHER,
+            self._switches.get(model),
+            listed(frozen),
+            tensors=frozenset(map(id, frozen.values())),
+        )
+
+    def _stays(self, weight: torch.Tensor) -> bool:
+        """Whether a weight is as it was two backward calls ago, or more: an average of
+        another model moves with each.
+        """
+        number, mark = self._recorder.number, mark_of(weight)
+        first, since = self._marks.setdefault(weight, (mark, number))
+        if mark != first:
+            self._marks[weight] = None, number
+        return mark == first is not None and number >= since + 2
+
+    def _name(self, model: torch.nn.Module) -> str:
+        names = (name for name, ref in self.models.items() if ref() is model)
+        return next(names, "") or type(model).__name__
 
     def _switched(
         self,
@@ -112,6 +169,11 @@ class ModeWatch:
             if parts:
                 about = name or type(model).__name__, listed(parts)
                 self._recorder.note(Kind.ASLEEP, self._switches.get(model), *about)
+
+
+def _is_left_out(weight: torch.Tensor) -> bool:
+    """Whether nothing that is computed with a weight now trains it."""
+    return not (torch.is_grad_enabled() and weight.requires_grad)
 
 
 def _in_training() -> bool:

@@ -24,9 +24,10 @@ from gradviz.checks.poles import pole_of
 from gradviz.gradients.values import outgrown, tensor_in
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.private import Node as LiveNode
-from gradviz.walker.tensors import answers_itself, is_plain
+from gradviz.walker.tensors import answers_itself, is_plain, version_of
 
 F = TypeVar("F")
+_ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
 TensorRef = weakref.ref[torch.Tensor]
 ByTensor = MutableMapping[torch.Tensor, F]
 """Facts of tensors, which are held weakly."""
@@ -124,6 +125,17 @@ def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
     if len({(norm.device, norm.dtype) for norm in norms}) == 1:
         norms = torch.stack(norms).tolist()
     return list(map(float, norms))
+
+
+def mark_of(tensor: torch.Tensor) -> object:
+    """What changes when a leaf does: its version, and a few of its elements, for
+    writing to `.data` leaves that alone.
+    """
+    if not is_readable(tensor):
+        return None
+    with unrecorded():
+        elements = tensor.flatten()[:_ELEMENTS].tolist()
+        return version_of(tensor), tuple(map(str, elements))
 
 
 # -- poles -----------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import made_at
 from gradviz.graph import Graph, SourceLine
 
-_LOSSES = ("MseLoss", "SmoothL1Loss", "HuberLoss")
-_MEETING = ("Add", "Sub", "Rsub", "Mul", "Div", *_LOSSES)
+_MEETING = ("Add", "Sub", "Rsub", "Mul", "Div")
 """Operations whose two arguments broadcast."""
 _KEPT = {"Sum", "Mean", "Std", "Var", "Norm", "LinalgVectorNorm", "Logsumexp"}
 _KEPT |= {"Amax", "Amin"}
@@ -76,18 +75,13 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
     """The shapes of a column and a row that an operation makes a square of, where each
     element is averaged with all others; one of them, where the other is not known.
     """
-    loss = kind(graph, node) in _LOSSES
     square, operands = shape(graph, node), makers(graph, node)
-    # torch's losses expand their arguments to one shape
-    for operand in operands[:1] if loss else ():
-        square = shape(graph, operand)
-        operands = [_expanded(graph, operand) for operand in operands]
     if square is None or not _is_square(square):
         return []
 
     column, row = (square[0], 1), square[:1]
     shapes = [shape(graph, operand) for operand in operands]
-    alone = shapes == [column] or (loss and shapes == [row])
+    alone = shapes == [column]
     if not alone and {*shapes} != {column, row}:
         return []
     columns = [operand for operand in operands if shape(graph, operand) == column]
@@ -97,11 +91,6 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
 
 def _is_square(sizes: tuple[int, ...]) -> bool:
     return len(sizes) == 2 and sizes[0] == sizes[1] > 1
-
-
-def _expanded(graph: Graph, node: int) -> int:
-    """What was expanded."""
-    return makers(graph, node)[0] if kind(graph, node) == "Expand" else node
 
 
 def _is_meant(
@@ -130,6 +119,5 @@ def _is_averaged(
     )
     ends = (user for node in alike for user in [node, *users(graph, node)])
     return any(
-        kind(graph, end) in ("Sum", "Mean", *_LOSSES) and shape(graph, end) == ()
-        for end in ends
+        kind(graph, end) in ("Sum", "Mean") and shape(graph, end) == () for end in ends
     )

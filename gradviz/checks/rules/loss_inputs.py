@@ -4,15 +4,20 @@ Looks at the graph only.
 
 from __future__ import annotations
 
+import ast
+import math
+import re
 from collections.abc import Collection
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import RESHAPES, kind, makers, spread
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import title_and_code, where as place
-from gradviz.graph import Graph
+from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.run import LossArguments
+from gradviz.checks.words import first_names, made_at, title_and_code, where as place
+from gradviz.graph import Graph, SourceLine
+from gradviz.source.statements import called, expressions_at
 
 _LAYERS = frozenset(
     [
@@ -86,19 +91,49 @@ _PAIRS = (
 )
 
 
+_SHAPES = Row(
+    "{function} compares {given} with {target}: they broadcast to {result}",
+    "{code} gives it an input of shape {given} and a target of shape {target}, so each element is compared with several others",
+    "Give both one shape{mend}.",
+)
+_TARGET = Row(
+    "the target of {function} has a graph: this term trains {names}, too",
+    "{code} compares with {target}, which was computed from {names} with recording on, so backward() pulls the target towards the "
+    "prediction as well",
+    "Cut the target: use ({target}).detach() in {line}, or compute it under torch.no_grad().",
+)
+_WEIGHT = Row(
+    "{weight} has a graph where it weighs a log probability: this term trains {names}, too",
+    "{code} multiplies by {weight}, which was computed from {names} with recording on: what judges the actions is changed so that "
+    "they look better",
+    "In {line}, use ({weight}).detach().",
+)
+_COLUMN = ": .squeeze(1) on the one with two dimensions"
+_OTHER = ", where they are made: a missing sum or mean over a dimension, .squeeze(-1) or .unsqueeze(-1)"
+_SAME_SHAPE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+_AIM = re.compile(r"(target|teacher|expected|bellman|td_|next_(q|v|state_v))", re.I)
+"""What people call what a prediction is to come to."""
+_LOG = re.compile(r"log_?p(rob|i)?s?\b|log_?probs?_?\w*", re.I)
+_JUDGE = re.compile(r"\b(\w*adv\w*|delta|td_\w+|returns?)\b", re.I)
+"""Log probabilities, and what weighs them."""
+
+
 @check("loss-input", "warning", "a loss is given something else than it expects")
 def loss_input(context: BackwardCall) -> Diagnoses:
     """A loss gets probabilities where it takes scores, or scores where it takes
-    logarithms.
+    logarithms; shapes that only broadcast; or a target, or the weight of a log
+    probability, that has a graph.
 
     `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid
     themselves; `NLLLoss` takes logarithms of probabilities; `BCELoss` takes
     probabilities. Training still runs with the wrong one, and goes nowhere.
 
     How it is found: The graph shows which operation made the input of the loss, behind
-    changes of shape and dtype.
+    changes of shape and dtype. Calls of torch's losses are seen with what they are
+    given; a target is one by the name that the line has for it.
 
-    What to do: Leave the extra softmax or sigmoid out, or use the loss that fits.
+    What to do: Leave the extra softmax or sigmoid out, or use the loss that fits; give
+    both arguments one shape; detach the target.
 
     When to ignore it: When the second softmax is meant, as a temperature of its own.
 
@@ -119,6 +154,91 @@ def loss_input(context: BackwardCall) -> Diagnoses:
             if producer is not None:
                 yield _wrong(graph, node, producer, pair)
                 return
+    yield from _weights(context)
+    if context.is_last:
+        yield from _arguments(context)
+
+
+def _weights(context: BackwardCall) -> Diagnoses:
+    """What weighs a log probability and has a graph itself."""
+    graph = context.graph
+    for node in range(len(graph.nodes)):
+        inputs, source = graph.inputs(node), made_at(graph, node)
+        is_product = kind(graph, node) == "Mul" and len(inputs) == 2
+        if not is_product or source is None:
+            continue
+        factor, weight = _weight(source)
+        leaves = behind(graph, [inputs[factor].producer])
+        trained = [leaf for leaf in leaves if leaf in context.optimized]
+        if weight and trained:
+            names = first_names(graph.leaf_of[leaf] for leaf in trained)
+            found = _WEIGHT.filled(names, source, weight=weight)
+            yield found._replace(nodes=(node,))
+
+
+def _weight(source: SourceLine) -> tuple[int, str]:
+    """What a line multiplies a log probability by, and whether that is the first or the
+    second factor.
+    """
+    for node in expressions_at(source.file, source.line):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            factors = ast.unparse(node.left), ast.unparse(node.right)
+            for place, factor in enumerate(factors):
+                is_log = _LOG.search(factors[1 - place])
+                if is_log and _JUDGE.search(factor) and "detach" not in factor:
+                    return place, factor
+    return 0, ""
+
+
+def _arguments(context: BackwardCall) -> Diagnoses:
+    """What torch's own losses were given."""
+    for source, given in context.run.loss_arguments.items():
+        first, second = given.shapes
+        result = _broadcast(first, second)
+        numbers = set(map(math.prod, (first, second, result)))
+        differ = len(numbers) > 1 and 1 not in numbers
+        if given.function in _SAME_SHAPE and differ:
+            column = {len(first), len(second)} == {1, 2}
+            yield _SHAPES.filled(
+                (),
+                source,
+                mend=_COLUMN if column else _OTHER,
+                function=given.function,
+                given=first,
+                target=second,
+                result=result,
+            )
+        names = context.run.named(_trained_with(context, given))
+        target = _target(source, given.function) if names else ""
+        if _AIM.search(target):
+            yield _TARGET.filled(names, source, function=given.function, target=target)
+
+
+def _trained_with(context: BackwardCall, given: LossArguments) -> set[int]:
+    """The leaves behind a target that an optimizer holds beside some of the input."""
+    trained = set[int]()
+    for optimizer in context.run.optimizers:
+        if not optimizer.current.isdisjoint(given.input_leaves):
+            trained |= optimizer.current & given.leaves
+    return trained
+
+
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that tensors of these shapes are computed in."""
+    longest = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
+    return tuple(max(sizes) for sizes in longest)[::-1]
+
+
+def _target(source: SourceLine, function: str) -> str:
+    """What the code gives a loss as its target, "" where its line does not show it."""
+    for node in expressions_at(source.file, source.line):
+        if not isinstance(node, ast.Call):
+            continue
+        by_name = [part.value for part in node.keywords if part.arg == "target"]
+        targets = [*by_name, *node.args[1:2]]
+        if targets and (called(node) == function or "criterion" in called(node)):
+            return ast.unparse(targets[0])
+    return ""
 
 
 def _wrong(

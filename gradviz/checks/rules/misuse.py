@@ -16,6 +16,12 @@ _MODES = {
         "normalization takes its statistics from this data",
         "Call .eval() on the model before {text}, and .train() again before the next training step.",
     ),
+    Kind.TEACHER: Row(
+        "{0} is not trained, and runs in training mode",
+        "nothing updates its weights, and its dropout or batch normalization acts as in training: outputs vary by chance or with "
+        "the batch, and running statistics change; the loss is computed from what it gives",
+        "Call {0}.eval() before the training steps, and again after every call of train() of a model that it is a part of.",
+    ),
     Kind.ASLEEP: Row(
         "{0} is trained in eval() mode",
         "dropout drops nothing and batch normalization uses its running statistics in {1}, and an optimizer updates the parameters "
@@ -67,10 +73,14 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
     """
     run = context.run
     for event in run.events(*_MODES):
-        # one that no optimizer trains, as a teacher is not; or a part of a training step
-        if event.tensors is not None and event.tensors.isdisjoint(run.holding):
-            continue
-        if not event.lines.isdisjoint(run.trained_with):
+        tensors = event.tensors or frozenset()
+        feeds = not event.lines.isdisjoint(run.trained_with)
+        if event.kind is Kind.TEACHER:
+            told = tensors.isdisjoint(run.given) and (feeds or not event.lines)
+        else:
+            # a part of a training step looks something up
+            told = not (feeds or (tensors and tensors.isdisjoint(run.holding)))
+        if not told:
             continue
 
         source, words = event.source or context.backward, map(one_line, event.about)

@@ -157,7 +157,8 @@ def _never_ran(
     mend = f"Have {code(call)} run after backward()."
     # backward() ran in the same function, and outside of this condition
     if conditions and backward and not covers(conditions[-1], backward.line):
-        test, number = ast.unparse(conditions[-1].test), conditions[-1].lineno
+        test = ast.unparse(conditions[-1].test)
+        number = conditions[-1].lineno
         source = context.body.line(number)
         condition = f", for the condition of line {number} never held"
         mend = f"In line {number}, correct the condition {clip(test, 60)}."

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import behind, kind, spread
+from gradviz.checks.ops import behind, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import first_names, made_at, nodes_of
 from gradviz.graph import Graph, Leaf
@@ -102,10 +102,9 @@ def _onward(graph: Graph, node: int) -> tuple[list[int], list[int]]:
     """The makers of the inputs of an operation that a gradient comes to, and those that
     get one of 0.
     """
-    every = [edge.producer for edge in graph.inputs(node)]
+    every = makers(graph, node)
     if graph.ops[node] in _BENT:
-        stopped = [edge.producer for edge in graph.inputs(node) if edge.position == 1]
-        return [maker for maker in every if maker not in stopped], stopped
+        return every[:1], every[1:]
     return ([], every) if kind(graph, node) in _FLAT else (every, [])
 
 

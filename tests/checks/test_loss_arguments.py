@@ -1,0 +1,96 @@
+"""What torch's losses are given: shapes that only broadcast, and targets and weights with a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+ACTOR = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+body, policy, value = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 1)
+optimizer = torch.optim.Adam([*body.parameters(), *policy.parameters(), *value.parameters()])
+for step in range(4):
+    state, reward = torch.randn(16, 4), torch.randn(16)
+    hidden = torch.tanh(body(state))
+    chances = torch.distributions.Categorical(logits=policy(hidden))
+    action = chances.sample()
+    advantage = reward - value(hidden).squeeze(1)
+    loss = -(chances.log_prob(action) * advantage).mean() + F.mse_loss(value(hidden).squeeze(1), reward)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+TEACHER = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+teacher, student = nn.Linear(4, 3), nn.Linear(4, 3)
+optimizer = torch.optim.Adam([*teacher.parameters(), *student.parameters()])
+for step in range(4):
+    x, y = torch.randn(16, 4), torch.randint(0, 3, (16,))
+    scores = teacher(x)
+    teacher_probs = scores.softmax(1)
+    apart = F.kl_div(F.log_softmax(student(x), 1), teacher_probs, reduction="batchmean")
+    loss = F.cross_entropy(scores, y) + apart
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+SHAPES = """
+import torch
+from torch import nn
+net, criterion = nn.Linear(4, 1), nn.MSELoss()
+optimizer = torch.optim.Adam(net.parameters())
+for step in range(4):
+    x, y = torch.randn(16, 4), torch.randn(16, 3)
+    loss = criterion(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+FAULTS = {
+    "an advantage with a graph": Fault(
+        "loss-input",
+        "loss = ",
+        "use (advantage).detach()",
+        "(action) * advantage)",
+        "(action) * (advantage).detach())",
+        ACTOR,
+    ),
+    "the probabilities of a teacher with a graph": Fault(
+        "loss-input",
+        "apart = ",
+        "use (teacher_probs).detach()",
+        ", teacher_probs, ",
+        ", (teacher_probs).detach(), ",
+        TEACHER,
+    ),
+    "one output for three targets": Fault(
+        "loss-input",
+        "loss = ",
+        "Give both one shape",
+        "y = torch.randn(16, 4), torch.randn(16, 3)",
+        "y = torch.randn(16, 4), torch.randn(16, 1)",
+        SHAPES,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_loss_is_given(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["torch.ones(1)", "torch.tensor(1.0)", "torch.randn(1, 16, 1)"])
+def test_what_broadcasts_on_purpose_is_left_alone(target: str, tmp_path: Path) -> None:
+    assert not alarms(SHAPES.replace("criterion(net(x), y)", f"criterion(net(x), {target})"), tmp_path)
