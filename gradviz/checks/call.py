@@ -176,6 +176,8 @@ class BackwardCall:
     # numbers
     values: Values | None = None
     gradients: Gradients | None = None
+    # nodes that modules with inplace=True made, where something was changed in place
+    in_place: frozenset[int] = frozenset()
     # nodes that were given a number at which they have a pole
     poles: frozenset[int] = frozenset()
 

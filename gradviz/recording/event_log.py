@@ -166,8 +166,9 @@ class SeenModule:
     """A module that was called, by identity, held weakly.
 
     What its last call was like: the sequence number it began at, the instruction and
-    line that called it, whether autograd was recording, and whether it gave a tensor that requires grad.
-    `checkpoint` is the line of the reentrant checkpoint that kept it from recording.
+    line that called it, whether autograd was recording, and whether it gave a tensor
+    that requires grad. `in_place`: it has inplace=True. `checkpoint` is the line of the
+    reentrant checkpoint that kept it from recording.
     """
 
     __slots__ = (
@@ -175,6 +176,7 @@ class SeenModule:
         "calls",
         "checkpoint",
         "gave_graph",
+        "in_place",
         "recording",
         "ref",
         "site",
@@ -186,6 +188,7 @@ class SeenModule:
         self.site: CallSite | None = None
         self.ref = weakref.ref(module)
         self.type = type(module).__name__
+        self.in_place = vars(module).get("inplace") is True
         self.calls = self.began = 0
         self.recording = self.gave_graph = True
         self.source: Any = None

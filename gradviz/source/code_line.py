@@ -88,6 +88,8 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
     >>> out_of_place(SourceLine("a.py", 1, "f", "h[0] += 1")), out_of_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
     (None, ('torch.relu_(h)', 'h = torch.relu(h)'))
+    >>> out_of_place(SourceLine("a.py", 1, "f", "y = F.relu(h, inplace=True)"))
+    ('F.relu(h, inplace=True)', 'F.relu(h)')
     >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("y = h.add_(1).sum()", "f(h).add_(1)")]
     [('h.add_(1)', 'h.add(1)'), None]
     """
@@ -101,7 +103,8 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
             return code, f"{name} = {ast.unparse(value)}"
 
         method = called(node)
-        new = code.replace(f".{method}(", f".{method[:-1]}(", 1)
+        bare = method.removesuffix("_")
+        new = code.replace(f".{method}(", f".{bare}(", 1).replace(", inplace=True", "")
         alone = isinstance(statement, ast.Expr) and statement.value is node
         return code, f"{name} = {new}" if alone else new
     return None

@@ -109,6 +109,21 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     return lines
 
 
+def changed_in_forward(source: SourceLine) -> SourceLine | None:
+    """The first line of the forward() nearest to a line that changes what it is given in
+    place.
+    """
+    methods = [body for body in bodies(source.file) if body.function == "forward"]
+    if not methods:
+        return None
+    body = min(methods, key=lambda body: abs(body.statements[0].lineno - source.line))
+    made = set[str]()
+    for node in body.statements:
+        made.update(assigned(node)[0] if isinstance(node, ast.Assign) else ())
+    lines = (change.source for change in changes(body) if change.name not in made)
+    return next(lines, None)
+
+
 # -- in a function ---------------------------------------------------------------------
 
 

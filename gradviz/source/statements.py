@@ -307,7 +307,9 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
         if isinstance(target, ast.Subscript):
             yield InPlace(target, target)
     for call, method in method_calls(statement):
-        if _METHOD.fullmatch(method.attr):
+        # of a module that is made so, it is an option
+        told = any(ast.unparse(part) == "inplace=True" for part in call.keywords)
+        if _METHOD.fullmatch(method.attr) or (told and method.attr[0].islower()):
             yield from (InPlace(call, changed) for changed in subject(call))
 
 

@@ -24,7 +24,7 @@ from gradviz.checks.call import (
     Parameter,
 )
 from gradviz.checks.collect.code import read_code
-from gradviz.checks.collect.held import cycles
+from gradviz.checks.collect.held import cycles, made_in_place
 from gradviz.checks.collect.leaves import LeafWatch
 from gradviz.checks.collect.lines import Models, home
 from gradviz.checks.collect.loop import LoopWatch
@@ -198,6 +198,7 @@ class Collector:
             call.homes = homes_of(call, reading.models)
         with self._reading("reference cycles", number):
             call.cycles = cycles(walked)
+            call.in_place = made_in_place(call.graph)
         with self._reading("numbers", number):
             self._read_numbers(call, walked, live)
 

@@ -17,7 +17,7 @@ import torch
 from gradviz.checks.call import Cycle
 from gradviz.checks.collect.lines import Variables, assignment_in, names_behind
 from gradviz.checks.run import RetainedHistory, steps_of
-from gradviz.graph import SourceLine
+from gradviz.graph import Graph, SourceLine
 from gradviz.recording.session import running
 from gradviz.source.search import addition_to
 from gradviz.variables.objects import (
@@ -59,6 +59,17 @@ def _set_in(node: object, attribute: str) -> SourceLine | None:
         if line is not None:
             return line
     return None
+
+
+def made_in_place(graph: Graph) -> frozenset[int]:
+    """The nodes that modules with `inplace=True` made, where a saved tensor was changed."""
+    session, made = running(), set[int]()
+    changed = any("modified" in flags for flags in graph.flags)
+    for node in graph.nodes if changed and session is not None else ():
+        call = session.event_log().calls.at(node.sequence or 0) if session else None
+        if call is not None and call.module.in_place:
+            made.add(node.id)
+    return frozenset(made)
 
 
 # -- what variables hold ---------------------------------------------------------------

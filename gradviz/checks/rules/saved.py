@@ -17,10 +17,11 @@ from gradviz.checks.words import (
     listed,
     made_at,
     title_and_code,
+    where,
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
 from gradviz.source.code_line import in_place, out_of_place
-from gradviz.source.search import Change, changes
+from gradviz.source.search import Change, changed_in_forward, changes
 from gradviz.wording import one_line, tensor_line
 
 _Slots = list[tuple[int, SavedTensor]]
@@ -36,6 +37,7 @@ class _Stale(NamedTuple):
     names: Names
     parameter: bool
     changed: tuple[SourceLine, ...]
+    module: str = ""  # with inplace=True, that did it
 
     @property
     def whose(self) -> str:
@@ -102,6 +104,8 @@ def _told(graph: Graph, stale: _Stale) -> Diagnosis:
     if stale.changed:
         source = stale.changed[0]
         changes = f"the change is in {listed(map(code, stale.changed))}"
+    if stale.module:
+        changes = f"{stale.module} has inplace=True: {changes}"
 
     return Diagnosis(
         f"{stale.whose} was modified in place after it was saved for backward",
@@ -150,10 +154,19 @@ def _stale(context: BackwardCall, slots: _Slots) -> _Stale:
     ]
     names = all_names([*leaves, *filter(shares, context.named_tensors)])
     parameter = any(leaf.kind == "parameter" and leaf.names for leaf in leaves)
-    changed = _recorded_changes(context.graph, saver)
+    changers = [node for node, _ in slots for node in _changers(context, node)]
+    graph = context.graph
+    lines = [_change_in(graph, node) or made_at(graph, node) for node in changers]
+    changed, module = [source for source in lines if source is not None], ""
+    # what the last one is given, others have saved
+    for node in sorted(changers, key=lambda node: graph.nodes[node].sequence or 0):
+        source = made_at(graph, node)
+        if node in context.in_place and source is not None:
+            module = where(graph, node).partition(",")[0]
+            changed = [source]
     changed = changed or _changes(context, names, saver, parameter)
     parameter = parameter or slot.leaf is not None
-    return _Stale(slots, names, parameter, tuple(dict.fromkeys(changed)))
+    return _Stale(slots, names, parameter, tuple(dict.fromkeys(changed)), module)
 
 
 def _savers(graph: Graph, stale: _Stale) -> str:
@@ -171,6 +184,8 @@ def _remedy(stale: _Stale) -> str:
         fix = "Call every backward() before the parameter is updated (by step() or in place), or compute the loss again after "
         return f"{fix}{line(change) or 'it'}."
 
+    if stale.module:
+        return f"Make {stale.module} without inplace=True, so that it returns a new tensor."
     new = out_of_place(change)
     if new is not None and change is not None:
         return f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
@@ -199,24 +214,36 @@ def _changes(
     ]
 
 
-def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
-    """Lines of operations that were recorded later, and took the place of what the
-    saver made or used, as their text says.
+def _changers(context: BackwardCall, saver: int) -> list[int]:
+    """Operations that were recorded later, and took the place of what the saver made or
+    used, as their text, their module or their forward() says.
     """
-    lines, since = list[SourceLine](), graph.nodes[saver].sequence or 0
+    graph = context.graph
+    since = graph.nodes[saver].sequence or 0
     taken = spread(
         makers(graph, saver),
         lambda node: makers(graph, node) if kind(graph, node) in RESHAPES else (),
     )
 
+    changers = []
     for maker in sorted({saver, *taken}):
         for edge in graph.consumers(maker):
-            user = graph.nodes[edge.consumer]
+            user = edge.consumer
             # what is changed in place is the first input
-            later = (user.sequence or 0) > since and edge.position == 0
-            if later and user.source is not None and in_place(user.source)[0]:
-                lines.append(user.source)
-    return lines
+            later = (graph.nodes[user].sequence or 0) > since and edge.position == 0
+            if later and (user in context.in_place or _change_in(graph, user)):
+                changers.append(user)
+    return changers
+
+
+def _change_in(graph: Graph, node: int) -> SourceLine | None:
+    """The line that changes what an operation was given, as its text shows: its own, or
+    one in the forward() of a custom Function.
+    """
+    source, function = graph.nodes[node].source, graph.nodes[node].function
+    if function is not None and function.definition is not None:
+        return changed_in_forward(function.definition)
+    return source if in_place(source)[0] else None
 
 
 def _updates(context: BackwardCall, change: Change, names: Names) -> bool:
