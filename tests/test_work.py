@@ -9,7 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+import torch
+from torch import nn
+
 import gradviz
+from gradviz.draw.output import render
+from gradviz.graph import Graph
+from gradviz.walker.tensors import elements_of_each
 
 
 def work(job: Callable[[], object]) -> int:
@@ -61,3 +68,51 @@ def test_unused_parameters_in_a_long_file(tmp_path: Path) -> None:
     loss = net(module.nn.Parameter(module.nn.Linear(2, 2).weight)).sum()
     read = work(lambda: gradviz.saved(gradviz.walk(loss, model=net)))
     assert work(lambda: gradviz.check(loss, model=net)) < 5 * read
+
+
+def nested(depth: int) -> nn.Module:
+    """A layer in so many containers."""
+    model: nn.Module = nn.Linear(2, 2)
+    for _ in range(depth):
+        model = nn.Sequential(model)
+    return model
+
+
+def recorded(model: nn.Module) -> Graph:
+    """The graph of one call."""
+    with gradviz.record() as recording:
+        loss = model(torch.ones(1, 2)).sum()
+    return recording.graph(loss, model=model)
+
+
+def drawn(depth: int) -> int:
+    """The work of the picture of a layer in so many containers."""
+    graph = recorded(nested(depth))
+    return work(lambda: render(graph, "svg"))
+
+
+def checked(layers: int) -> int:
+    """The work of a check of so many layers."""
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))
+    loss = model(torch.ones(1, 2)).sum()
+    return work(lambda: gradviz.check(loss, model=model))
+
+
+@pytest.mark.parametrize(
+    ("job", "small"),
+    [
+        pytest.param(lambda size: work(lambda: recorded(nested(size))), 20, id="recording modules in each other"),
+        pytest.param(drawn, 20, id="their picture"),
+        pytest.param(checked, 100, id="a check of many layers"),
+    ],
+)
+def test_four_times_as_much_is_about_four_times_the_work(job: Callable[[int], int], small: int) -> None:
+    assert job(4 * small) < 6 * job(small)
+
+
+def test_numbers_that_modules_share_count_once_in_each() -> None:
+    first, second = nn.Linear(2, 3), nn.Linear(2, 3)
+    second.weight = first.weight
+    both = nn.ModuleList([first, nn.ModuleList([first, second]), nn.LazyLinear(1)])
+    found = elements_of_each(both)
+    assert [found[id(module)] for _, module in both.named_modules()] == [None, 9, 12, 9, None]

@@ -264,7 +264,7 @@ def _best(
 
     for _ in range(TRIES):
         _fill(filling, focus, now)
-        folded_graph, estimate = folded(opening), opening.sizes.of[0]
+        folded_graph, estimate = folded(opening), opening.sizes.whole
         size = measure(folded_graph, sheet)
         if size is None:
             break

@@ -69,7 +69,7 @@ class Opening:
 
     def fits(self, limits: Limits) -> bool:
         """Whether what is open is about as large as that."""
-        size = self.sizes.of[0]
+        size = self.sizes.whole
         return (
             size.width <= limits.width
             and size.height <= limits.height

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Set
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -31,9 +32,12 @@ class Size(NamedTuple):
     height: float
 
 
+_CLOSED = Size(*BOX), 1  # with the boxes that are shown
+
+
 class Sizes:
-    """Sizes of open and closed groups. `of[at]` is that of a group as it is now,
-    `boxes` how many boxes are shown in all.
+    """Sizes of open groups, found when the size of the whole is asked for: of those that
+    have changed since, and of what is around them.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -60,14 +64,20 @@ class Sizes:
         self._span = _spans(groups, place)
         self._node_place = place
         self._wires_of: dict[int, list[tuple[int, int]]] = {}
-        self.of: dict[int, Size] = {}
-        self._count: dict[int, int] = {}
-        self.update(0, {0})
+        self._of: dict[int, tuple[Size, int]] = {}
+        # with all groups around each
+        self._changed: set[int] = {0}
+        self._is_open: Set[int] = {0}
+
+    @property
+    def whole(self) -> Size:
+        """The size of the whole graph as it is now."""
+        return self._found()[0]
 
     @property
     def boxes(self) -> int:
         """Boxes that are shown, with leaves."""
-        return self._count[0]
+        return self._found()[1]
 
     def ops(self, group_id: int) -> int:
         """Ops in a group."""
@@ -85,22 +95,34 @@ class Sizes:
 
     def forget(self, group_id: int) -> None:
         """A group that was taken away."""
-        del self._span[group_id]
+        self._span.pop(group_id, None)
+        self._of.pop(group_id, None)
+        self._changed.discard(group_id)
 
     def regroup(self, group_id: int) -> None:
         """The children of a group are others now."""
         self._wires_of.pop(group_id, None)
 
     def update(self, group_id: int, is_open: Set[int]) -> None:
-        """Size a group, and all around it, anew."""
+        """A group has changed, and with it the size of all around it."""
+        self._is_open = is_open
         outer: int | None = group_id
-        while outer is not None:
-            if outer in is_open:
-                self.of[outer], self._count[outer] = self._open(outer)
-            else:
-                self.of.pop(outer, None)
-                self._count.pop(outer, None)
+        while outer is not None and outer not in self._changed:
+            self._changed.add(outer)
+            self._of.pop(outer, None)
             outer = self._groups[outer].parent
+
+    def _found(self) -> tuple[Size, int]:
+        """Size and boxes of the whole graph."""
+        waiting = [0] if 0 in self._changed else []
+        for outer in waiting:  # grows while it is read
+            children = self._groups[outer].children
+            waiting += self._changed.intersection(~child for child in children)
+        for group_id in reversed(waiting):
+            self._changed.remove(group_id)
+            if group_id in self._is_open:
+                self._of[group_id] = self._open(group_id)
+        return self._of[0]
 
     def _leaves_beside(self, child: int) -> int:
         """Leaves that are drawn for a child: for single ops."""
@@ -113,13 +135,11 @@ class Sizes:
     def _open(self, group_id: int) -> tuple[Size, int]:
         children = self._groups[group_id].children
         if not children:
-            return Size(*BOX), 1
+            return _CLOSED
 
         wires = self.wires(group_id)
-        sizes = [
-            self.of.get(~child, Size(*BOX)) if child < 0 else Size(*BOX)
-            for child in children
-        ]
+        shown = [self._of.get(~child, _CLOSED) for child in children]
+        sizes = [size for size, _ in shown]
         leaves = [self._leaves_beside(child) for child in children]
         below = [0.0] * len(children)  # where each child ends, from the lower side up
 
@@ -142,9 +162,7 @@ class Sizes:
             wires,
         )
         has_frame = self._groups[group_id].kind == "call"
-        count = sum(
-            self._count.get(~child, 1) if child < 0 else 1 for child in children
-        ) + sum(leaves)
+        count = sum(boxes for _, boxes in shown) + sum(leaves)
         extra = FRAME if has_frame else (0.0, AROUND) if group_id == 0 else (0.0, 0.0)
         return Size(width + extra[0], height + extra[1]), count
 
@@ -231,7 +249,7 @@ class Sizes:
                 change[bisect_right(starts, start) - 1] += width
                 change[min(bisect_right(starts, end - 1e-6), len(starts))] -= width
 
-        return max(np.cumsum(change).tolist(), default=0.0)
+        return max(accumulate(change))
 
 
 def _spans(

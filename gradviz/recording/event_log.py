@@ -21,10 +21,16 @@ import torch
 
 from gradviz.packages import CallSite, Place
 from gradviz.recording.running import RunningCall
-from gradviz.variables.objects import joined, members, parameters, submodules
+from gradviz.variables.objects import (
+    joined,
+    members,
+    reading_once,
+    submodules,
+    unwrapped,
+)
 from gradviz.walker.isolation import isolated
 from gradviz.walker.places import Argument
-from gradviz.walker.tensors import elements
+from gradviz.walker.tensors import elements_of_each
 
 T = TypeVar("T")
 
@@ -213,7 +219,7 @@ class ModuleTree:
     def settle(self) -> None:
         """Find paths and parameters of the modules called since the last time."""
         if self.pending:
-            with isolated():
+            with isolated(), reading_once():
                 self._settle()
 
     def _settle(self) -> None:
@@ -240,10 +246,13 @@ class ModuleTree:
         grown = len(path_of) != self.modules
         self.modules = len(path_of)
         called = [call.module for call in self.pending]
+        numbers = elements_of_each(root) if root is not None else {}
         for seen in list(self.parameters) if grown else called:
-            module = seen.ref()
+            module = unwrapped(seen.ref())
             if module is not None:
-                self.parameters[seen] = elements(parameters(module))
+                if id(module) not in numbers:
+                    numbers |= elements_of_each(module)
+                self.parameters[seen] = numbers[id(module)]
 
         self.pending.clear()
 

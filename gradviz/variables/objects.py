@@ -185,11 +185,11 @@ def every_path(
     module: torch.nn.Module,
 ) -> Iterator[tuple[str, torch.nn.Module]]:
     """The same with every path of a module that several others hold."""
-    return ((path, inside) for path, inside, _ in _every_path(module))
+    return ((path, inside) for path, inside, _ in paths_with_ancestors(module))
 
 
 @once
-def _every_path(
+def paths_with_ancestors(
     module: torch.nn.Module,
 ) -> Sequence[tuple[str, torch.nn.Module, tuple[int, ...]]]:
     """And with the identities of the modules on the path, the last one's included."""
@@ -299,7 +299,7 @@ def parameters_of_each(
 ) -> dict[int, dict[int, torch.Tensor]]:
     """The parameters of a module and of each one inside it, both by identity."""
     found: dict[int, dict[int, torch.Tensor]] = {}
-    for _, inside, ancestors in _every_path(module):
+    for _, inside, ancestors in paths_with_ancestors(module):
         direct = {
             id(parameter): parameter for _, parameter in members(inside, "_parameters")
         }

@@ -8,13 +8,15 @@ tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.graph import Shape, Storage, StorageKind, TensorInfo
+from gradviz.variables.objects import members, paths_with_ancestors
 from gradviz.walker import private
 from gradviz.walker.private import Node, made_as, transform_of
 
@@ -239,6 +241,43 @@ def elements(parameters: Iterable[torch.Tensor]) -> int | None:
         return sum(parameter.numel() for parameter in parameters)
     except (RuntimeError, ValueError):  # a lazy parameter
         return None
+
+
+class _Held(NamedTuple):
+    """Parameters by identity, with the numbers of each, and their sum."""
+
+    numbers: dict[int, float]
+    total: float
+
+    def united(self, other: _Held) -> _Held:
+        """With those of another one. Writes into the larger, so that each is written a
+        few times only, however deep modules lie in each other.
+        """
+        small, large = sorted((self, other), key=lambda held: len(held.numbers))
+        total = large.total
+        for key, count in small.numbers.items():
+            if key not in large.numbers:
+                large.numbers[key] = count
+                total += count
+        return _Held(large.numbers, total)
+
+
+def elements_of_each(module: torch.nn.Module) -> dict[int, int | None]:
+    """The same for a module and for each one inside it, by identity: what several
+    modules in it share counts once.
+    """
+    found: dict[int, int | None] = {}
+    below: dict[int, _Held] = {}  # by depth, of the modules met so far
+    for _, inside, ancestors in reversed(paths_with_ancestors(module)):
+        held = below.pop(len(ancestors) + 1, _Held({}, 0))
+        for _, parameter in members(inside, "_parameters"):
+            count = elements([parameter])
+            known = math.inf if count is None else count
+            held = held.united(_Held({id(parameter): known}, known))
+        found[id(inside)] = None if held.total == math.inf else int(held.total)
+        beside = below.get(len(ancestors), _Held({}, 0))
+        below[len(ancestors)] = beside.united(held)
+    return found
 
 
 # -- storages --------------------------------------------------------------------------

@@ -43,8 +43,10 @@ from gradviz.checks.words import all_names
 from gradviz.cuts.answers import Answers
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
+from gradviz.graph.collector import paused
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
+from gradviz.variables.objects import reading_once
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import signalled
 from gradviz.walker.taps import all_tapped
@@ -109,7 +111,7 @@ class Collector:
 
     def read(self, live: LiveOutputs) -> BackwardCall:
         """Everything that is known right now. Raises NotATensorError."""
-        with isolated():
+        with paused(), isolated(), reading_once():
             return self._read(live)
 
     def _read(self, live: LiveOutputs) -> BackwardCall:
