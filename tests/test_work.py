@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import importlib.util
 import pstats
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 import gradviz
+from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.graph import Graph
 from gradviz.walker.tensors import elements_of_each
@@ -116,3 +118,15 @@ def test_numbers_that_modules_share_count_once_in_each() -> None:
     both = nn.ModuleList([first, nn.ModuleList([first, second]), nn.LazyLinear(1)])
     found = elements_of_each(both)
     assert [found[id(module)] for _, module in both.named_modules()] == [None, 9, 12, 9, None]
+
+
+def test_memory_of_one_tensor_that_is_used_often() -> None:
+    peaks = []
+    for uses in (300, 900):
+        x = torch.ones(4, requires_grad=True) * 2
+        graph = gradviz.walk(torch.stack([x * float(i) for i in range(uses)]).sum())
+        tracemalloc.start()
+        render(graph, "svg", Options(depth="all"))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 4.5 * peaks[0]

@@ -26,6 +26,7 @@ NEAR = 12.0  # how far around words lines are looked for
 CLEAR = 2.0  # so much nearer to its own line nobody takes a label for another's
 SOLID = -1  # the number of what is no line
 STEP = 5.0  # at most this far apart are the points of a curve that a label keeps off
+MOST = 400  # of them on one piece: that of a line as long as a page is wide
 MAX_PIECES = 60  # of a curve, counted in control points
 STRIP, STEPS = 128.0, 40  # px of one strip of curves, and points looked at on a piece
 BORDER = 64.0  # the upright borders of frames come in pieces of at most this height
@@ -202,7 +203,7 @@ def samples(curves: Curves) -> tuple[Floats, Ints]:
     first = np.repeat(curves.starts[:-1], counts) + 3 * within(counts)
     pieces = curves.points[first[:, None] + np.arange(4)]
     lengths = np.abs(np.diff(pieces, axis=1)).sum(axis=(1, 2))
-    steps = (lengths / STEP).astype(np.int64) + 2
+    steps = np.minimum(lengths / STEP, MOST).astype(np.int64) + 2
     along = within(steps) / np.repeat(steps - 1, steps)
     controls = np.repeat(pieces, steps, axis=0).swapaxes(0, 1)
     points = bezier(controls, along)
