@@ -110,8 +110,10 @@ class WatchedRun:
         """
         error, notes = captured.error, findings.notes
         left_out = dict(self._collector.dropped)
-        if self._functions.unknown:
-            left_out["wrong-backward"] = ", ".join(self._functions.unknown)
+        graphs = [call.graph for call in self._run.read]
+        unknown = [*self._functions.unknown, *self._functions.unseen(graphs)]
+        if unknown:
+            left_out["wrong-backward"] = ", ".join(unknown)
         if captured.unread:
             left_out["later calls"] = one_line(captured.unread)
 

@@ -207,6 +207,31 @@ def test_what_speaks_against_a_child_is_told(line: str, told: str, tmp_path: Pat
     assert (f"wrong-backward skipped: {told}" if told else "backward() of Mine is not the derivative") in said, said
 
 
+SETS_UP = "def forward(x):\n    return x * x\ndef setup_context(ctx, inputs, output):\n    ctx.save_for_backward(*inputs)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "told"),
+    [
+        (f"{SAVES}x * x", "backward() of Mine is not the derivative"),
+        (SETS_UP.replace("\ndef", "\n@staticmethod\ndef"), "backward() of Mine is not the derivative"),
+        ("def forward(ctx, x):\n    ctx.x = x\n    return x * x", "wrong-backward skipped: Mine was not seen"),
+        ("def forward(ctx, x):\n    keep(ctx, x)\n    return x * x", "wrong-backward skipped: Mine was not seen"),
+    ],
+    ids=["saves", "setup_context", "keeps on ctx", "a helper saves"],
+)
+def test_where_torch_does_not_show_apply(
+    forward: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in torch 2.15: what saves tensors itself is seen, and others are named."""
+    monkeypatch.setattr("gradviz.checks.collect.functions.APPLY", None)
+    helper = "def keep(ctx, x): ctx.save_for_backward(x)\n"
+    backward = "def backward(ctx, g):\n    return g * (ctx.saved_tensors or (ctx.x,))[0]"
+    written(tmp_path, helper + script(forward, backward))
+    said = CliRunner().invoke(cli, ["check", str(tmp_path / "script.py")]).output
+    assert told in " ".join(said.split())
+
+
 @pytest.mark.skipif(APPLY is None, reason=UNSEEN)
 def test_a_function_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     class Twice(torch.autograd.Function):

@@ -10,13 +10,15 @@ under ranks, nor where there is no fork; what was not compared is told.
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -26,9 +28,12 @@ from gradviz.checks.collect.lines import PLAIN
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.slopes import faults_of, is_real
 from gradviz.checks.run import Kind
+from gradviz.graph import Graph
+from gradviz.graph.model import column
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
 from gradviz.source.search import keeps_on_first_argument, returned_by
+from gradviz.variables.scanner import local_variables
 from gradviz.walker.isolation import isolated
 from gradviz.walker.taps import Began
 
@@ -44,8 +49,9 @@ APPLY = getattr(
     None,
 )
 """What every custom Function runs through, where that is Python: in torch 2.15 it is
-not, and none is seen.
+not, and one is seen where it saves tensors.
 """
+_SAVE = torch.autograd.function.FunctionCtx.save_for_backward
 
 
 class FunctionReplay:
@@ -54,6 +60,7 @@ class FunctionReplay:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._seen, self._replaying = set[Any](), False  # classes
+        self._shown = set[str]()  # names of classes that were seen saving tensors
         self._spent = 0.0  # seconds
         self.unknown: list[str] = []  # classes that could not be compared, and why
 
@@ -61,6 +68,28 @@ class FunctionReplay:
         """Each class is replayed when it is applied for the first time."""
         if APPLY is not None:
             yield APPLY, self._began
+        else:
+            yield _SAVE, self._saves
+
+    def unseen(self, graphs: Iterable[Graph]) -> Iterator[str]:
+        """The Functions of the user's in these graphs that torch did not show."""
+        if APPLY is None:
+            for name in dict.fromkeys(chain.from_iterable(map(_users, graphs))):
+                if name not in self._shown:
+                    yield (
+                        f"{name} was not seen when it was applied: torch {torch.__version__} shows only "
+                        "Functions that call ctx.save_for_backward() themselves"
+                    )
+
+    def _saves(self, frame: FrameType, context: Any, *_: Any) -> None:
+        """What forward() or setup_context() was given stands in its frame."""
+        with suppress(Exception):
+            kind, caller = type(context)._forward_cls, frame.f_back
+            # else nothing is recorded
+            if caller is not None and context.next_functions:
+                values = _given(caller, kind)
+                self._shown.add(kind.__name__)
+                self._applied(kind, values)
 
     def _began(
         self,
@@ -69,6 +98,11 @@ class FunctionReplay:
         *values: Any,
         **__: Any,
     ) -> None:
+        # without recording, its backward() never runs
+        if torch.is_grad_enabled():
+            self._applied(kind, values)
+
+    def _applied(self, kind: Any, values: Sequence[Any]) -> None:
         # an object of the user's may do anything when it is asked
         with suppress(Exception):
             known = self._replaying or kind in self._seen
@@ -120,14 +154,32 @@ class FunctionReplay:
         return ""
 
 
+def _users(graph: Graph) -> Iterator[str]:
+    """The names of the user's Functions in a graph."""
+    for function in filter(None, column(graph.nodes, "function")):
+        place = function.definition
+        if place is not None and not (is_foundation(place.file) or place.package):
+            yield function.name.rpartition(".")[2]
+
+
+def _given(frame: FrameType, kind: Any) -> Sequence[Any]:
+    """What a Function was given whose forward() or setup_context() runs in a frame,
+    unless that has assigned to its parameters.
+    """
+    names, rest, _ = inspect.getargs(frame.f_code)
+    values: dict[str, Any] = local_variables(frame)
+    if frame.f_code is getattr(kind.setup_context, "__code__", None):
+        return tuple(values[names[1]])
+    if frame.f_code is not inspect.unwrap(kind.forward).__code__:
+        raise LookupError("a helper saves the tensors")
+    return *(values[name] for name in names[1:]), *(values[rest] if rest else ())
+
+
 def _is_to_be_compared(kind: Any, values: Sequence[Any]) -> bool:
     file = kind.forward.__code__.co_filename
     if is_foundation(file) or package_of(file):
         return False
-    # without recording, its backward() never runs
-    if not torch.is_grad_enabled() or any(
-        type(value) not in _PLAIN for value in values
-    ):
+    if any(type(value) not in _PLAIN for value in values):
         return False
     return any(is_real(value) and value.requires_grad for value in values)
 
