@@ -91,10 +91,11 @@ def test_ctrl_c_when_the_file_is_there(gradviz: Gradviz, tmp_path: Path, monkeyp
 
 
 def test_ctrl_c_leaves_an_old_file_and_says_so(gradviz: Gradviz, tmp_path: Path) -> None:
-    (tmp_path / "net.json").write_text("old")
+    old = '{"format":"gradviz-graph", old'
+    (tmp_path / "net.json").write_text(old)
     result = gradviz("render", script(tmp_path, "raise KeyboardInterrupt\n"), "-o", "net.json", code=130)
     assert result.stderr == "Interrupted; nothing was written.\n"
-    assert (tmp_path / "net.json").read_text() == "old"
+    assert (tmp_path / "net.json").read_text() == old
 
 
 @pytest.mark.skipif(os.name != "posix", reason="ends by a signal only there")
