@@ -60,7 +60,8 @@ class NodeBoxes:
         title, *rest = details.node_lines(self._graph, node, self._options, module)
         sign = details.sign_text(self._graph, node, title, self.numbers)
         self.signs += len(sign) > 1 and sign != title
-        return self._box(node, kind_of_node(node), (sign, *rest))
+        kind = "outside" if "outside" in node.flags else kind_of_node(node)
+        return self._box(node, kind, (sign, *rest))
 
     def leaf(
         self,

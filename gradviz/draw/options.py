@@ -120,7 +120,7 @@ class Options:
     )
     focus: str | None = _option(
         None,
-        "Path of one module to open; everything around it stays closed.",
+        "Path of one module to draw alone, with its inputs and outputs.",
         (str,),
         lambda value: value is None or isinstance(value, str),
         "Give the path of a module, such as 'layers.0'.",

@@ -29,8 +29,10 @@ from gradviz.graph.collector import paused
 from gradviz.graph.files import dump
 
 
-def folded(graph: Graph, options: Options) -> Graph:
-    """The graph that the options ask for; by default, one whose picture fits the page."""
+def folded(graph: Graph, options: Options, crop: bool = False) -> Graph:
+    """The graph that the options ask for; by default, one whose picture fits the page.
+    `crop`: of a module in focus, that one alone.
+    """
     from gradviz.draw.picture import measured
     from gradviz.fold.fold import fold
 
@@ -40,6 +42,7 @@ def folded(graph: Graph, options: Options) -> Graph:
         focus=options.focus,
         expand=options.expand,
         views=options.views,
+        crop=crop,
         measure=partial(measured, options=options),
     )
 
@@ -84,7 +87,7 @@ def _made(
     # what the caller folded stays as it is
     is_asked = asked != ("auto", None, (), "auto")
     if row.folded and (graph.original is None or is_asked):
-        graph = folded(graph, options)
+        graph = folded(graph, options, row.name in PICTURES)
 
     return row.load()(graph, options)
 

@@ -16,7 +16,7 @@ BoxKind = Literal[
     "op", "leaf", "output", "saved", "stale", "group",
     "heat1", "heat2", "heat3", "heat4", "heat5",
     "added", "removed", "changed", "ghost", "input",
-    "layer", "activation", "norm", "attention", "loss", "shape",
+    "layer", "activation", "norm", "attention", "loss", "shape", "outside",
 ]  # fmt: skip
 HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
 """Kinds of the boxes of ops and groups when colours mean memory, from the least held to
@@ -26,6 +26,7 @@ the most.
 
 MEANING: dict[BoxKind, str] = {
     "input": "input, no gradient",
+    "outside": "input, computed outside",
     "leaf": "leaf: receives .grad",
     "op": "op",
     "layer": "layer",
@@ -62,6 +63,7 @@ _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
     "changed": ("#ffd4a0", "#593c1c"),
     "ghost": ("#ffffff", "#16181c"),
     "input": ("#fbfbfb", "#202329"),
+    "outside": ("#ffffff", "#16181c"),
     "layer": ("#cfe2f4", "#21405c"),
     "activation": ("#fdf0b5", "#4f4618"),
     "norm": ("#e3d7f0", "#43365a"),

@@ -23,10 +23,10 @@ FEW = 4
 
 
 class Filling:
-    """Of one opening."""
+    """Of one opening. `in_full`: a small module in focus is opened with all in it."""
 
-    def __init__(self, opening: Opening) -> None:
-        self.opening = opening
+    def __init__(self, opening: Opening, *, in_full: bool = True) -> None:
+        self.opening, self.in_full = opening, in_full
         self._groups, self._sizes = opening.groups, opening.sizes
         self._weight: dict[int, float] = {0: float(self._sizes.ops(0))}
         ways = [around(self._groups, block) for block in self._repeated()]

@@ -8,12 +8,13 @@ stretches of one order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Literal, NamedTuple
 
 from gradviz.errors import FormatError, did_you_mean
+from gradviz.fold.crop import Crop
 from gradviz.fold.filling import Filling
 from gradviz.fold.grouping import SMALL, grouped
 from gradviz.fold.groups import Groups
@@ -57,6 +58,7 @@ def fold(
     focus: str | None = None,
     expand: Iterable[str] = (),
     views: Literal["auto", "show"] = "auto",
+    crop: bool = False,
     limit: int = int(PAGE.boxes),
     measure: Measure | None = None,
 ) -> Graph:
@@ -76,6 +78,9 @@ def fold(
     views
         "auto" draws ops that only change a shape or a layout together with the
         op beside them, in a graph of more than 16 nodes; "show" draws each alone.
+    crop
+        nothing is shown around the module in focus but what goes into it and comes
+        out.
     limit
         how many boxes "auto" may use.
     measure
@@ -89,39 +94,67 @@ def fold(
         if depth == "all" and focus is None and not paths:
             return original
 
-        _check(
-            depth,
-            (*([focus] if focus else []), *paths),
-            original,
-        )
+        _check(depth, [*filter(None, (focus, *paths))], original)
+        if crop and focus is not None:
+            return _alone(Crop(original, focus), depth, paths, views, measure)
+
         limits = PAGE._replace(boxes=limit)
-        if (
-            depth == "auto"
-            and focus is None
-            and not paths
-            and len(original.nodes) <= min(SMALL, limit)
-        ):
-            view = _with_layers_closed(original, views == "show")
-            if _holds(measure, view, SLIDES):
-                return view
+        if depth == "auto" and focus is None and not paths:
+            small = _small_view(original, views == "show", limit, measure)
+            if small is not None:
+                return small
 
         opening = Opening(grouped(original, views=views == "show"))
         inside = opening.named(focus)[0] if focus else None
         also = [group_id for path in paths for group_id in opening.named(path)]
         if depth == "auto":
-            return _first_view(opening, inside, also, limits, measure)
+            return _first_view(Filling(opening), inside, also, limits, measure)
 
         _show(opening, depth, inside, also)
         return folded(opening)
 
 
-def _with_layers_closed(graph: Graph, views: bool) -> Graph:
-    """A small graph with all open but layers; the graph itself where it has none."""
-    if not any(scope.type for scope in graph.scopes):
-        return graph
-    opening = Opening(grouped(graph, views=views, runs=False))
-    Filling(opening).fill(NO_LIMITS)
+def _alone(
+    crop: Crop,
+    depth: Depth,
+    expand: Sequence[str],
+    views: str,
+    measure: Measure | None,
+) -> Graph:
+    """One module opened, with nothing around it but its inputs and outputs; views are
+    merged however few there are.
+    """
+    groups = grouped(crop.graph(), views=views == "show", crop=crop.constructs)
+    opening = Opening(groups)
+    # a call that others interrupted is several groups
+    focus, *also = [i for i, group in enumerate(groups) if group.scope == crop.call]
+    also += [group_id for path in expand for group_id in opening.named(path)]
+    if depth == "auto":
+        filling = Filling(opening, in_full=False)
+        return _first_view(filling, focus, also, PAGE, measure)
+
+    _show(opening, depth, focus, also)
     return folded(opening)
+
+
+def _small_view(
+    graph: Graph,
+    views: bool,
+    limit: int,
+    measure: Measure | None,
+) -> Graph | None:
+    """A small graph with all open but layers; the graph itself where it has none. None
+    of a larger one, and where the page does not hold it.
+    """
+    if len(graph.nodes) > min(SMALL, limit):
+        return None
+
+    view = graph
+    if any(scope.type for scope in graph.scopes):
+        opening = Opening(grouped(graph, views=views, runs=False))
+        Filling(opening).fill(NO_LIMITS)
+        view = folded(opening)
+    return view if _holds(measure, view, SLIDES) else None
 
 
 def _show(
@@ -142,7 +175,7 @@ def _show(
 
 def _check(
     depth: Depth,
-    paths: tuple[str, ...],
+    paths: Sequence[str],
     graph: Graph,
 ) -> None:
     """Raise FormatError for a depth below 1, and for a path that no module or function
@@ -192,7 +225,7 @@ class _View(NamedTuple):
 
 
 def _first_view(
-    opening: Opening,
+    filling: Filling,
     focus: int | None,
     expand: list[int],
     limits: Limits,
@@ -201,7 +234,7 @@ def _first_view(
     """The most that a slide holds, else a page, and what is to be expanded. What no page
     holds has its leaves joined, or is one box.
     """
-    filling = Filling(opening)
+    opening = filling.opening
     if measure is None:
         _fill(filling, focus, limits)
         for group_id in expand:
@@ -299,7 +332,7 @@ def _fill(
     opening = filling.opening
     opening.reset()
     if focus is not None:
-        if opening.sizes.ops(focus) <= SMALL:
+        if filling.in_full and opening.sizes.ops(focus) <= SMALL:
             opening.show_all([focus])
         else:
             opening.show(focus)

@@ -18,7 +18,7 @@ from gradviz.fold.order import (
 from gradviz.fold.program import FEW, with_program
 from gradviz.fold.runs import join_runs
 from gradviz.fold.segments import cut_large
-from gradviz.graph import Graph, column
+from gradviz.graph import Construct, Graph, column
 from gradviz.graph.origins import ScopeTree
 
 SMALL = 50
@@ -32,15 +32,20 @@ def grouped(
     *,
     views: bool = False,
     runs: bool = True,
+    crop: Mapping[int, Construct] | None = None,
 ) -> Groups:
     """The tree of groups of a graph. Takes time proportional to its size.
 
     With `views`, each view stands alone. Without `runs`, so does each of several
-    modules that are alike.
+    modules that are alike. Of a `crop`, what the program wrote is a scope already.
     """
-    named, constructs = with_program(graph)
+    if crop is None:
+        named, constructs = with_program(graph)
+        apart = views or len(graph.nodes) <= FEW
+    else:
+        named, constructs, apart = graph, dict(crop), views
+
     order = ops_in_order(named)
-    apart = views or len(graph.nodes) <= FEW
     host = {} if apart else hosts_of_views(named, order)
     order = with_views_beside(order, host)
     builder = _Builder(named, host)

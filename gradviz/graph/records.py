@@ -24,12 +24,13 @@ NodeFlag = Literal[
     "compiled",
     "hidden",
     "cut",
+    "outside",
 ]
 """What is special about a node: a custom `autograd.Function`; user hooks registered;
 saved tensors freed by backward; a saved tensor modified in place since; a saved tensor
 packed by a hook; recomputation hidden behind a reentrant checkpoint; hidden behind a
 compiled function; other state that Python cannot read (C++ nodes); cut off, so that no
-gradient passes.
+gradient passes; outside of the module that is drawn alone.
 """
 
 LeafKind = Literal["parameter", "buffer", "input"]

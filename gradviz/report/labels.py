@@ -48,11 +48,12 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "compiled": "compiled",
     "hidden": "state that Python cannot read",
     "cut": "cut off: no gradient passes",
+    "outside": "computed outside of this module",
 }
 # what backward stumbles over; the others only tell what a node is
 ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")
 # what only a tooltip says: nothing follows from it for the reader of a picture
-REMARKS: tuple[NodeFlag, ...] = ("hidden", "cut")
+REMARKS: tuple[NodeFlag, ...] = ("hidden", "cut", "outside")
 RECOMPUTED = "checkpoint: computed again"
 
 

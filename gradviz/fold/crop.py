@@ -1,0 +1,174 @@
+"""The part of a graph that one module made, between its inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from gradviz.errors import FormatError
+from gradviz.fold.groups import Groups
+from gradviz.fold.opening import names_of
+from gradviz.fold.program import with_program
+from gradviz.graph import (
+    Base,
+    Data,
+    Edge,
+    Graph,
+    Leaf,
+    Node,
+    Root,
+    SavedTensor,
+    TensorInfo,
+    column,
+)
+from gradviz.graph.origins import around
+from gradviz.wording import plural
+
+Record = TypeVar("Record", bound=Any)
+UNKNOWN = TensorInfo((), "", "")
+
+
+class Crop:
+    """The first call of the module, or of what the program wrote, at `path`, which must
+    be there: `call` is its scope, `constructs` are those of the program by scope.
+
+    Raises FormatError for one that ran nothing of the graph.
+
+    >>> from gradviz.graph import Edge, Node, Scope
+    >>> nodes = (Node(0, "Sum"), Node(1, "Exp", scope=0), Node(2, "Sin"), Node(3, "Cos"))
+    >>> edges = (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0), Edge(2, 3, 0, 0))
+    >>> part = Crop(Graph(nodes, edges, scopes=(Scope("net", "Net", 1, None),)), "net").graph()
+    >>> [(node.op, node.flags) for node in part.nodes], [root.node for root in part.roots]
+    ([('Exp', ()), ('Sin', ('outside',))], [0])
+    """
+
+    def __init__(self, graph: Graph, path: str) -> None:
+        recorded, self.path = graph, path
+        graph, self.constructs = with_program(recorded)
+        self.whole = graph
+        named = Groups(recorded, graph, (), self.constructs)
+        self.calls = [
+            scope
+            for scope in range(len(graph.scopes))
+            if path in names_of(named, scope)
+        ]
+        self.call = self.calls[0]
+        calls = set(range(len(graph.scopes)))
+        calls = {call for call in calls if self.call in around(graph.scopes, call)}
+        scopes = enumerate(column(graph.nodes, "scope"))
+        ran = {node for node, scope in scopes if scope in calls}
+        # backward functions of the call, and the ids of all nodes that stay
+        self.inside = ran.difference(graph.leaf_of)
+        if not self.inside:
+            raise FormatError(f"{path} ran no op of this graph")
+
+        self.edges = [edge for edge in graph.edges if edge.consumer in self.inside]
+        kept = sorted(self.inside.union(edge.producer for edge in self.edges))
+        self.new = {node: i for i, node in enumerate(kept)}
+
+    def graph(self) -> Graph:
+        """The graph of the call. Ops outside whose results it takes are nodes without
+        inputs, flagged "outside"; results that leave it are outputs.
+        """
+        whole, new = self.whole, self.new
+        scopes = list(whole.scopes)
+        scopes[self.call] = scopes[self.call]._replace(parent=None)
+        leaves = (leaf for leaf in whole.leaves if leaf.node in new)
+        steps = (step for step in whole.backward if step.node in new)
+
+        return replace(
+            whole,
+            nodes=tuple(map(self._node, new)),
+            edges=tuple(map(self._edge, self.edges)),
+            leaves=tuple(map(self._leaf, leaves)),
+            roots=tuple(self._roots()),
+            scopes=tuple(scopes),
+            backward=tuple(step._replace(node=new[step.node]) for step in steps),
+            data=tuple(filter(_has_nodes, map(self._moved, whole.data))),
+            marks=tuple(map(self._moved, whole.marks)),
+            program=(),
+            notes=(self._note(), *whole.notes),
+        )
+
+    def _note(self) -> str:
+        """What is left out."""
+        calls = len(self.calls)
+        call = f"call 1 of {calls:,} of " if calls > 1 else ""
+        functions = len(self.whole.nodes) - len(self.whole.leaf_of)
+        words = plural(functions, "backward function")
+        return f"{call}{self.path} alone: {len(self.inside):,} of {words}"
+
+    # -- records -----------------------------------------------------------------------
+
+    def _node(self, node: int) -> Node:
+        record = self.whole.nodes[node]._replace(id=self.new[node])
+        if node in self.inside or node in self.whole.leaf_of:
+            return record._replace(saved=tuple(map(self._slot, record.saved)))
+        outside = Node(record.id, self._name(node), record.outputs, record.sequence)
+        return outside._replace(flags=("outside",))
+
+    def _leaf(self, leaf: Leaf) -> Leaf:
+        return leaf._replace(node=self.new[leaf.node], base=self._base(leaf.base))
+
+    def _slot(self, slot: SavedTensor) -> SavedTensor:
+        leaf = None if slot.leaf is None else self.new.get(slot.leaf)
+        return slot._replace(leaf=leaf)
+
+    def _edge(self, edge: Edge) -> Edge:
+        consumer, producer = self.new[edge.consumer], self.new[edge.producer]
+        return edge._replace(consumer=consumer, producer=producer)
+
+    def _base(self, base: Base | None) -> Base | None:
+        if base is None or base.node is None:
+            return base
+        return base._replace(node=self.new.get(base.node))
+
+    def _moved(self, record: Record) -> Record:
+        """Data or a finding, at the nodes that stay."""
+        nodes = tuple(self.new[node] for node in record.nodes if node in self.inside)
+        moved: Record = record._replace(nodes=nodes)
+        return moved
+
+    def _roots(self) -> list[Root]:
+        """The outputs inside, and what others take from inside."""
+        whole, new = self.whole, self.new
+        roots = [
+            root._replace(node=new[root.node], base=self._base(root.base))
+            for root in whole.roots
+            if root.node in self.inside
+        ]
+        leaving = {
+            (edge.producer, edge.output)
+            for edge in whole.edges
+            if edge.producer in self.inside and edge.consumer not in self.inside
+        }
+        for node, output in sorted(leaving, reverse=True):
+            tensor = _at(whole.nodes[node].outputs, output) or UNKNOWN
+            name = self._name(node, "output")
+            roots.append(Root(new[node], output, name, tensor))
+        return roots
+
+    def _name(self, node: int, other: str = "") -> str:
+        """The variable that holds what an op made, the module that returned it, or its
+        op.
+        """
+        record, scopes = self.whole.nodes[node], self.whole.scopes
+        name = record.assigned or next(iter(record.names), "")
+        if name or other:
+            return name or other
+
+        outer = scopes[self.call].parent
+        shared = set(around(scopes, outer))
+        beside = [s for s in around(scopes, record.scope) if s not in shared]
+        if not beside:
+            return record.op
+        path = scopes[beside[-1]].path
+        return path if outer is None else path.removeprefix(f"{scopes[outer].path}.")
+
+
+def _has_nodes(data: Data) -> bool:
+    return bool(data.nodes)
+
+
+def _at(values: tuple[Any, ...], index: int) -> Any:
+    return values[index] if index < len(values) else None

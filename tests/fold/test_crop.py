@@ -1,0 +1,109 @@
+"""A module drawn alone: itself, its weights, what goes into it and what comes out."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import gradviz
+from gradviz.draw.options import Options
+from gradviz.draw.output import folded, render
+from gradviz.draw.picture import picture
+from gradviz.draw.scene import Scene, scene
+from gradviz.fold.crop import Crop
+from gradviz.graph import Graph
+from gradviz.graph.files import dump, loads
+
+
+class Double(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        layers = (nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
+        self.net = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.net(x)
+        return y
+
+
+class Steps(nn.Module):
+    """Blocks with a skip around each, a cell that is called again, and a scale of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Double(2) for _ in range(12))
+        self.cell, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            skip = x
+            x = block(x) + skip
+        for _ in range(3):
+            x = self.cell(x) * self.scale
+        return x
+
+
+def recorded() -> Graph:
+    torch.manual_seed(0)
+    model = Steps()
+    with gradviz.record() as recording:
+        loss = model(torch.rand(1, 2, 4, 4)).square().mean()
+    return recording.graph(loss)
+
+
+GRAPH = recorded()
+
+
+def drawn(focus: str, **options: object) -> Scene:
+    asked = Options.of({"focus": focus, **options})
+    return scene(folded(GRAPH, asked, True), asked)
+
+
+def titles(shown: Scene) -> list[str]:
+    return [box.lines[0] for box in shown.boxes]
+
+
+def test_a_module_in_focus_is_drawn_alone() -> None:
+    """A block of a U-Net took 3,142 pixels with all that is around it."""
+    shown = drawn("model.blocks.7")
+    assert sorted(titles(shown)) == ["0 Conv2d", "1 BatchNorm2d", "2 ReLU", "x", "y"]
+    (entry,) = [box for box in shown.boxes if box.kind == "outside"]
+    assert entry.lines[0] == "x" and entry.frame is None
+    assert shown.frames[0].title.startswith("model.blocks.7 Double")
+    assert any(line.startswith("model.blocks.7 alone: 3 of ") for line in shown.footer)
+    asked = Options(focus="model.blocks.7")
+    assert picture(folded(GRAPH, asked, True), asked).height < 900
+
+
+def test_its_own_weights_are_inside() -> None:
+    shown = drawn("model.blocks.7.net.0")
+    frames = {box.lines[0]: box.frame for box in shown.boxes}
+    assert frames["weight"] == frames["bias"] == frames["conv"] == 0 and frames["output"] is None
+
+
+def test_of_several_calls_the_first_is_drawn_and_said() -> None:
+    shown = drawn("model.cell")
+    assert any(line.startswith("call 1 of 3 of model.cell alone") for line in shown.footer)
+    assert "addmm" in titles(shown) and "t" not in titles(shown)  # views are merged, however few ops there are
+    assert "t" in titles(drawn("model.cell", views="show"))
+
+
+def test_a_crop_holds_what_the_whole_has() -> None:
+    by_sequence = {node.sequence: node for node in GRAPH.nodes}
+    for path in {scope.path for scope in GRAPH.scopes if ".blocks" in scope.path or scope.path.endswith("cell")}:
+        part = Crop(GRAPH, path).graph()
+        for node in part.nodes:
+            ends = [(edge.position, edge.output) for edge in part.inputs(node.id)]
+            if node.sequence is not None and "outside" not in node.flags:
+                same = by_sequence[node.sequence]
+                assert same.op == node.op
+                assert ends == [(edge.position, edge.output) for edge in GRAPH.inputs(same.id)]
+            else:
+                assert not ends
+        assert {root.node for root in part.roots} <= set(part.order) and part.roots
+
+
+def test_a_saved_graph_and_a_page() -> None:
+    again, asked = loads("".join(dump(GRAPH))), Options(focus="model.blocks.7")
+    assert render(again, "svg", asked) == render(GRAPH, "svg", asked)
+    assert len(str(render(GRAPH, "html", asked))) > 0.9 * len(str(render(GRAPH, "html")))  # it has all the rest
