@@ -15,6 +15,7 @@ from gradviz.graph import (
     Edge,
     Graph,
     Leaf,
+    Mark,
     Node,
     Root,
     SavedTensor,
@@ -63,6 +64,10 @@ class Crop:
             raise FormatError(f"{path} ran no op of this graph")
 
         self.edges = [edge for edge in graph.edges if edge.consumer in self.inside]
+        self._taken: dict[int, set[int]] = {}
+        for edge in self.edges:
+            self._taken.setdefault(edge.producer, set()).add(edge.output)
+
         kept = sorted(self.inside.union(edge.producer for edge in self.edges))
         self.new = {node: i for i, node in enumerate(kept)}
 
@@ -85,7 +90,7 @@ class Crop:
             scopes=tuple(scopes),
             backward=tuple(step._replace(node=new[step.node]) for step in steps),
             data=tuple(filter(_has_nodes, map(self._moved, whole.data))),
-            marks=tuple(map(self._moved, whole.marks)),
+            marks=tuple(map(self._mark, whole.marks)),
             program=(),
             notes=(self._note(), *whole.notes),
         )
@@ -104,7 +109,7 @@ class Crop:
         record = self.whole.nodes[node]._replace(id=self.new[node])
         if node in self.inside or node in self.whole.leaf_of:
             return record._replace(saved=tuple(map(self._slot, record.saved)))
-        outside = Node(record.id, self._name(node), record.outputs, record.sequence)
+        outside = Node(record.id, self._entry(node), record.outputs, record.sequence)
         return outside._replace(flags=("outside",))
 
     def _leaf(self, leaf: Leaf) -> Leaf:
@@ -129,6 +134,14 @@ class Crop:
         moved: Record = record._replace(nodes=nodes)
         return moved
 
+    def _mark(self, mark: Mark) -> Mark:
+        edges = tuple(
+            (self.new[consumer], position)
+            for consumer, position in mark.edges
+            if consumer in self.inside
+        )
+        return self._moved(mark._replace(edges=edges))
+
     def _roots(self) -> list[Root]:
         """The outputs inside, and what others take from inside."""
         whole, new = self.whole, self.new
@@ -144,26 +157,38 @@ class Crop:
         }
         for node, output in sorted(leaving, reverse=True):
             tensor = _at(whole.nodes[node].outputs, output) or UNKNOWN
-            name = self._name(node, "output")
+            name = self._variable(node, output) or "output"
             roots.append(Root(new[node], output, name, tensor))
         return roots
 
-    def _name(self, node: int, other: str = "") -> str:
-        """The variable that holds what an op made, the module that returned it, or its
-        op.
-        """
-        record, scopes = self.whole.nodes[node], self.whole.scopes
-        name = record.assigned or next(iter(record.names), "")
-        if name or other:
-            return name or other
+    def _variable(self, node: int, output: int) -> str:
+        """The variable that holds an output of an op; "" where none does."""
+        record = self.whole.nodes[node]
+        names = record.assigned.split(", ") if record.assigned else record.names[:1]
+        if len(record.outputs) > 1 and len(names) == len(record.outputs):
+            return names[output]
+        return names[0] if len(names) == 1 else ""
 
-        outer = scopes[self.call].parent
-        shared = set(around(scopes, outer))
-        beside = [s for s in around(scopes, record.scope) if s not in shared]
+    def _entry(self, node: int) -> str:
+        """What to call a node outside: the variables that the call takes of it, the
+        module that returned them, or its op.
+        """
+        outputs = sorted(self._taken[node])
+        names = [self._variable(node, output) for output in outputs]
+        if all(names):
+            return ", ".join(names)
+
+        scopes = self.whole.scopes
+        shared = [s for s in around(scopes, self.call) if scopes[s].kind == "module"]
+        beside = [
+            scope
+            for scope in around(scopes, self.whole.nodes[node].scope)
+            if scopes[scope].kind == "module" and scope not in shared
+        ]
         if not beside:
-            return record.op
-        path = scopes[beside[-1]].path
-        return path if outer is None else path.removeprefix(f"{scopes[outer].path}.")
+            return self.whole.nodes[node].op
+        outer = next((scopes[s].path for s in shared if s != self.call), "")
+        return scopes[beside[-1]].path.removeprefix(f"{outer}.")
 
 
 def _has_nodes(data: Data) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -11,7 +13,7 @@ from gradviz.draw.output import folded, render
 from gradviz.draw.picture import picture
 from gradviz.draw.scene import Scene, scene
 from gradviz.fold.crop import Crop
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Mark
 from gradviz.graph.files import dump, loads
 
 
@@ -73,6 +75,32 @@ def test_a_module_in_focus_is_drawn_alone() -> None:
     assert any(line.startswith("model.blocks.7 alone: 3 of ") for line in shown.footer)
     asked = Options(focus="model.blocks.7")
     assert picture(folded(GRAPH, asked, True), asked).height < 900
+
+
+def test_inputs_and_outputs_have_the_names_of_the_script() -> None:
+    class Split(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k = self.first(x.tanh()).chunk(2, 1)
+            return self.last(q) * k
+
+    model = Split()
+    model.first, model.last = nn.Linear(4, 4), nn.Linear(2, 2)
+    x = torch.rand(3, 4, requires_grad=True)
+    with gradviz.record() as recording:
+        loss = model(x).sum()
+    part = Crop(recording.graph(loss), "model.last").graph()
+    assert [node.op for node in part.nodes if "outside" in node.flags] == ["q"]
+    part = Crop(recording.graph(loss), "model.first").graph()
+    assert [node.op for node in part.nodes if "outside" in node.flags] == ["TanhBackward0"]
+    assert [root.name for root in part.roots] == ["output"]
+
+
+def test_findings_stay_at_their_edges() -> None:
+    users = {edge.consumer for edge in GRAPH.edges}
+    marks = (Mark(1, "stale-saved", "words", tuple(users), tuple((user, 0) for user in users)),)
+    part = Crop(replace(GRAPH, marks=marks), "model.blocks.7").graph()
+    nodes = {node.id for node in part.nodes if part.inputs(node.id)}
+    assert set(part.marks[0].nodes) == {user for user, _ in part.marks[0].edges} == nodes
 
 
 def test_its_own_weights_are_inside() -> None:
