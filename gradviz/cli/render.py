@@ -84,7 +84,7 @@ _CUT = (
     click.option(
         "--values",
         is_flag=True,
-        help="Show numbers and gradients: in a page of tensors up to 64 elements, else of single numbers.",
+        help="Show numbers and gradients: up to 4 elements, in a page 64; of more their range and mean.",
     ),
 )
 @file_options

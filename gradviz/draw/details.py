@@ -62,16 +62,45 @@ def node_lines(
     return tuple(filter(None, lines))
 
 
-def value_line(step: BackwardStep | None) -> str:
-    """A single number and its gradient: `= 1, grad 5`; "" where they are not known, or
-    more than one.
+LISTED = 4
+"""Elements of a tensor that a box lists."""
+
+
+def value_lines(step: BackwardStep | None) -> Lines:
+    """A number and its gradient, `= 1, grad 5`, those of up to four elements on a line
+    each; of more, the spread of the value.
+
+    >>> value_lines(BackwardStep(0, value=(1.0, 2.0), arrived=(3.0, 4.0)))
+    ('= [1, 2]', 'grad [3, 4]')
+    >>> value_lines(BackwardStep(0, spread=(-1.0, 0.5, 2.0)))
+    ('-1 to 2, mean 0.5',)
     """
-    if step is None or len(step.value) > 1 or len(step.arrived) > 1:
-        return ""
-    parts = [f"= {number(value)}" for value in step.value] + [
-        f"grad {number(value)}" for value in step.arrived
-    ]
-    return ", ".join(parts)
+    if step is None:
+        return ()
+    lines: list[str] = []
+    if _is_short(step.value):
+        lines.append(f"= {_elements(step.value)}")
+    elif step.spread:
+        least, mean, largest = (f"{value:.3g}" for value in step.spread)
+        lines.append(f"{least} to {largest}, mean {mean}")
+    elif step.freed:
+        lines.append("value freed")
+
+    if _is_short(step.arrived):
+        lines.append(f"grad {_elements(step.arrived)}")
+    if len(step.value) == 1 and lines:
+        return (", ".join(lines),)
+    return tuple(lines)
+
+
+def _is_short(elements: tuple[float, ...]) -> bool:
+    return 0 < len(elements) <= LISTED
+
+
+def _elements(elements: tuple[float, ...]) -> str:
+    """`1` of a single number, `[1, 2]` of more."""
+    text = ", ".join(map(number, elements))
+    return text if len(elements) == 1 else f"[{text}]"
 
 
 _SIGNS = {"add": "+", "sub": "\u2212", "mul": "\u00d7", "div": "\u00f7"}

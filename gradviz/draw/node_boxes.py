@@ -48,6 +48,7 @@ class NodeBoxes:
             self.heat = load(HEATS[options.color])(graph)
 
         self.numbers = _numbers(graph)
+        self.results = self.numbers | _results(graph)
         self.marked = marked(graph)
         flags = enumerate(column(graph.nodes, "flags"))
         self.cut = {node for node, its_flags in flags if "cut" in its_flags}
@@ -89,11 +90,11 @@ class NodeBoxes:
         said = (*labels.ALARMS, *labels.REMARKS)
         others = [text for flag, text in words.items() if flag not in said]
         lines = (*lines, *others)
-        value = details.value_line(self.numbers.get(node.id))
-        if value:
+        values = details.value_lines(self.results.get(node.id))
+        if values:
             # a number in its place tells that the shape is ()
             shapes = [line for line in lines if self._brief(line) != "()"]
-            lines = (*shapes, value)
+            lines = (*shapes, *values)
         if self.heat is not None:
             lines = (*lines, *filter(None, [self.heat.words(node.id)]))
         return NodeBox(self._kind(node.id, plain), lines, self._flags(node))
@@ -127,16 +128,43 @@ class NodeBoxes:
 
 
 def _numbers(graph: Graph) -> dict[int, BackwardStep]:
-    """The steps of backward with numbers of small tensors, by box of a single node."""
-    steps = {
-        step.node: step
-        for step in (graph.original or graph).backward
-        if step.value or step.arrived
-    }
+    """The steps of backward with numbers, by box of a single node."""
+    steps = _steps(graph)
     if not steps:
         return {}
     return {
         box: steps[nodes[0]]
         for box, nodes in enumerate(graph.inside)
         if len(nodes) == 1 and nodes[0] in steps
+    }
+
+
+def _results(graph: Graph) -> dict[int, BackwardStep]:
+    """The same of folded boxes that give one tensor to others: of the node that made
+    it.
+    """
+    steps, whole = _steps(graph), graph.original or graph
+    found: dict[int, BackwardStep] = {}
+    for box, nodes in enumerate(graph.inside if steps else ()):
+        inside = set(nodes)
+        if len(inside) < 2:
+            continue
+
+        makers = [
+            node
+            for node in inside.difference(whole.leaf_of)
+            if node in whole.roots_of
+            or any(edge.consumer not in inside for edge in whole.consumers(node))
+        ]
+        if len(makers) == 1 and makers[0] in steps:
+            found[box] = steps[makers[0]]
+    return found
+
+
+def _steps(graph: Graph) -> dict[int, BackwardStep]:
+    """The steps of backward with numbers, by node of the whole graph."""
+    return {
+        step.node: step
+        for step in (graph.original or graph).backward
+        if step.value or step.arrived or step.spread or step.freed
     }

@@ -206,8 +206,8 @@ def measure(
     # what a checkpoint recomputes may draw random numbers
     with torch.random.fork_rng(devices=devices_of(graph)):
         once(graph, run)
-    for node, value in (computed(live) if values else {}).items():
-        small.get(node, {})["value"] = value
+    for node, result in (computed(live) if values else {}).items():
+        small.get(node, {}).update(result._asdict())
 
     # through a function that was not called nobody knows what arrives
     unmeasured = frozenset(behind(graph, stops))

@@ -31,7 +31,9 @@ def graph_with_lesson(live: LiveOutputs) -> Graph:
         flow = measure(opened(live), values=True)
     except GradvizError:
         return graph  # nobody asked for numbers, so their lack ends nothing
-    return replace(graph, backward=flow.graph.backward)
+    # nobody asked for numbers, so their lack is no news
+    steps = tuple(step._replace(freed=False) for step in flow.graph.backward)
+    return replace(graph, backward=steps)
 
 
 def is_lesson(graph: Graph) -> bool:

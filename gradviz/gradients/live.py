@@ -24,6 +24,7 @@ from gradviz.walker.isolation import isolated
 from gradviz.walker.outputs import as_tensor, flatten
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import Node
+from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import few, plural
 
@@ -41,7 +42,8 @@ class Start(NamedTuple):
 
 class LiveGraph(NamedTuple):
     """A graph together with its live nodes, by id, where gradients start in it, and
-    what a reader must know of the starts.
+    what a reader must know of the starts. `results` are the tensors that the caller
+    holds, by the node that made them as its first output.
 
     Keep it only as long as gradients are computed.
     """
@@ -50,6 +52,7 @@ class LiveGraph(NamedTuple):
     nodes: Sequence[Node]
     starts: tuple[Start, ...]
     notes: tuple[str, ...]
+    results: Mapping[int, torch.Tensor] = {}
 
     def outputs(self, node: int) -> int:
         """How many gradients come into a node."""
@@ -110,7 +113,26 @@ def open_graph(
         )
 
     (walked,) = walks
-    return LiveGraph(graph, walked.nodes, tuple(starts), (*_notes(graph, large),))
+    held = [tensor for tensor, _ in walked.names.named()]
+    held += [as_tensor(output) for _, output in flatten(outputs)]
+    return LiveGraph(
+        graph,
+        walked.nodes,
+        tuple(starts),
+        (*_notes(graph, large),),
+        _results(walked, held),
+    )
+
+
+def _results(walked: Walked, held: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:
+    results: dict[int, torch.Tensor] = {}
+    with isolated():
+        for tensor in held:
+            function = grad_fn_of(tensor)
+            node = walked.position_of.get(function) if function is not None else None
+            if node is not None and tensor.output_nr == 0:
+                results[node] = tensor
+    return results
 
 
 def opened(live: LiveOutputs, attribution: Attribution | None = None) -> LiveGraph:

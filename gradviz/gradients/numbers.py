@@ -5,19 +5,26 @@ saved slots and leaves, and from these.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.fold.order import is_view
 from gradviz.gradients.live import LiveGraph
 from gradviz.gradients.values import held_tensors, tensor_in, why_unreadable
+from gradviz.graph import Graph
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import number_beside
 from gradviz.walker.isolation import isolated, unrecorded
 
 MOST = 64
 """Elements of a tensor whose numbers are kept."""
+
+FEW = 4
+"""Elements of a tensor that a picture lists."""
+CLOSED = {"packed", "hidden", "checkpoint", "compiled"}
+"""Flags of nodes that may hold what nobody can read."""
 
 Numbers = tuple[float, ...]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -48,14 +55,50 @@ def numbers(tensor: torch.Tensor | None) -> Numbers:
         )
 
 
-def computed(live: LiveGraph) -> dict[int, Numbers]:
-    """By node, what it computed; by AccumulateGrad, its leaf. Read where somebody saved
+def spread(tensor: torch.Tensor) -> Numbers:
+    """Least, mean and largest of the elements of a dense tensor of real numbers, to 6
+    digits; nothing of any other, and of a few elements.
+
+    >>> spread(torch.arange(6.0)), spread(torch.ones(4))
+    ((0.0, 2.5, 5.0), ())
+    """
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.numel() <= FEW:
+        return ()
+    if not tensor.dtype.is_floating_point or why_unreadable(tensor):
+        return ()
+
+    with isolated():
+        plain = tensor.detach()
+        try:
+            least, largest = torch.aminmax(plain)
+            mean = plain.mean(dtype=torch.float64)
+        except RuntimeError:
+            return ()  # a dtype without arithmetic
+        found = (least, mean, largest)
+        return tuple(float(f"{float(number):.6g}") for number in found)
+
+
+class Result(NamedTuple):
+    """What a node computed: its elements, its spread, and whether nobody holds it."""
+
+    value: Numbers = ()
+    spread: Numbers = ()
+    freed: bool = False
+
+
+def computed(live: LiveGraph) -> dict[int, Result]:
+    """By node, what it computed; by AccumulateGrad, its leaf. Read where somebody holds
     it, else computed from what is known.
     """
-    tensors: dict[int, torch.Tensor] = {}
-    for held in held_tensors(live.graph, live.nodes):
-        if held.made_by is not None and not held.is_changed and numbers(held.tensor):
-            tensors[held.made_by] = held.tensor
+    held: dict[int, torch.Tensor] = dict(live.results)
+    seen: set[int] = set(held)
+    for one in held_tensors(live.graph, live.nodes):
+        if one.made_by is not None:
+            seen.add(one.made_by)
+            if not one.is_changed:
+                held[one.made_by] = one.tensor
+
+    tensors = {node: tensor for node, tensor in held.items() if numbers(tensor)}
     with unrecorded():
         for node in forward_order(live.graph):
             if node in tensors:
@@ -64,8 +107,22 @@ def computed(live: LiveGraph) -> dict[int, Numbers]:
             if result is not None:
                 tensors[node] = result
 
-    read = {node: numbers(tensor) for node, tensor in tensors.items()}
-    return {node: values for node, values in read.items() if values}
+    found = {node: Result(freed=True) for node in _freed(live.graph, seen)}
+    for node, tensor in (held | tensors).items():
+        found[node] = Result(numbers(tensor), spread(tensor))
+    return found
+
+
+def _freed(graph: Graph, seen: Container[int]) -> Iterator[int]:
+    """Nodes whose result nobody holds: neither a variable nor a saved slot that can be
+    read, and no slot that cannot be read may have it.
+    """
+    for node in graph.nodes:
+        if node.id in seen or node.id in graph.leaf_of or is_view(node.op):
+            continue
+        users = [node, *(graph.nodes[e.consumer] for e in graph.consumers(node.id))]
+        if not any(CLOSED.intersection(user.flags) for user in users):
+            yield node.id
 
 
 _ONE = "Neg Exp Log Sin Cos Tanh Sigmoid Relu Sqrt Abs Sum Mean"

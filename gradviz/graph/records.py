@@ -350,7 +350,9 @@ class BackwardStep(NamedTuple):
 
     Of small tensors, when they were asked for: the elements of the gradient that
     `arrived`, of the `value` that the op computed or the leaf has, and of what was
-    `sent` to each input, by position; nothing where they are not known.
+    `sent` to each input, by position; nothing where they are not known. Of a larger
+    value that somebody held at that time, the `spread`: least, mean, largest. `freed`:
+    they were asked for, and nobody held it any more.
     """
 
     node: int
@@ -359,6 +361,8 @@ class BackwardStep(NamedTuple):
     arrived: tuple[float, ...] = ()
     value: tuple[float, ...] = ()
     sent: tuple[tuple[float, ...], ...] = ()
+    spread: tuple[float, ...] = ()
+    freed: bool = False
 
 
 class RankShare(NamedTuple):

@@ -302,9 +302,11 @@ def _backward(graph: Graph, pack: Pack) -> None:
             _plain(step.arrived),
             _plain(step.value),
             _plain(step.sent),
+            _plain(step.spread),
+            step.freed,
         ]
         for step in graph.backward
-        if step.arrived or step.value or step.sent
+        if step.arrived or step.value or step.sent or step.spread or step.freed
     ]
     pack.put(
         heldAtFirst=sum(steps.freed),

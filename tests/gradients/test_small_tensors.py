@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 import gradviz
+from gradviz.draw.details import value_lines
+from gradviz.draw.options import Options
+from gradviz.draw.scene import scene
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph
 from gradviz.gradients.numbers import numbers
@@ -72,3 +76,44 @@ def test_a_packed_tensor_stays_packed() -> None:
     before = len(ran)
     measure(live, values=True)
     assert len(ran) == 2 * before  # by backward itself, and by nothing else
+
+
+def test_of_large_tensors_the_spread_is_read_where_somebody_holds_them() -> None:
+    x, w = torch.randn(9, 5), torch.randn(5, 9, requires_grad=True)
+    held = x @ w  # by cos, which saved it
+    saved = held.cos().exp()  # by exp, which saved it
+    loss = (saved + 1).mean()
+    del saved
+    found = steps(loss)
+    product = found["MmBackward0"]
+    assert product.spread and not product.value
+    expected = [held.min(), held.mean(), held.max()]
+    torch.testing.assert_close(torch.tensor(product.spread), torch.stack(expected).detach())
+    assert found["ExpBackward0"].spread and not found["ExpBackward0"].freed
+    assert found["AddBackward0"].freed and found["CosBackward0"].freed and not found["AddBackward0"].spread
+    assert found["MeanBackward0"].value == (float(f"{loss.item():.6g}"),)  # the loss itself
+    graph = measure(open_graph(loss), values=True).graph
+    assert loads("".join(dump(graph))).backward == graph.backward
+    assert value_lines(found["AddBackward0"]) == ("value freed",)
+    assert value_lines(product)[0].startswith(f"{held.min():.3g} to {held.max():.3g}, mean ")
+
+
+def test_a_slot_that_nobody_may_read_is_not_called_freed() -> None:
+    x = torch.randn(9, 9, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        loss = (x.exp() * 2).sin().sum()
+    found = steps(loss)
+    assert not found["ExpBackward0"].freed and not found["MulBackward0"].freed
+    assert not found["ExpBackward0"].spread
+
+
+def test_a_closed_box_says_what_it_gives() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    with gradviz.record() as recording:
+        logits = net(torch.rand(5, 4))
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1]))
+    graph = recording.graph(loss)
+    graph = replace(graph, backward=measure(open_graph(loss, params={"logits": logits}), values=True).graph.backward)
+    lines = {box.lines[0]: box.lines for box in scene(graph.fold(), Options()).boxes}
+    assert any(line.startswith(f"{logits.min():.3g} to ") for line in lines["2 Linear"])
+    assert f"= {loss.item():.4g}, grad 1" in [line for box in lines.values() for line in box]

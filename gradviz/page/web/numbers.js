@@ -3,7 +3,7 @@ import { byId, el } from "./dom.js";
 
 /** @typedef {import("./facts.js").Facts} Facts */
 /** @typedef {(number | string)[]} Values a word stands for what is not finite */
-/** @typedef {{arrived: Values, value: Values, sent: Values[]}} Small */
+/** @typedef {{arrived: Values, value: Values, sent: Values[], spread: Values, freed: boolean}} Small spread: least, mean, largest */
 
 /** @type {WeakMap<object, Map<number, Small>>} */
 const tables = new WeakMap();
@@ -11,7 +11,7 @@ const tables = new WeakMap();
 /** What is known of the numbers of a node. @param {Facts} facts @param {number} node @returns {Small | undefined} */
 export function smallOf(facts, node) {
   let found = tables.get(facts);
-  if (!found) tables.set(facts, (found = new Map(facts.head.small.map((/** @type {any[]} */ [id, arrived, value, sent]) => [id, { arrived, value, sent }]))));
+  if (!found) tables.set(facts, (found = new Map(facts.head.small.map((/** @type {any[]} */ [id, arrived, value, sent, spread, freed]) => [id, { arrived, value, sent, spread, freed }]))));
   return found.get(node);
 }
 
@@ -82,8 +82,11 @@ function cells(name, values, tensor) {
   return el("div", { class: "tensor", tabindex: 0, role: "group", "aria-label": `${name} ${tensor}` }, el("p", { class: "small", text: `${name} ${tensor}` }), grid);
 }
 
-/** What takes the place of cells that are not there. @param {string} name @param {string} tensor its shape */
-function noCells(name, tensor) {
+/** What takes the place of cells that are not there. @param {string} name @param {string} tensor its shape @param {Small} small */
+function noCells(name, tensor, small) {
+  const [least, mean, largest] = small.spread.map(short3);
+  if (name === "value" && least) return el("p", { class: "small", text: `${name} ${tensor}: ${least} to ${largest}, mean ${mean}` });
+  if (name === "value" && small.freed) return el("p", { class: "small", text: `${name} ${tensor}: freed, no variable and no op holds it` });
   const elements = (/\(([^)]*)\)/.exec(tensor)?.[1] || "").split(",").filter(Boolean).reduce((so, size) => so * Number(size), 1);
   const why = elements > 64 ? `${elements.toLocaleString("en")} elements; --values keeps up to 64` : name === "value" ? "not known: autograd did not save it, and no call of torch returned it" : "not known";
   return el("p", { class: "small", text: `${name} ${tensor}: ${why}` });
@@ -94,7 +97,7 @@ export function numberSection(facts, node, title) {
   const small = smallOf(facts, node), leaf = facts.leafOf.get(node);
   if (!small) return [];
   const shape = (/** @type {number} */ one) => facts.brief(facts.leafOf.get(one)?.tensor || facts.outputs[facts.c.outs[one]][0] || "");
-  const shown = (/** @type {string} */ name, /** @type {Values | undefined} */ values, /** @type {number} */ one) => (values?.length ? cells(name, values, shape(one)) : noCells(name, shape(one)));
+  const shown = (/** @type {string} */ name, /** @type {Values | undefined} */ values, /** @type {number} */ one) => (values?.length ? cells(name, values, shape(one)) : noCells(name, shape(one), small));
   const parts = [shown("value", small.value, node), shown(leaf ? ".grad receives" : "gradient that arrives", small.arrived, node)];
   for (const e of facts.gradientEdges(node)) parts.push(shown(`sent to ${title(facts.made[e])}`, small.sent[facts.c.position[e]], facts.made[e]));
   return [el("section", {}, el("h3", { text: "In numbers" }), ...parts)];
