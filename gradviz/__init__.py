@@ -15,7 +15,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradviz.api import flow as flow, paths as paths, walk as walk, why as why
+    from gradviz.api import (
+        flow as flow,
+        paths as paths,
+        summary as summary,
+        walk as walk,
+        why as why,
+    )
     from gradviz.checks.check import check as check
     from gradviz.comparison.diff import diff as diff
     from gradviz.errors import GradvizError as GradvizError
@@ -47,6 +53,7 @@ _HOME = {
     "merge": "gradviz.ranks.merging",
     "paths": "gradviz.api",
     "why": "gradviz.api",
+    "summary": "gradviz.api",
     "show": "gradviz.notebook",
     "make_dot": "gradviz.torchviz",
     "Graph": "gradviz.graph",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.paths import Paths
     from gradviz.recording.record import Recording
+    from gradviz.report.rich_parts import RenderableType
 
 
 def walk(
@@ -271,3 +272,79 @@ def why(
     variables = callers_variables(sys._getframe(1))
     live = LiveOutputs(outputs, variables, "", recording=recording or open_recording())
     return explain(live, tensor, name_of(tensor, variables) or "the tensor")
+
+
+def summary(
+    model: object,
+    *inputs: object,
+    columns: Sequence[str] = (),
+    depth: int | Literal["auto", "all"] = "auto",
+    **named: object,
+) -> RenderableType:
+    """The table of modules of a model that is run once: output, parameters, FLOPs, bytes
+    saved for backward.
+
+    Afterwards buffers, `.grad`, train and eval flags, grad mode and random states are as
+    before.
+
+    Parameters
+    ----------
+    model
+        a module, or a function of the inputs. Without inputs a graph, or tensors that
+        were computed already.
+    inputs, named
+        the arguments of its forward(). A shape such as `(1, 3, 224, 224)` is
+        filled with random numbers, as is a text of `--input`: `"2,16:int64<1000"`.
+    columns
+        names of columns, such as `["output", "FLOPs"]`.
+    depth
+        levels of modules.
+
+    Raises
+    ------
+    TargetError
+        an argument of forward() is missing.
+    FormatError
+        there is no such column.
+
+    Notes
+    -----
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.utils.flop_counter.FlopCounterMode.html
+
+    Examples
+    --------
+    >>> import torch, gradviz
+    >>> print(gradviz.summary(torch.nn.Linear(3, 2), (5, 3), columns=["output", "FLOPs"]))
+    Linear
+    module  output  FLOPs
+    Linear  (5, 2)     60
+    <BLANKLINE>
+    output: float32 in every row
+    FLOPs: forward of what requires grad, 2 a multiply-add
+    <BLANKLINE>
+    2 backward functions, 2 leaves, 1 output, 3 edges
+    not drawn: 1 input without gradient
+    """
+    from gradviz.draw.options import Options
+    from gradviz.draw.tree import SUMMARY, tree
+    from gradviz.recording.record import record
+    from gradviz.run.forward import forward_pass
+    from gradviz.run.inputs import given_input
+    from gradviz.run.outputs import LiveOutputs
+    from gradviz.run.reading import read_graph
+
+    chosen = tuple(columns) or SUMMARY
+    options = Options(by="module", columns=chosen, depth=depth)
+    variables = callers_variables(sys._getframe(1))
+    if inputs or named:
+        name = name_of(model, variables) or type(model).__name__
+        given = [(given_input(value), value) for value in inputs]
+        for key, value in named.items():
+            given.append((given_input(value, key), value))
+        with record() as recording, forward_pass(model, name, "Python", given) as run:
+            space, title = run.names(name), name + run.remark
+            live = LiveOutputs(run.outputs, [space], title, recording=recording)
+            graph = read_graph(live)
+    else:
+        graph = model if isinstance(model, Graph) else walk(model)
+    return tree(graph, options)

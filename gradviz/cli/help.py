@@ -42,6 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--bare",
         "--scale",
         "--time",
+        "--columns",
         "--max-rows",
         "--limit",
     ),
@@ -87,6 +88,11 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("tree train.py", "modules: parameters, shapes, bytes"),
         Example("tree train.py --by node", "single ops, and what each was given"),
         Example("tree train.py --time", "seconds of each module", "gradviz.gradients"),
+    ),
+    "summary": (
+        Example("summary model.py:Net --input 1,3,224,224", "a model, run once"),
+        Example("summary train.py", "what the first backward() has"),
+        Example("summary train.py --columns output,FLOPs", "only these"),
     ),
     "saved": (
         Example("saved train.py", "the lines that hold most memory"),

@@ -129,7 +129,7 @@ def _while_importing_torch(error: Exception) -> bool:
 
 
 MODULE_OF = {
-    **dict.fromkeys(("render", "tree"), "gradviz.cli.render"),
+    **dict.fromkeys(("render", "tree", "summary"), "gradviz.cli.render"),
     "saved": "gradviz.memory.command",
     "tensors": "gradviz.cli.tensors",
     "why": "gradviz.cli.why",

@@ -63,7 +63,7 @@ class FieldType(_ParamType):
         return value
 
 
-_ROWS = ("by", "max_rows")  # which a tree has, and no picture
+_ROWS = ("by", "max_rows", "columns")  # which a tree has, and no picture
 
 
 def render_options(*names: str) -> Callable[[F], F]:

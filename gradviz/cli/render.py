@@ -27,6 +27,7 @@ from gradviz.cli.streams import (
 from gradviz.cli.target import TargetCommand, input_option, target_argument
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed, pieces, save
+from gradviz.draw.tree import SUMMARY
 from gradviz.errors import OutputError
 from gradviz.features import hook, load
 from gradviz.report.results import console
@@ -264,6 +265,23 @@ def tree_command(
             captured = load("gradviz.gradients.command:timed_graph")(source)
         else:
             captured = source.graph()
+        _print(captured.result, options, stream)
+    captured.raise_failure()
+
+
+@click.command("summary", cls=TargetCommand)
+@render_options("columns", "depth")
+@input_option
+@target_argument
+def summary_command(source: Source, **options: Any) -> None:
+    """Print the table of modules: output, parameters, FLOPs, bytes saved for backward.
+
+    It is gradviz tree with chosen columns. FLOPs are those of the forward pass, by torch's own formulas.
+    """
+    options |= {"columns": options["columns"] or SUMMARY, "by": "module"}
+    Options.of(options)  # refuses a wrong name before anything runs
+    with result_stream() as stream:
+        captured = source.graph()
         _print(captured.result, options, stream)
     captured.raise_failure()
 

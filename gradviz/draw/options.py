@@ -27,6 +27,18 @@ Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad", "time"]
 
 By = Literal["auto", "node", "module"]
+COLUMNS = [
+    "output",
+    "parameters",
+    "trainable",
+    "FLOPs",
+    "saved",
+    "ops",
+    "calls",
+    "forward",
+    "backward",
+]
+"""Of a table of modules."""
 _MEASURES = "gradviz.gradients"
 """The feature without which nobody asks for gradients and times."""
 
@@ -86,6 +98,17 @@ def _is_scale(value: Any) -> bool:
     return type(value) in (int, float) and 0.1 <= value <= 20
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, tuple) and {*map(type, value)} <= {str}
+
+
+def _titles(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns by name, several of which may stand in one text, as they are spelled."""
+    spelled = {title.lower(): title for title in COLUMNS}
+    words = ",".join(names).replace(",", " ").split()
+    return tuple([spelled.get(word.lower(), word) for word in words])
+
+
 def _flag(help: str) -> Any:
     valid = "Valid are: True, False."
     return _option(False, help, (bool,), lambda value: type(value) is bool, valid)
@@ -129,9 +152,7 @@ class Options:
         (),
         "Path of a module to open at any depth; may be repeated.",
         (tuple,),
-        lambda value: (
-            isinstance(value, tuple) and all(isinstance(path, str) for path in value)
-        ),
+        _are_texts,
         "Give a list of module paths, such as ['layers.0'].",
     )
     views: Views = _choice(
@@ -180,6 +201,13 @@ class Options:
         lambda value: value is None or (type(value) is int and value >= 0),
         "Give a whole number; 0 means no limit.",
     )
+    columns: tuple[str, ...] = _option(
+        (),
+        f"Columns: {', '.join(COLUMNS)}.",
+        (tuple,),
+        lambda value: _are_texts(value) and {*value} <= {*COLUMNS},
+        f"Valid are: {', '.join(COLUMNS)}.",
+    )
     saved: bool = _flag("Draw the tensors saved for backward.")
     details: bool = _flag(
         "Say in each box what it made, its line of code, bytes and parameters."
@@ -188,9 +216,11 @@ class Options:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name == "expand":
+            if item.metadata["kinds"] == (tuple,):
                 value = (value,) if isinstance(value, str) else value
                 value = tuple(value) if isinstance(value, list) else value
+            if item.name == "columns" and _are_texts(value):
+                value = _titles(value)
             checked = item.metadata["check"](item.name, value)
             # a frozen dataclass refuses plain assignment
             object.__setattr__(self, item.name, checked)

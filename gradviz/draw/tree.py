@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from gradviz.draw.marks import marked
@@ -25,6 +26,7 @@ from gradviz.draw.summary import (
 from gradviz.draw.tree_rows import FROM, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.fold import outline
+from gradviz.fold.flops import Flops, flops
 from gradviz.fold.outline import OutlineRow
 from gradviz.fold.program import with_program
 from gradviz.fold.titles import LONGEST
@@ -45,6 +47,7 @@ from gradviz.wording import (
     bytes_text,
     clip,
     count_text,
+    few,
     one_line,
     seconds_text,
     tensor_line,
@@ -180,8 +183,22 @@ def parameters_text(used: int, registered: int) -> str:
     return f"{count_text(used)}{of_all}" if used else ""
 
 
+def _all_parameters(row: OutlineRow) -> str:
+    count = max(row.parameters, row.registered)
+    return count_text(count) if count else ""
+
+
 def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else seconds_text(seconds)
+
+
+def _flops(count: float) -> str:
+    """`3.63 G`."""
+    for unit in ("", " k", " M", " G"):
+        if count < 999.5:
+            return f"{count:.3g}{unit}"
+        count /= 1000
+    return f"{count:,.3g} T"
 
 
 COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
@@ -200,6 +217,14 @@ COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
     (
         Column("output", "word", 4),
         lambda row: tensor_line(row.output) if row.output else "",
+    ),
+    (
+        Column("trainable", "number", 5),
+        lambda row: count_text(row.parameters) if row.type else "",
+    ),
+    (
+        Column("FLOPs", "number", 3),
+        lambda row: _flops(row.flops) if row.flops else "",
     ),
     (Column("forward", "number"), lambda row: _seconds(row.forward)),
     (Column("backward", "number"), lambda row: _seconds(row.backward)),
@@ -220,16 +245,12 @@ def outline_table(
     graph: Graph, options: Options, limit: int = 0
 ) -> tuple[FittedTable, list[str]]:
     """The outline of modules, at most `limit` rows (0: all), and notes for under it."""
-    ops, every = len(graph.nodes) <= OPS_UP_TO, options.depth == "all"
-    deepest = options.depth if isinstance(options.depth, int) else math.inf
-    rows = [
-        row
-        for row in outline.modules(graph, every=every, ops=ops)
-        if row.depth < deepest
-    ]
+    asked = options.columns
+    counted = flops(graph) if "FLOPs" in asked else Flops({}, {})
+    rows = _rows(graph, options, counted)
     shown = rows[: limit or None]
 
-    columns = _columns(graph, shown)
+    columns = _columns(graph, shown, asked)
     is_timed = _is_timed(graph)
     dtype, several = usual_dtype(row.output for row in shown if not is_timed)
     brief = without_dtype(dtype)
@@ -252,20 +273,56 @@ def outline_table(
         where = "where a row names none" if several else "in every row"
         notes.append(f"output: {dtype} {where}")
     notes += [*_left_note(len(rows), limit), *_module_notes(graph, shown)]
+    notes += _column_notes(asked, counted)
     headings = [Column("module", "title"), *(column for column, _ in columns)]
     return FittedTable(headings, cells), notes
+
+
+def _rows(graph: Graph, options: Options, counted: Flops) -> list[OutlineRow]:
+    ops = len(graph.nodes) <= OPS_UP_TO and not options.columns
+    every = options.depth == "all"
+    deepest = options.depth if isinstance(options.depth, int) else math.inf
+    rows = outline.modules(graph, every=every, ops=ops, flops=counted.of_node)
+    shown = [row for row in rows if row.depth < deepest]
+    if "trainable" not in options.columns:
+        return shown
+    return outline.with_absent(graph, shown)
 
 
 def _is_timed(graph: Graph) -> bool:
     return any(scope.forward is not None for scope in graph.scopes)
 
 
+SUMMARY = ("output", "parameters", "trainable", "FLOPs", "saved")
+"""The columns of `gradviz summary`."""
+
+
+def _column_notes(asked: Collection[str], counted: Flops) -> Iterator[str]:
+    """What must be known of the columns that are asked for."""
+    if "trainable" in asked:
+        yield "trainable: parameters that get a gradient"
+    if "FLOPs" in asked:
+        most = Counter(counted.unknown).most_common()
+        ops = [f"{op} {labels.again(count)}" for op, count in most]
+        without = f"; no formula, so not counted: {few(ops, _OPS)}" if ops else ""
+        yield f"FLOPs: forward of what requires grad, 2 a multiply-add{without}"
+
+
+_OPS = 4  # without a formula that are named
+
+
 def _columns(
-    graph: Graph, rows: Sequence[OutlineRow]
+    graph: Graph, rows: Sequence[OutlineRow], asked: Sequence[str]
 ) -> list[tuple[Column, Callable[[OutlineRow], str]]]:
-    left_out = {"forward", "backward"}
+    if asked:
+        by_title = {column.title: (column, text) for column, text in COLUMNS}
+        if "trainable" in asked:
+            by_title["parameters"] = by_title["parameters"][0], _all_parameters
+        return [by_title[title] for title in asked]
+
+    left_out = {"forward", "backward", "trainable", "FLOPs"}
     if _is_timed(graph):
-        left_out = {"ops", "parameters", "output"}
+        left_out = {"ops", "parameters", "output", "trainable", "FLOPs"}
     if all(row.calls == 1 for row in rows):
         left_out.add("calls")
     columns = [column for column in COLUMNS if column[0].title not in left_out]

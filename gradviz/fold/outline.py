@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, NamedTuple, Union
 
@@ -18,7 +19,7 @@ from gradviz.graph import (
     Node,
     TensorInfo,
 )
-from gradviz.graph.amounts import forward_order, parameter_elements
+from gradviz.graph.amounts import forward_order, known_elements, parameter_elements
 from gradviz.graph.origins import ScopeTree, op_text
 from gradviz.graph.written import code_of
 
@@ -54,19 +55,24 @@ class OutlineRow(NamedTuple):
     registered: int = 0
     output: TensorInfo | None = None
     nbytes: int = 0
+    flops: int = 0  # where they were counted
     forward: float | None = None  # seconds of the modules, where they were measured
     backward: float | None = None
     turns: int = 0
 
 
 def modules(
-    graph: Graph, *, every: bool = False, ops: bool = False
+    graph: Graph,
+    *,
+    every: bool = False,
+    ops: bool = False,
+    flops: Mapping[int, int] = {},
 ) -> Iterator[OutlineRow]:
     """Module calls in the order they ran, calls of one module as one row.
 
     Three or more alike modules of a numbered list are one row, unless `every` one is
     wanted. With `ops`, modules that were called once list the backward functions
-    outside their inner modules too.
+    outside their inner modules too. `flops` are operations by node.
     """
     groups = grouped(graph, runs=not every)
     named, structure = groups.graph, groups.structure
@@ -90,6 +96,7 @@ def modules(
             items.append((tree.position[nodes[0]], _Beside(nodes, loose[0])))
         return [item for _, item in sorted(items, key=itemgetter(0))]
 
+    sums.flops = flops
     stack: list[tuple[int, str, _Item]] = []
     stack += [(0, "", group) for group in reversed(_groups(tree, [None], structure))]
     while stack:
@@ -104,6 +111,42 @@ def modules(
         yield OutlineRow(0, **sums.of(outside))
     if ops:
         yield from (_op_row(graph, node, 1, sums) for node in outside)
+
+
+def with_absent(graph: Graph, rows: Sequence[OutlineRow]) -> list[OutlineRow]:
+    """The rows, and below the last of the module around it one for each module that has
+    parameters, of which none gets a gradient.
+    """
+    paths = (_prefixes(scope.path) for scope in graph.scopes)
+    known = {*chain.from_iterable(paths)}
+    sizes: Counter[tuple[str, str, str]] = Counter()
+    for absent in graph.absent:
+        around = ""
+        module = absent.names[0].rpartition(".")[0]
+        for path in _prefixes(module):
+            if path not in known:
+                sizes[around, path, absent.reason] += known_elements(absent.tensor)
+                break
+            around = path
+
+    joined = list(rows)
+    for (around, path, reason), count in sizes.items():
+        above = [row.path for row in joined]
+        if not around or around not in above:
+            continue  # of another model, or of a module whose row is left out
+        place = above.index(around) + 1
+        depth = joined[place - 1].depth + 1
+        while place < len(joined) and joined[place].depth >= depth:
+            place += 1
+        row = OutlineRow(depth, around, path=path, type=reason, registered=count)
+        joined.insert(place, row)
+    return joined
+
+
+def _prefixes(path: str) -> list[str]:
+    """A module's path and those of the modules around it, outermost first."""
+    parts = path.split(".") if path else []
+    return list(accumulate(parts, "{}.{}".format))
 
 
 class _Beside(NamedTuple):
@@ -140,6 +183,8 @@ def _row(
 class _Sums:
     """Adds up what nodes hold and use."""
 
+    flops: Mapping[int, int] = {}
+
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nbytes = graph, graph.held
         self.elements = parameter_elements(graph)
@@ -155,6 +200,7 @@ class _Sums:
             "ops": len(nodes),
             "parameters": parameters,
             "nbytes": sum(self.nbytes[node] for node in nodes),
+            "flops": sum(self.flops.get(node, 0) for node in nodes),
         }
 
 
@@ -173,6 +219,7 @@ def _op_row(
         ops=1,
         output=output,
         nbytes=sums.nbytes[node],
+        flops=sums.flops.get(node, 0),
     )
 
 

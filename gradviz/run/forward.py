@@ -11,7 +11,7 @@ import inspect
 import random
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
@@ -22,6 +22,8 @@ from gradviz.errors import TargetError, did_you_mean
 from gradviz.run.inputs import InputSpec
 from gradviz.wording import plural
 
+Model = Callable[..., object]
+Modules = Sequence[torch.nn.Module]
 _CONTAINERS = (dict, OrderedDict, list, set, deque)
 
 
@@ -30,10 +32,14 @@ class Forward(NamedTuple):
     what a title must say of it.
     """
 
-    model: Callable[..., object]
+    model: Model
     outputs: object
     arguments: Mapping[str, object]
     remark: str
+
+    def names(self, model: str) -> dict[str, object]:
+        """What a walk is to call all of it, the model by this name."""
+        return {"output": self.outputs, **self.arguments, model: self.model}
 
 
 @contextmanager
@@ -75,7 +81,7 @@ def value_of_input(value: Any) -> object:
 
 
 @contextmanager
-def as_before(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
+def as_before(modules: Modules) -> Iterator[None]:
     """Inside, gradients are recorded and random numbers begin at a fixed seed; afterwards
     the modules, grad mode and random states are as before, to the bit and the version.
 
@@ -117,10 +123,11 @@ def _is_lazy(value: object) -> bool:
     return bool(torch.nn.parameter.is_lazy(value))
 
 
-def _parameters(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
+def _parameters(modules: Modules) -> list[torch.nn.Parameter]:
     """Each that has its values already, once."""
     own = (module.parameters(recurse=False) for module in modules)
-    return [p for p in dict.fromkeys(chain.from_iterable(own)) if not _is_lazy(p)]
+    unique = dict.fromkeys(chain.from_iterable(own))
+    return [parameter for parameter in unique if not _is_lazy(parameter)]
 
 
 def _copied(value: Any, copies: dict[int, Any]) -> Any:
@@ -172,7 +179,7 @@ def _cuda_runs() -> bool:
 # -- the model -------------------------------------------------------------------------
 
 
-def model_of(value: Any, name: str, place: str) -> Callable[..., object]:
+def model_of(value: Any, name: str, place: str) -> Model:
     """What to call: an instance or a function itself, an instance of a class, or what a
     function without arguments makes. Raises TargetError where it cannot be made.
     """
@@ -196,9 +203,7 @@ def model_of(value: Any, name: str, place: str) -> Callable[..., object]:
     return value  # type: ignore[no-any-return]
 
 
-def _missing(
-    function: Callable[..., object], *given: object, **named: object
-) -> list[str]:
+def _missing(function: Model, *given: object, **named: object) -> list[str]:
     """Arguments without a default that a call leaves open."""
     signature = _signature(function)
     if signature is None:
@@ -214,7 +219,7 @@ def _missing(
     ]
 
 
-def _signature(function: Callable[..., object]) -> inspect.Signature | None:
+def _signature(function: Model) -> inspect.Signature | None:
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
         return inspect.signature(called)
@@ -222,14 +227,18 @@ def _signature(function: Callable[..., object]) -> inspect.Signature | None:
         return None
 
 
-def modules_of(model: Callable[..., object]) -> list[torch.nn.Module]:
+def modules_of(model: Model) -> Modules:
     """Its modules; of a function those that it uses by name."""
     roots = [model, getattr(model, "__self__", None)]
     if inspect.isfunction(model):
         used = inspect.getclosurevars(model)
-        roots += [*used.globals.values(), *used.nonlocals.values()]
-    models = [root for root in roots if isinstance(root, torch.nn.Module)]
-    return list(dict.fromkeys(chain.from_iterable(one.modules() for one in models)))
+        roots += used.globals.values()
+        roots += used.nonlocals.values()
+    found: dict[torch.nn.Module, None] = {}
+    for root in roots:
+        if isinstance(root, torch.nn.Module):
+            found |= dict.fromkeys(root.modules())
+    return list(found)
 
 
 def names_of_modules(namespace: Mapping[str, object]) -> list[str]:
@@ -250,8 +259,8 @@ def names_of_modules(namespace: Mapping[str, object]) -> list[str]:
 
 
 def run_forward(
-    model: Callable[..., object],
-    modules: Sequence[torch.nn.Module],
+    model: Model,
+    modules: Modules,
     inputs: Sequence[Any],
     named: Mapping[str, Any],
     label: str,
@@ -280,7 +289,7 @@ def _with_grad(value: Any) -> Any:
 
 
 def _spread(
-    model: Callable[..., object],
+    model: Model,
     inputs: Sequence[Any],
     named: Mapping[str, Any],
     label: str,

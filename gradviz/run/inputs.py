@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradviz.errors import TargetError
 
@@ -56,6 +56,17 @@ def parse_input(text: str) -> InputSpec:
     if not colon or not (is_module or os.path.isfile(place)):
         raise TargetError(f"--input cannot be {text!r}. Give {_FORMS}.")
     return InputSpec(text, keyword, place=place, name=name)
+
+
+def given_input(value: object, keyword: str = "") -> InputSpec:
+    """The same for an argument in Python: a text or a shape is filled, any other value
+    is given as it is.
+    """
+    if isinstance(value, str):
+        return replace(parse_input(value), keyword=keyword)
+    if isinstance(value, tuple) and all(type(size) is int for size in value):
+        return InputSpec("", keyword, value)
+    return InputSpec("", keyword, place=type(value).__name__)
 
 
 _HINTS = (

@@ -240,8 +240,8 @@ class Moments:
             hint = input_hint(outcome.failure.error, self._target.inputs)
             return replace(outcome.failure, explanation=hint)
         check_tensors(run.outputs, name, place)
-        space = {"output": run.outputs, **run.arguments, name: run.model}
-        return LiveOutputs(run.outputs, [space, *variables], self._title + run.remark)
+        title = self._title + run.remark
+        return LiveOutputs(run.outputs, [run.names(name), *variables], title)
 
     def _model(self, variables: Sequence[Namespace]) -> object:
         name, place = self._target.name, self._target.short
@@ -267,4 +267,5 @@ class Moments:
         program = Program(target)
         with program.interpreter(()):
             program.run()
-            return value_of_input(lookup(spec.name, [program.namespace], target.short))
+            value = lookup(spec.name, [program.namespace], target.short)
+            return value_of_input(value)
