@@ -29,6 +29,7 @@ from gradviz.cli.streams import (
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.features import is_there
 from gradviz.retired import COMMANDS as RETIRED, without_retired_flags
+from gradviz.run.target import names_script
 from gradviz.wording import one_line, visible
 
 # How what goes wrong ends a command: one line on standard error, and an exit code.
@@ -219,7 +220,7 @@ class Gradviz(click.Group):
         short = (
             "check" in COMMANDS
             and bool(args)
-            and (args[0] == "-m" or is_script(args[0]))
+            and (args[0] == "-m" or names_script(args[0]))
         )
         with explained():
             context = super().make_context(
@@ -231,13 +232,6 @@ class Gradviz(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with explained():
             return super().invoke(ctx)
-
-
-def is_script(word: str) -> bool:
-    """Whether the first word of a command line is a script or notebook, or a name in
-    one.
-    """
-    return word.endswith((".py", ".ipynb")) or ".py:" in word or ".ipynb:" in word
 
 
 def _unknown(name: str) -> str:

@@ -30,6 +30,8 @@ def progress(doing: str) -> Iterator[Line]:
     """Show the stages of the block; where it is in none, what is being done. Inside
     another one it shows nothing.
     """
+    for over in _running:
+        over.set()
     stream = sys.__stderr__  # and not what the user's script may have put in its place
     if is_watched() or not _on_terminal(stream):
         yield Line(None, doing, ())
@@ -41,6 +43,30 @@ def progress(doing: str) -> Iterator[Line]:
             yield line
         finally:
             line.end()
+
+
+@contextmanager
+def running(sentence: str) -> Iterator[None]:
+    """Say on a terminal what runs, in a line that stays, unless the block shows progress
+    or ends within a second.
+    """
+    stream, over = sys.__stderr__, threading.Event()
+
+    def say() -> None:
+        if not over.wait(_PATIENCE) and stream is not None:
+            with suppress(Exception):  # the terminal may have gone away
+                stream.write(f"{sentence}\n")
+
+    _running.append(over)
+    try:
+        if _on_terminal(stream):
+            _thread.start_new_thread(say, ())
+        yield
+    finally:
+        _running.pop().set()
+
+
+_running: list[threading.Event] = []
 
 
 def reading() -> AbstractContextManager[object]:

@@ -5,7 +5,9 @@ What is read of it is in `gradviz.cli.source`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import click
@@ -13,13 +15,24 @@ from click.shell_completion import CompletionItem
 
 from gradviz.cli.help import GroupedCommand
 from gradviz.cli.launch import launched, rank_option
+from gradviz.cli.progress import running
 from gradviz.cli.source import Source
 from gradviz.run.inputs import parse_input
-from gradviz.run.target import Target, parse_module, parse_target, with_inputs
+from gradviz.run.target import (
+    Target,
+    names_script,
+    parse_module,
+    parse_target,
+    with_inputs,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 ARGUMENTS = "gradviz.arguments"  # of a command's context: those of the script
+
+
+_AFTER = "Arguments of the script go after --"
+_NEAR = 0.8  # how like an option a word is that is a misspelled one
 
 
 class TargetCommand(GroupedCommand):
@@ -38,7 +51,36 @@ class TargetCommand(GroupedCommand):
         if "--" in args:
             end = args.index("--")
             args, ctx.meta[ARGUMENTS] = args[:end], tuple(args[end + 1 :])
-        return super().parse_args(ctx, args)
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            message = self._unknown(ctx, words, error.option_name)
+            raise click.UsageError(message, ctx) from None
+        except click.UsageError as error:
+            if not error.message.startswith("Got unexpected extra"):
+                raise
+            message = f"{error.message}. {_AFTER}"
+            raise click.UsageError(message, ctx) from None
+
+    def _unknown(self, ctx: click.Context, words: list[str], name: str) -> str:
+        """What to do about an option that is the script's, or misspelled."""
+        flags = [max(option.opts, key=len) for option in self.get_params(ctx)]
+        close = get_close_matches(name, flags, 1, _NEAR)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        start = next((i for i, word in enumerate(words) if word.startswith(name)), 0)
+        end = start + 1
+        while end < len(words) and not words[end].startswith("-"):
+            end += 1
+
+        before, after = words[:start], words[end:]
+        its = [word for word in words[start:end] if not names_script(word)]
+        target = [word for word in words[start:end] if names_script(word)]
+        line = shlex.join([*before, *target, *after, "--", *its])
+        return (
+            f"{name} is no option of {ctx.command_path}.{hint} "
+            f"{_AFTER}: {ctx.command_path} {line}"
+        )
 
     def invoke(self, ctx: click.Context) -> Any:
         with launched(ctx, ctx.params.pop("rank")):
@@ -80,13 +122,9 @@ def target_argument(function: F) -> F:
         if inputs:
             specs = [parse_input(text) for text in inputs]
             parsed = with_inputs(parsed, specs, at is not None)
-        source = Source(
-            parsed,
-            tuple(arguments),
-            at,
-            keep_going,
-        )
-        return ctx.invoke(function, source=source, **options)
+        source = Source(parsed, tuple(arguments), at, keep_going)
+        with running(f"gradviz: running {parsed.short} {_until(ctx, source)}"):
+            return ctx.invoke(function, source=source, **options)
 
     with_source.__doc__, with_source.__name__ = function.__doc__, function.__name__
     with_source.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
@@ -115,6 +153,16 @@ def target_argument(function: F) -> F:
     ):
         decorate(with_source)
     return with_source  # type: ignore[return-value]
+
+
+def _until(ctx: click.Context, source: Source) -> str:
+    """Up to where a script runs."""
+    if source.at is not None:
+        return f"up to backward call {source.at}"
+    if source.target.name:
+        return "to its end"
+    event = "optimizer step" if ctx.command.name == "tensors" else "backward()"
+    return f"up to its first {event}"
 
 
 def _files(

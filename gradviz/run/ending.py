@@ -26,6 +26,7 @@ from gradviz.run.target import Target
 T = TypeVar("T")
 
 _IMPORTING = ("<frozen importlib", contextlib.__file__)
+_USAGE = 2  # how argparse and click end a script that lacks an argument
 _HANDING_OVER = "handle_torch_function"
 
 
@@ -102,9 +103,10 @@ class Failure:
         self.show()
         if self.exit_code is None:
             raise ScriptError(_hint(self.error, target)) from self.error
-        raise ScriptError(
-            f"{target.short} exited with code {self.exit_code}{before}"
-        ) from self.error
+        text = f"{target.short} exited with code {self.exit_code}{before}"
+        if self.exit_code == _USAGE:
+            text += ". Arguments of the script go after --"
+        raise ScriptError(text) from self.error
 
 
 def _say(text: str) -> None:

@@ -67,19 +67,22 @@ def lookup(
     name: str,
     namespaces: Sequence[Namespace],
     place: str,
+    *,
+    classes: bool = False,
 ) -> object:
     """The value of a dotted name (`net[0]` as `net.0`), the innermost namespace first.
-    Raises TargetError with near names.
+    Raises TargetError with near names, those of `classes` too if one is looked for.
     """
     first, *rest = _INDEX.sub(r".\2", name).split(".")
     value = value_of(first, namespaces, _ABSENT)
 
     if value is _ABSENT:
+        hidden = (ModuleType,) if classes else (ModuleType, type)
         names = [
             candidate
             for space in namespaces
             for candidate, item in space.items()
-            if not candidate.startswith("_") and not _is_imported(item, space)
+            if not candidate.startswith("_") and type(item) not in hidden
         ]
         raise TargetError(
             f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}"
@@ -96,12 +99,6 @@ def lookup(
         value, path = inner, f"{path}.{part}"
 
     return value
-
-
-def _is_imported(value: object, namespace: Namespace) -> bool:
-    """Whether it is a module, or a class of another one."""
-    of_it = getattr(value, "__module__", None) == namespace.get("__name__")
-    return type(value) is ModuleType or (isinstance(value, type) and not of_it)
 
 
 def outputs_of(value: object, name: str, place: str) -> object:

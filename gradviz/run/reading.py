@@ -246,7 +246,7 @@ class Moments:
     def _model(self, variables: Sequence[Namespace]) -> object:
         name, place = self._target.name, self._target.short
         try:
-            return lookup(name, variables, place)
+            return lookup(name, variables, place, classes=True)
         except TargetError as error:
             if not self._target.is_imported:
                 raise

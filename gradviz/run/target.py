@@ -83,6 +83,11 @@ class Target:
         return os.path.splitext(self.short)[0]
 
 
+def names_script(word: str) -> bool:
+    """Whether a word of a command line is a script or notebook, or a name in one."""
+    return word.endswith((".py", ".ipynb")) or ".py:" in word or ".ipynb:" in word
+
+
 def parse_target(text: str) -> Target:
     """The target that `text` spells. Raises TargetError when it names no file, or no
     module and name.

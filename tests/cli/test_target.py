@@ -325,3 +325,24 @@ def test_what_the_script_changes_is_put_back(gradviz: Gradviz, tmp_path: Path) -
         """,
     )
     assert [op for _, op in roots(info(gradviz, path))] == ["MulBackward0"]  # the rest is the fixture's to prove
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("render train.py --epochs 3", "gradviz render train.py -- --epochs 3"),
+        ("render --epochs=3 train.py -o a.svg", "gradviz render train.py -o a.svg -- --epochs=3"),
+        ("render --lr 3 train.py", "gradviz render train.py -- --lr 3"),
+        ("train.py --epochs 3", "gradviz check train.py -- --epochs 3"),
+        ("render train.py --dept 3", "Did you mean --depth?"),
+        ("render train.py 3", "Arguments of the script go after --"),
+    ],
+)
+def test_arguments_of_the_script_go_after_the_dashes(gradviz: Gradviz, tmp_path: Path, line: str, instead: str) -> None:
+    script(tmp_path, TRAINING, "train.py")
+    assert instead in gradviz(*line.split(), code=2).stderr
+
+
+def test_a_script_that_lacks_an_argument_says_where_they_go(gradviz: Gradviz, tmp_path: Path) -> None:
+    code = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--epochs', required=True)\np.parse_args()\n"
+    assert "go after --" in gradviz("render", script(tmp_path, code), code=3).stderr
