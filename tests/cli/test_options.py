@@ -103,7 +103,7 @@ def test_there_are_few_options() -> None:
         parameters = command.get_params(click.Context(command))
         options = [one for one in parameters if isinstance(one, click.Option) and not one.hidden]
         count += sum("--help" not in option.opts for option in options)
-    assert 50 < count <= 110
+    assert 50 < count <= 112
 
 
 def test_every_option_is_in_a_group_of_help() -> None:
