@@ -1,8 +1,20 @@
 """gradviz shows, explains and checks what PyTorch's autograd recorded.
 
     import gradviz
-    graph = gradviz.walk(loss)      # any tensor, or any nesting of tensors
-    graph.save("loss.svg")
+    graph = gradviz.walk(loss)         # any tensor, or any nesting of tensors
+    graph.save("loss.svg")             # .html is an interactive page
+
+    gradviz.check(loss, model=net)     # what is wrong, where, and the fix
+    gradviz.why(loss, w)               # why w gets a gradient, or none
+    gradviz.summary(net, x)            # modules: shapes, parameters, FLOPs, memory
+    gradviz.saved(loss)                # memory held for backward
+    gradviz.flow(loss)                 # gradients: where they vanish or explode
+    gradviz.paths(loss, w)             # the chain rule, path by path
+    gradviz.diff(before, after)        # what changed
+    gradviz.show(loss)                 # the page, in a notebook
+    gradviz.record()                   # a context in which lines and modules are noted
+
+`saved`, `show`, `diff` and `summary` take a graph or tensors.
 
 Every public name is imported only when it is first used, so `import gradviz` costs next
 to nothing and a saved graph can be drawn without torch.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from gradviz.errors import NoGraphError, NotATensorError
 from gradviz.features import hook, load
 from gradviz.graph import Graph
-from gradviz.variables.scanner import callers_variables, name_of
+from gradviz.graph.given import graph_of, refuse_graph
+from gradviz.variables.scanner import Namespace, callers_variables, name_of
+from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
 
 if TYPE_CHECKING:
@@ -69,7 +73,16 @@ def walk(
     >>> [node.op for node in gradviz.walk(y).nodes]
     ['MulBackward0', 'AddBackward0', 'AccumulateGrad']
     """
-    variables = callers_variables(sys._getframe(1))
+    return _walked(outputs, callers_variables(sys._getframe(1)), model, params, saved)
+
+
+def _walked(
+    outputs: object,
+    variables: Sequence[Namespace],
+    model: torch.nn.Module | None = None,
+    params: Mapping[str, torch.Tensor] | None = None,
+    saved: bool = True,
+) -> Graph:
     attribution = hook("gradviz.inference.ownership:OwnershipAttribution")
     owned = attribution() if attribution is not None else None
     graph = capture(
@@ -85,6 +98,43 @@ def walk(
 
     with_scopes: Graph = load("gradviz.inference:infer_scopes")(graph, owned.ownership)
     return with_scopes
+
+
+def graph_behind(outputs: object, frame: FrameType) -> Graph:
+    """The graph of tensors that the function of this frame has given where a Graph may
+    be: with modules and lines, while something records.
+    """
+    from gradviz.recording.record import open_recording
+
+    variables, recording = callers_variables(frame), open_recording()
+    if recording is None:
+        return _walked(outputs, variables)
+    attribution = recording.attribution(None, variables)
+    return capture(outputs, variables=variables, attribution=attribution)
+
+
+def _checked(
+    function: str, outputs: object, tensor: object, variables: Sequence[Namespace]
+) -> torch.Tensor:
+    """The tensor, which may be given by name. Raises NotATensorError for what is none,
+    and NoGraphError where the two are swapped.
+    """
+    from gradviz.run.outputs import lookup
+
+    refuse_graph(outputs, f"{function}(loss, w)")
+    if isinstance(tensor, str):
+        tensor = lookup(tensor, variables, "this program")
+    if not isinstance(tensor, torch.Tensor):
+        kind = type(tensor).__name__
+        raise NotATensorError(f"{function} needs a tensor or its name, not a {kind}")
+
+    is_leaf = isinstance(outputs, torch.Tensor) and grad_fn_of(outputs) is None
+    if is_leaf and grad_fn_of(tensor) is not None:
+        names = [name_of(one, variables) or "..." for one in (tensor, outputs)]
+        raise NoGraphError(
+            f"the output comes first: gradviz.{function}({', '.join(names)})"
+        )
+    return tensor
 
 
 def flow(
@@ -142,6 +192,7 @@ def flow(
     from gradviz.gradients.live import open_graph
     from gradviz.recording.record import open_recording
 
+    refuse_graph(outputs, "flow(loss)")
     variables = callers_variables(sys._getframe(1))
     recording = recording or open_recording()
     if recording is not None:
@@ -160,7 +211,7 @@ def flow(
 
 def paths(
     output: torch.Tensor,
-    target: torch.Tensor,
+    target: torch.Tensor | str,
     *,
     limit: int = 1000,
     model: torch.nn.Module | None = None,
@@ -179,7 +230,8 @@ def paths(
         a tensor; one that is not a single number stands for the sum of its
         elements.
     target
-        a leaf or an intermediate result that `output` was computed from.
+        a leaf or an intermediate result that `output` was computed from, or its
+        name: `"net.0.weight"`.
     limit
         up to this many paths are all followed. Of more, only the largest; all
         are counted.
@@ -217,17 +269,16 @@ def paths(
     from gradviz.gradients.live import open_graph
     from gradviz.gradients.paths import find_paths
 
-    live = open_graph(
-        output,
-        model=model,
-        params=params,
-        variables=callers_variables(sys._getframe(1)),
-    )
-    return find_paths(live, target, limit=limit, run_custom=run_custom)
+    variables = callers_variables(sys._getframe(1))
+    known = {**dict(model.named_parameters() if model else ()), **(params or {})}
+    target = known.get(target, target) if isinstance(target, str) else target
+    tensor = _checked("paths", output, target, variables)
+    live = open_graph(output, model=model, params=params, variables=variables)
+    return find_paths(live, tensor, limit=limit, run_custom=run_custom)
 
 
 def why(
-    outputs: object, tensor: torch.Tensor, *, recording: Recording | None = None
+    outputs: object, tensor: torch.Tensor | str, *, recording: Recording | None = None
 ) -> Why:
     """Why a backward from `outputs` gives `tensor` a gradient, or none: who holds it,
     which path leads to it, which step fills it.
@@ -237,7 +288,7 @@ def why(
     outputs
         a tensor, or any nesting of tensors.
     tensor
-        a leaf or an intermediate result.
+        a leaf or an intermediate result, or its name: `"net.0.weight"`.
     recording
         a `gradviz.record()`, which knows modules that were never called.
         Without it, the one that is open.
@@ -270,8 +321,10 @@ def why(
     from gradviz.run.outputs import LiveOutputs
 
     variables = callers_variables(sys._getframe(1))
+    value = _checked("why", outputs, tensor, variables)
+    name = tensor if isinstance(tensor, str) else name_of(value, variables)
     live = LiveOutputs(outputs, variables, "", recording=recording or open_recording())
-    return explain(live, tensor, name_of(tensor, variables) or "the tensor")
+    return explain(live, value, name or "the tensor")
 
 
 def summary(
@@ -346,5 +399,5 @@ def summary(
             live = LiveOutputs(run.outputs, [space], title, recording=recording)
             graph = read_graph(live)
     else:
-        graph = model if isinstance(model, Graph) else walk(model)
+        graph = graph_of(model)
     return tree(graph, options)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradviz.draw.options import Options
 from gradviz.graph import Graph, Group, Leaf, Node, TensorInfo
+from gradviz.graph.given import graph_of
 from gradviz.wording import shape_text, visible
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ Value = str | int | float | bool
 """What an attribute may be."""
 
 
-def to_networkx(graph: Graph) -> MultiDiGraph:
-    """The graph as a `networkx.MultiDiGraph`; docs/networkx.md lists the attributes of
-    its nodes and edges.
+def to_networkx(graph: object) -> MultiDiGraph:
+    """The graph, or that of tensors, as a `networkx.MultiDiGraph`; docs/networkx.md lists
+    the attributes of its nodes and edges.
 
     A node is the id of a `Node`. An edge runs from consumer to producer, as in
     `Graph.edges`, and its key is its index there; `reverse()` gives the direction in
@@ -49,6 +50,7 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
     """
     import networkx
 
+    graph = graph_of(graph)
     multigraph: MultiDiGraph = networkx.MultiDiGraph(**_plain(_of_graph(graph)))
     norms = {step.node: step.norm for step in graph.backward}
     marks: dict[int, list[str]] = {}

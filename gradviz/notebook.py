@@ -21,6 +21,7 @@ from gradviz.draw.picture import picture
 from gradviz.draw.svg import write
 from gradviz.features import is_there
 from gradviz.graph import Graph
+from gradviz.graph.given import graph_of
 from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 
 # a sandbox does not see it
@@ -123,7 +124,7 @@ class Shown:
 
 
 def show(
-    graph: Graph,
+    graph: object,
     *,
     height: int = HEIGHT,
     **options: Any,
@@ -134,7 +135,7 @@ def show(
     Parameters
     ----------
     graph
-        any Graph.
+        any Graph, or the tensors of one.
     height
         of the frame, in pixels.
     options
@@ -158,7 +159,7 @@ def show(
     >>> '<iframe sandbox="allow-scripts' in shown._repr_html_()
     True
     """
-    shown = frame(graph, height=height, **options)
+    shown = frame(graph_of(graph), height=height, **options)
     ipython = sys.modules.get("IPython")
     if ipython is None or ipython.get_ipython() is None:
         return shown

@@ -25,8 +25,15 @@ _WATCH = (
 NAMES: dict[str, str] = {
     "apply_checkpoints": "gradviz no longer wraps modules: call torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False) "
     "for each path in plan.steps.",
+    "Graph.to_dataframe": "a Graph is no table: pandas.DataFrame(gradviz.saved(graph).rows) is one of its memory, "
+    "and pandas.DataFrame(graph.edges) has its edges.",
     "Graph[path]": "a Graph has no parts any more: graph.fold(focus=path) opens one module, "
     "and gradviz.walk(output of the module) has its graph alone.",
+    **dict.fromkeys(
+        ("draw", "render", "plot", "Graph.draw", "Graph.render", "Graph.plot"),
+        "gradviz has no such function: gradviz.walk(loss).save('net.svg') draws, and gradviz.show(loss) shows the page.",
+    ),
+    "tree": "gradviz has no function tree: gradviz.walk(loss).tree() is it.",
     "watch": _WATCH,
     "integrations": _WATCH,
 }
@@ -352,7 +359,9 @@ def attribute(name: str) -> Any:
     """
     if name in NAMES:
         raise RetiredName(NAMES[name])
-    raise AttributeError(f"module 'gradviz' has no attribute {name!r}")
+    place, _, attribute = name.rpartition(".")
+    owner = f"{place!r} object" if place else "module 'gradviz'"
+    raise AttributeError(f"{owner} has no attribute {attribute!r}")
 
 
 def without_retired_flags(

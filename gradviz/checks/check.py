@@ -21,6 +21,7 @@ from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
 from gradviz.checks.watched import WatchedRun
+from gradviz.graph.given import refuse_graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
 from gradviz.retired import present_checks
@@ -95,6 +96,7 @@ def check(
     >>> [(finding.id, finding.names) for finding in gradviz.check(loss, model=net)]
     [('unused-parameter', ('b.weight', 'b.bias'))]
     """
+    refuse_graph(outputs, "check(loss)")
     frame = sys._getframe(1)
     only, ignore = present_checks(
         only,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradviz.comparison.merging import Merging
 from gradviz.graph import Edge, Graph, Node, Root
 from gradviz.graph.amounts import forward_order
+from gradviz.graph.given import graph_of
 from gradviz.report import labels
 from gradviz.report.results import displayed
 from gradviz.wording import clip, count_text, one_line, plural
@@ -80,8 +81,8 @@ class GraphDiff(NamedTuple):
         return f"<GraphDiff: {_sums(self)}>"
 
 
-def diff(before: Graph, after: Graph) -> GraphDiff:
-    """What changed from one graph to another.
+def diff(before: object, after: object) -> GraphDiff:
+    """What changed from one graph to another; either may be given as its tensors.
 
     Returns
     -------
@@ -100,6 +101,7 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     >>> diff(before, before).empty
     True
     """
+    before, after = graph_of(before), graph_of(after)
     # modules count where both graphs know some
     merging = Merging(scopes=bool(before.scopes and after.scopes))
     merging.merge(after)

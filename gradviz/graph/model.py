@@ -309,6 +309,11 @@ class Graph:
         checked = load("gradviz.draw.options:Options").of(options)
         return load("gradviz.draw.tree:tree")(self, checked)  # type: ignore[no-any-return]
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return load("gradviz.retired:attribute")(f"Graph.{name}")
+
     def __getitem__(self, path: str) -> Any:
         return load("gradviz.retired:attribute")("Graph[path]")
 
@@ -318,6 +323,24 @@ class Graph:
         """
         checked = load("gradviz.draw.options:Options").of(options)
         return str(load("gradviz.draw.output:render")(self, "svg", checked))
+
+    def to_png(self, **options: Any) -> bytes:
+        """The same as the bytes of a PNG file."""
+        checked = load("gradviz.draw.options:Options").of(options)
+        return bytes(load("gradviz.draw.output:render")(self, "png", checked))
+
+    def to_html(self, **options: Any) -> str:
+        """The interactive page as text."""
+        checked = load("gradviz.draw.options:Options").of(options)
+        return str(load("gradviz.draw.output:render")(self, "html", checked))
+
+    def to_networkx(self) -> Any:
+        """See `gradviz.to_networkx`."""
+        return load("gradviz.graphml:to_networkx")(self)
+
+    def show(self, **options: Any) -> Any:
+        """Show the interactive page: see `gradviz.show`."""
+        return load("gradviz.notebook:show")(self, **options)
 
     def save(self, path: str, **options: Any) -> str:
         """Write the graph to `path`; the suffix picks the format. Returns the path

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
-from gradviz.graph import Graph
+from gradviz.graph.given import graph_of
 from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.saved import shown
 from gradviz.memory.series import pattern
@@ -71,7 +71,7 @@ class Advice:
         return sum(step.ops for step in self.steps)
 
 
-def checkpoint_plan(graph: Graph, budget: int) -> Advice:
+def checkpoint_plan(graph: object, budget: int) -> Advice:
     """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are
     held for backward, with few ops run again.
 
@@ -82,7 +82,7 @@ def checkpoint_plan(graph: Graph, budget: int) -> Advice:
     Parameters
     ----------
     graph
-        with recorded modules.
+        with recorded modules, or the tensors of one.
     budget
         bytes, without those of parameters.
 
@@ -101,6 +101,7 @@ def checkpoint_plan(graph: Graph, budget: int) -> Advice:
     """
     if budget <= 0:
         raise FormatError(f"budget cannot be {budget}: it is a number of bytes above 0")
+    graph = graph_of(graph)
     costs = ModuleCosts(shown(graph.original or graph))
     if not costs.calls:
         raise FormatError(

@@ -34,6 +34,7 @@ from gradviz.graph.amounts import (
     tensor_bytes,
     why_not_shown,
 )
+from gradviz.graph.given import graph_of
 from gradviz.graph.origins import Lines, ScopeTree, telling_lines
 from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.report.labels import source_text
@@ -188,15 +189,15 @@ class Saved:
         return self.rows[:count], joined_rows(self.rows[count:])
 
 
-def saved(graph: Graph, by: By | None = None) -> Saved:
+def saved(graph: object, by: By | None = None) -> Saved:
     """What the nodes of a graph saved for backward: how many bytes, and which op, module
     or line holds them.
 
     Parameters
     ----------
     graph
-        from `walk`, `record` or `load`. A folded graph is read as what it was
-        folded from.
+        from `walk`, `record` or `load`, or the tensors of one. A folded graph is
+        read as what it was folded from.
     by
         what a row stands for. None picks the source line when lines were recorded
         and none holds over 95 %, else the module when modules were, else the op.
@@ -229,6 +230,7 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     >>> result.by, result.rows[0].name, result.rows[0].nbytes, result.totals.held_only_by_graph
     ('op', 'ExpBackward0', 8, 8)
     """
+    graph = graph_of(graph)
     graph = shown(graph.original or graph)
     chosen = _checked(graph, by)
     holders = holders_of(graph)

@@ -18,6 +18,7 @@ from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Node, RankShare
 from gradviz.graph.collector import paused
 from gradviz.graph.files import load
+from gradviz.graph.given import graph_of
 from gradviz.rank import Rank, Ranks, grouped, named
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks
 from gradviz.stages import Stage
@@ -26,9 +27,10 @@ _RANK = re.compile(r"rank(\d+)")
 
 
 def merge(
-    graphs: Iterable[Graph] | Mapping[int, Graph],
+    graphs: Iterable[object] | Mapping[int, object],
 ) -> RankDiff:
-    """What the graphs of several ranks have in common, and what some have alone.
+    """What the graphs of several ranks have in common, and what some have alone; each may
+    be given as its tensors.
 
     The rank is the key of a mapping, else the one that the graph knows of itself
     (`Graph.process`), else its place.
@@ -52,9 +54,14 @@ def merge(
     >>> difference.shared, dict(difference.only), difference.groups
     ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
     """
+    ranks: list[tuple[int | None, Graph]] = []
     if isinstance(graphs, Mapping):
-        return _merged(graphs.items())
-    return _merged((None, graph) for graph in graphs)
+        for rank, graph in graphs.items():
+            ranks.append((rank, graph_of(graph)))
+    else:
+        for graph in graphs:
+            ranks.append((None, graph_of(graph)))
+    return _merged(ranks)
 
 
 def merge_files(paths: Sequence[str]) -> RankDiff:
