@@ -179,11 +179,11 @@ HEAD = f"""# Gallery
 <!-- Written by docs/make_gallery.py. Change that file instead. -->
 
 {len(FAMILIES)} families of models. Each picture is what `gradviz render SCRIPT` draws without any option, up to the first
-`backward()`; no script imports gradviz. Select a picture to see it alone: its boxes have tooltips. The command below it writes the
-page of the same graph, one offline file in which modules open and the backward pass plays ([an example](sample_page.html)).
+`backward()`; no script imports gradviz. Select a picture to see it alone: its boxes have tooltips. The command below it writes its
+live page ([an example](sample_page.html)): click a module to open it.
 
 We also drew ten of them with torchview 0.2.7 and torchvista 0.2.13, which run a model again and draw it without its loss.
-Neither joins alike layers or the turns of a loop.
+By default neither joins alike layers; torchvista has `show_compressed_view`.
 """
 
 

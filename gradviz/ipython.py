@@ -49,6 +49,9 @@ def gradviz(
     """
     from IPython.core.error import UsageError
 
+    if {*line.split()} & {"--help", "-h", "-?"}:
+        print(_help())
+        return None
     try:
         if cell is None:
             return _shown(shell, _answer(line, shell))
@@ -148,15 +151,14 @@ def _view(words: str) -> _Shown:
         options = ", ".join(_VIEWS)
         raise GradvizError(f"%%gradviz takes one option at a time: {options}.")
 
-    if unknown[0] in ("--help", "-h", "-?"):
-        lines = [
-            f"\n  %%gradviz {name:<11}{view.help}" for name, view in _VIEWS.items()
-        ]
-        lines.append(f"\n  {_WHY:<21} why a tensor gets a gradient, or none")
-        raise GradvizError(f"the cell has not run. As its first line:{''.join(lines)}")
-
     hint = did_you_mean(unknown[0], _VIEWS, what="options")
     raise GradvizError(f"%%gradviz does not know {unknown[0]!r}. {hint}")
+
+
+def _help() -> str:
+    lines = [f"%%gradviz {name:<11}{view.help}" for name, view in _VIEWS.items()]
+    lines.append(f"{_WHY:<21} why a tensor gets a gradient, or none")
+    return "\n".join(["As the first line of a cell, which does not run now:", *lines])
 
 
 def _with_users_part(error: BaseException, shell: Any) -> BaseException:

@@ -47,6 +47,8 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     try:
         # as the caller folded it
         visible = folded(graph, options) if graph.original is None else graph
+        if visible.opening is not None:
+            visible.opening.in_python = True
         if len(visible.nodes) > MAX_NODES:
             many = f"{len(visible.nodes):,} nodes are too many to show in a notebook"
             return {

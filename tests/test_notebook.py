@@ -40,3 +40,16 @@ def test_a_graph_shows_its_picture_and_a_text(cells: list[Any]) -> None:
     for name in ("x", "w", "a", "b", "y", "mul", "add"):
         assert name in texts, name
     assert "MulBackward0" in data["text/plain"]
+
+
+def test_hints_under_a_picture_are_code() -> None:
+    import torch
+
+    import gradviz
+
+    net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(60)))
+    loss = net(torch.ones(1, 4)).sum()
+    graph = gradviz.walk(loss)
+    assert "more: graph.to_svg(depth=" in graph._repr_mimebundle_()["image/svg+xml"]
+    assert "to see more: --depth" in graph.to_svg()
+    assert "white-space:pre;" in graph.tree()._repr_html_()  # type: ignore[union-attr]

@@ -77,10 +77,7 @@ class TargetCommand(GroupedCommand):
         its = [word for word in words[start:end] if not names_script(word)]
         target = [word for word in words[start:end] if names_script(word)]
         line = shlex.join([*before, *target, *after, "--", *its])
-        return (
-            f"{name} is no option of {ctx.command_path}.{hint} "
-            f"{_AFTER}: {ctx.command_path} {line}"
-        )
+        return f"{name} is not gradviz's.{hint} {_AFTER}: {ctx.command_path} {line}"
 
     def invoke(self, ctx: click.Context) -> Any:
         with launched(ctx, ctx.params.pop("rank")):

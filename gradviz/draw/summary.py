@@ -129,7 +129,9 @@ def _folded_lines(graph: Graph) -> Iterator[str]:
         words += f" and {plural(leaves, 'leaf', 'leaves')}"
     yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
     if graph.opening is not None:
-        yield _more_line(graph.opening.deeper())
+        opening = graph.opening
+        write = _code_line if opening.in_python else _more_line
+        yield write(opening.deeper())
 
 
 INDEXED = re.compile(r"Index|Embedding|Gather|Scatter|Masked|NllLoss|Where|Take|Put")
@@ -198,6 +200,16 @@ def _more_line(further: Deeper) -> str:
         path = shlex.quote(one_line(further.path))
         words.append(f"--expand {path}")
     return f"to see more: {', '.join([*words, '--depth all'])}"
+
+
+def _code_line(further: Deeper) -> str:
+    """The same as code."""
+    options = []
+    if further.depth is not None:
+        options.append(f"depth={further.depth}")
+    if further.path is not None:
+        options.append(f"expand={one_line(further.path)!r}")
+    return f"more: graph.to_svg({', '.join(options) or 'depth=' + repr('all')})"
 
 
 def saved_lines(graph: Graph) -> Iterator[str]:

@@ -32,7 +32,7 @@ from gradviz.fold.program import with_program
 from gradviz.fold.titles import LONGEST
 from gradviz.graph import Graph, Node
 from gradviz.report import labels
-from gradviz.report.results import WIDE
+from gradviz.report.results import WIDE, html
 from gradviz.report.rich_parts import (
     Console,
     ConsoleOptions,
@@ -150,6 +150,9 @@ class TerminalTree:
             else:
                 yield line
 
+    def _repr_html_(self) -> str:
+        return html(self)
+
     def __repr__(self) -> str:
         """The same rows as plain text, for `print` and for a notebook."""
         lines = _lines(self.graph, self.options, self._limit)
@@ -220,7 +223,7 @@ COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
     ),
     (
         Column("trainable", "number", 5),
-        lambda row: count_text(row.parameters) if row.type else "",
+        lambda row: count_text(row.parameters) if _all_parameters(row) else "",
     ),
     (
         Column("FLOPs", "number", 3),

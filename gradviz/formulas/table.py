@@ -16,9 +16,9 @@ Dims = Literal["each", "dim", "all", "rows", "shape"]
 """Which elements of an input one element of the result is computed from."""
 MIXES: dict[Dims, str] = {
     "each": "each element of the result is computed from the elements at the same place",
-    "dim": "elements along dim are combined, nothing else is",
+    "dim": "mixes elements along dim; other dimensions stay independent",
     "all": "all elements are combined into one number",
-    "rows": "a row of the first input meets every column of the second; rows and batches stay apart",
+    "rows": "each output row is one input row times the matrix",
     "shape": "elements are moved, repeated or left out; none is changed",
 }
 

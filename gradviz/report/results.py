@@ -88,7 +88,7 @@ def html(renderable: RenderableType) -> str:
     recorder.print(renderable)
     text = recorder.export_html(inline_styles=True, code_format="{code}")
     text = _COLOR.sub(_for_both, text)
-    style = f"margin:.4em 0;background:none;{_FONT}"
+    style = f"margin:.4em 0;background:none;white-space:pre;overflow-x:auto;{_FONT}"
     return f'{FOLLOWS}<div class="{OUTPUT}"><pre style="{style}">{text}</pre></div>'
 
 

@@ -248,5 +248,5 @@ def no_graph_words(target: Target) -> list[str]:
     return [
         f"{place} called no backward() and has no global",
         f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it.",
-        "What runs in processes that it starts (multiprocessing) cannot be seen from here: have it train in its own.",
+        "gradviz cannot see child processes; run the training in the main process.",
     ]

@@ -87,7 +87,7 @@ export class Panel {
     if (item !== ~0) row.append(el("button", { text: "Path to…", title: "Then choose the other box (Shift+click)", onclick: () => {
       app.picking = true;
       byId("said").textContent = "choose the other box";
-      /** @type {HTMLElement} */ (row.querySelector(".trace")).textContent = "Choose the other box: in the sheet, the outline or the search.";
+      /** @type {HTMLElement} */ (row.querySelector(".trace")).textContent = "Now click the other end.";
     } }));
     if (app.trace) row.append(el("p", { class: "trace", text: this.#traced() }));
     return row;
@@ -95,7 +95,7 @@ export class Panel {
 
   #traced() {
     const { app } = this, trace = /** @type {import("./trace.js").Trace} */ (app.trace), model = app.model;
-    if (app.other === null) return `lit: ${count(trace.upstream)} upstream, ${count(trace.downstream)} downstream`;
+    if (app.other === null) return `depends on ${count(trace.upstream)} ops; ${count(trace.downstream)} depend on it`;
     const [from, to] = (trace.turned ? [app.other, app.selected] : [app.selected, app.other]).map(Number);
     const names = `${model.title(from)} to ${model.title(to)}`;
     if (trace.what === "apart") return `no path leads from one to the other (${names})`;
