@@ -362,10 +362,15 @@ def _title(
     names: labels.OpNames,
 ) -> Text:
     """Path and class of a module, or an op with its leaves, indented."""
-    title = Text("  " * row.depth)
-    if row.node is not None:
-        return title.append(_op_title(graph, row.node, row.around, names))
+    if row.node is None:
+        return outline_title(row)
+    words = _op_title(graph, row.node, row.around, names)
+    return Text("  " * row.depth).append(words)
 
+
+def outline_title(row: OutlineRow) -> Text:
+    """Path and class of a module, indented."""
+    title = Text("  " * row.depth)
     name = clip(labels.relative(one_line(row.path or row.type), row.around), LONGEST)
     if row.turns:
         name += f" {labels.again(row.turns)}"

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError, UnreadableError, did_you_mean
+from gradviz.fold.outline import OutlineRow, modules
 from gradviz.graph import (
     Graph,
     Leaf,
@@ -37,7 +38,6 @@ from gradviz.graph.amounts import (
 from gradviz.graph.given import graph_of
 from gradviz.graph.origins import Lines, ScopeTree, telling_lines
 from gradviz.memory.freed import Checkpointed, ModuleCosts
-from gradviz.report.labels import source_text
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, place_text, plural, tensor_line, verb
 
@@ -160,6 +160,8 @@ class Saved:
     totals: Totals
     # what could not be counted, and where the numbers are not those of a real run
     notes: tuple[str, ...] = ()
+    # modules around what they hold, from the outermost in; where nobody chose the rows
+    outline: tuple[OutlineRow, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         nbytes = bytes_text(self.totals.held_for_backward)
@@ -233,6 +235,7 @@ def saved(graph: object, by: By | None = None) -> Saved:
     graph = graph_of(graph)
     graph = shown(graph.original or graph)
     chosen = _checked(graph, by)
+    outline = tuple(modules(graph)) if by is None and graph.scopes else ()
     holders = holders_of(graph)
     totals = totals_of(graph, holders)
     rows, note = _rows(graph, chosen, holders)
@@ -241,16 +244,11 @@ def saved(graph: object, by: By | None = None) -> Saved:
     if by is None and chosen == "line" and too_large and graph.scopes:
         by_module, _ = _rows(graph, "module", holders)
         if by_module[0].share < rows[0].share:
-            source, share = rows[0].source, rows[0].share
-            where = "code of no known line" if source is None else source_text(source)
-            note = (
-                f"rows are modules, because {where} holds {100 * share:.1f} % of it. "
-                "For lines: --by line, in Python by='line'"
-            )
+            note = ""
             chosen, rows = "module", by_module
 
     notes = [*memory_notes(graph, totals), note]
-    return Saved(chosen, rows, totals, tuple(filter(None, notes)))
+    return Saved(chosen, rows, totals, tuple(filter(None, notes)), outline)
 
 
 def shown(graph: Graph) -> Graph:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 
+from gradviz.draw.tree import outline_title
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Saved, SavedRow, joined_rows, with_shares
@@ -17,7 +18,15 @@ from gradviz.report import labels
 from gradviz.report.results import SAVED_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
 from gradviz.report.table import Amount, Column, FittedTable
-from gradviz.wording import bytes_text, clip, count_text, one_line, plural
+from gradviz.wording import (
+    bar,
+    bytes_text,
+    clip,
+    count_text,
+    one_line,
+    plural,
+    tensor_line,
+)
 
 _NOTHING_RECORDED: dict[By, str] = {
     "module": "outside every module",
@@ -27,14 +36,50 @@ _NOTHING_RECORDED: dict[By, str] = {
 
 def saved_table(result: Saved, top: int | None = SAVED_ROWS) -> RenderableType:
     """The rows, at most `top` of them (0 or None for all), alike modules as one, and the
-    totals.
+    totals; where nobody chose the rows, modules as a tree.
     """
+    if result.outline and top == SAVED_ROWS:
+        tree = _outline(result)
+        return Group(tree, Text(), _totals(result), *note_lines(result.notes))
     if result.by == "module":
         result = replace(result, rows=alike_rows(result.rows))
     parts: list[RenderableType] = []
     if result.rows:
         parts += [_rows(result, top), Text()]
     return Group(*parts, _totals(result), *note_lines(result.notes))
+
+
+# -- modules as a tree -----------------------------------------------------------------
+
+LEAST = 0.05
+"""The part of all bytes that a row holds at least."""
+_TREE = (
+    Column("module", "title"),
+    Column("held", "number"),
+    Column("share", "number"),
+    Column("", "bar"),
+    Column("output", "word", 1),
+)
+
+
+def _outline(result: Saved) -> RenderableType:
+    """The modules that hold enough, and how much is in others."""
+    whole = result.total.held
+    rows = [row for row in result.outline if row.nbytes >= LEAST * whole > 0]
+    cells = []
+    for row in rows:
+        share = row.nbytes / whole
+        title = outline_title(row)
+        parts = bytes_text(row.nbytes), _percent(share), bar(share)
+        output = tensor_line(row.output) if row.output else ""
+        cells.append([title, *map(Text, parts), Text(output, "dim")])
+
+    left_out = len(result.outline) - len(rows)
+    table = FittedTable(_TREE, cells)
+    if not left_out:
+        return table
+    words = f"{labels.more(left_out)} below {LEAST:.0%}; by line or op: --by line, in Python by='line'"
+    return Group(table, Text(words, "dim"))
 
 
 # -- rows ------------------------------------------------------------------------------
@@ -199,8 +244,9 @@ def _lines(result: Saved) -> Iterator[tuple[str, str, str]]:
         if nbytes:
             yield f"  {label}", bytes_text(nbytes), ""
 
-    to_come = ".grad still to be allocated" if totals.gradients else ""
-    yield "  gradients to come", bytes_text(totals.gradients), to_come
+    if totals.gradients:
+        nbytes = bytes_text(totals.gradients)
+        yield "  gradients to come", nbytes, ".grad still to be allocated"
 
 
 # Which modules to wrap in a checkpoint, as a table with the outcome below it. Numbers

@@ -50,10 +50,21 @@ def test_one_line_that_holds_all_gives_way_to_modules_and_alike_ones_are_one_row
     graph = recorded(Layers())
     result = saved(graph)
     assert result.by == "module" and saved(graph, "line").by == "line"
-    assert any("rows are modules, because " in note and "--by line" in note for note in result.notes)
-    text = plain(saved_table(result))
+    text = plain(saved_table(saved(graph, "module")))
     assert "layers.0–5.1" in text and "Tanh ×6" in text and "exclusive" in text and "inclusive" in text
     assert len(result.rows) > len(text.split("in all")[0].splitlines()) - 1  # data is a row for each module
+
+
+def test_without_a_choice_modules_are_a_tree_of_what_holds_enough() -> None:
+    result = saved(recorded(Layers()))
+    tree, below, *_ = plain(saved_table(result)).partition(" below 5%")
+    rows = [line for line in tree.splitlines() if "%" in line]
+    assert len(rows) >= 2 and "100.0 %" in rows[0] and "█" in rows[0]
+    assert any("×6" in row for row in rows) and below
+    whole = result.total.held
+    shown = [row for row in result.outline if row.nbytes >= 0.05 * whole]
+    assert len(rows) == len(shown) < len(result.outline)
+    assert not saved(recorded(Layers()), "line").outline
 
 
 def test_inclusive_counts_each_storage_once_for_everything_around_it() -> None:
