@@ -4,7 +4,7 @@ reads alike is one box, and at most a few boxes stand at one place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gradviz.draw import details
@@ -46,6 +46,15 @@ def entries(
             alike = found.setdefault(entry, {})
             alike.setdefault(details.data_lines(tensor), []).append(tensor)
     return found
+
+
+def sources(data: Sequence[Data], drawn: Iterable[int]) -> dict[int, list[int]]:
+    """What drawn data is computed from, by the places of both in all data. That which no
+    op takes is drawn for this alone.
+    """
+    shown = set(drawn)
+    known = {i for i, one in enumerate(data) if i in shown or not one.nodes}
+    return {i: [of for of in data[i].of if of in known] for i in sorted(shown)}
 
 
 def few_of(

@@ -158,7 +158,9 @@ def root_lines(root: Root) -> Lines:
 
 
 def data_lines(data: Data) -> Lines:
-    """Names and tensor of data."""
+    """Names and tensor of data, as far as that is known."""
+    if data.tensor.shape is None and data.tensor.dtype == "unknown":
+        return (labels.data_title(data),)
     return (labels.data_title(data), tensor_line(data.tensor))
 
 
@@ -287,8 +289,9 @@ _FIELDS: dict[type, dict[str, str]] = {
     },
     Data: {
         "names": "input without gradient",
+        "text": "code",
         "tensor": "tensor",
-        "nodes": "saved by nodes",
+        "nodes": "taken by nodes",
     },
 }
 """What is told of records, and the word for it."""

@@ -327,6 +327,9 @@ class Drafter:
         """A box for each tensor without gradient that ops were given. Saved tensors,
         where they are drawn, show it as well.
         """
+        every = (self.graph.original or self.graph).data
+        place = {id(data): i for i, data in enumerate(every)}
+        stands: dict[int, int] = {}
         entries = data_boxes.entries(self.graph, self.box_of)
         for entry, alike in entries.items():
             scope = self.frames.around(entry.boxes) if entry.inner else None
@@ -341,6 +344,28 @@ class Drafter:
                 )
                 for box in entry.boxes:
                     self._link(drawn, box)
+                stands.update((place[id(data)], drawn) for data in several)
+        self._draw_sources(every, stands)
+
+    def _draw_sources(self, every: Sequence[Data], stands: dict[int, int]) -> None:
+        """Dashed links to data from what it is computed from. `stands`: the boxes of
+        data, by its place.
+        """
+        links: dict[tuple[int, int], None] = {}
+        for data, sources in data_boxes.sources(every, stands).items():
+            for source in sources:
+                if source not in stands:
+                    about = every[source]
+                    self.data.append(about)
+                    lines = details.data_lines(about)
+                    frame = self.boxes[stands[data]].frame if about.inner else None
+                    stands[source] = self._add("input", lines, None, about)
+                    box = self.boxes[stands[source]]
+                    self.boxes[stands[source]] = box._replace(frame=frame)
+                links[stands[source], stands[data]] = None
+        for source, target in links:
+            if source != target:
+                self._link(source, target, "cut")
 
     def _draw_outputs(self) -> None:
         """A box for each output; the last one of many from one folded box stands for

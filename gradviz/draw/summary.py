@@ -22,7 +22,7 @@ from gradviz.graph import Data, Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import overview
 from gradviz.graph.origins import has_literal, number_beside
 from gradviz.report import labels
-from gradviz.wording import count_text, one_line, plural, tensor_line, verb
+from gradviz.wording import count_text, few, one_line, plural, tensor_line, verb
 
 
 def tensors_of(graph: Graph) -> Iterator[TensorInfo | None]:
@@ -84,14 +84,14 @@ def footer_lines(
     split: int = 0,
     copies: int = 0,
     hidden: bool = False,
-    data: Sequence[Data] = (),
+    data: Sequence[Data] | None = None,
     signs: int = 0,
 ) -> Iterator[str]:
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all;
     `hidden`: none is drawn.
 
-    `data` are the tensors without gradient that are drawn; `signs` more stand in the
-    titles of ops.
+    `data` are the tensors without gradient that are drawn, None for all; `signs` more
+    stand in the titles of ops.
     """
     yield counts_line(graph)
     yield from _folded_lines(graph)
@@ -107,9 +107,7 @@ def footer_lines(
     if hidden and graph.leaf_of:
         yield f"not drawn: {plural(len(graph.leaf_of), 'leaf', 'leaves')}"
 
-    unseen = _unseen(graph, data) - signs
-    if unseen > 0:
-        yield f"not drawn: {plural(unseen, 'input')} without gradient"
+    yield from _unseen_lines(graph, data, signs)
 
     yield from inferred_lines(graph)
     if is_all_freed(graph):
@@ -138,30 +136,52 @@ INDEXED = re.compile(r"Index|Embedding|Gather|Scatter|Masked|NllLoss|Where|Take|
 """Ops that take an index, a mask or a class beside what they work on."""
 
 
-def _unseen(graph: Graph, drawn: Sequence[Data]) -> int:
-    """How often ops took a tensor without gradient that is not drawn. A number that
-    backward keeps is a part of its op's title.
+def _unseen_lines(
+    graph: Graph, drawn: Sequence[Data] | None, signs: int
+) -> Iterator[str]:
+    """The data that is not drawn: what is known by its name, and how many entries
+    without gradient nobody knows.
     """
     whole = graph.original or graph
-    ops = column(whole.nodes, "op")
-    shown = Counter[int]()
-    for data in drawn:
-        is_number = data.tensor.dtype.startswith(("float", "bfloat", "complex"))
-        # autograd has no entry for an index, whatever is indexed
-        shown.update(
-            node for node in data.nodes if is_number or not INDEXED.match(ops[node])
-        )
+    seen = {id(data) for data in (whole.data if drawn is None else drawn)}
+    unseen = [data for data in whole.data if data.nodes and id(data) not in seen]
+    names = list(dict.fromkeys(map(labels.data_title, unseen)))
+    unknown = max(_unknown(whole) - signs, 0)
+    words = [few(names, SHOWN)] if names else []
+    if unknown:
+        more = "more " if names else ""
+        noun = plural(unknown, f"{more}input")
+        words.append(f"{noun} without gradient")
+    if words:
+        yield f"not drawn: {' and '.join(words)}"
 
-    unseen = 0
+
+def _unknown(graph: Graph) -> int:
+    """How often ops took a tensor without gradient of which nothing is known. A number
+    that backward keeps is a part of its op's title.
+    """
+    ops = column(graph.nodes, "op")
+    known, indices = Counter[int](), Counter[int]()
+    for data in graph.data:
+        is_number = data.tensor.dtype.startswith(("float", "bfloat", "complex"))
+        entries = data.position or (None,) * len(data.nodes)
+        for node, entry in zip(data.nodes, entries):
+            # autograd has no entry for an index, whatever is indexed
+            if entry is not None or is_number or not INDEXED.match(ops[node]):
+                known[node] += 1
+            else:
+                indices[node] += 1
+
+    unknown = 0
     # spares a look at every node of most graphs
     for node, op in enumerate(ops):
         if op.startswith("Index"):
-            unseen += _masks(whole.nodes[node])
-    for node, count in enumerate(column(whole.nodes, "none_inputs")):
+            unknown += max(_masks(graph.nodes[node]) - indices[node], 0)
+    for node, count in enumerate(column(graph.nodes, "none_inputs")):
         if count:
-            tensors = count - _without_tensor(whole.nodes[node])
-            unseen += max(tensors - shown[node], 0)
-    return unseen
+            tensors = count - _without_tensor(graph.nodes[node])
+            unknown += max(tensors - known[node], 0)
+    return unknown
 
 
 def _masks(node: Node) -> int:
@@ -174,6 +194,8 @@ def _masks(node: Node) -> int:
 
 def _without_tensor(node: Node) -> int:
     """How many of its inputs are no tensors: a number, a bias that is left out."""
+    if node.numbers:
+        return node.numbers
     number = any(slot.kind == "number" for slot in node.saved)
     number = number or number_beside(node) is not None or has_literal(node)
     return number + (node.attributes.get("bias_sym_sizes_opt") == (0,))

@@ -267,6 +267,7 @@ class Node(NamedTuple):
     assigned: str = ""
     # what the code calls it, where that is not the op: `dropout`, `* 1.00001`, `[0, i]`
     written: str = ""
+    numbers: int = 0  # of `none_inputs`, those that the code says are no tensors
 
     @property
     def folded(self) -> Group | None:
@@ -318,9 +319,10 @@ class Data(NamedTuple):
     """A tensor without gradient that the user's code gave to ops: inputs, targets,
     indices, a mask.
 
-    `nodes` are those that saved it, or a view of it. Ops that save nothing of what they
-    take tell nothing of it. One that is `inner` was made inside a module, and is called
-    as the parameter or the slot that took it.
+    `nodes` are those that take it, `position` the entries of their `next_functions`
+    where it would be, None where autograd has none. `text` is what the code gave, "" if
+    that is not known; one that is `inner` was made inside a function. `of` are the data
+    that it is computed from, by their place in `Graph.data`.
     """
 
     names: tuple[str, ...]
@@ -328,6 +330,9 @@ class Data(NamedTuple):
     nodes: tuple[int, ...]
     storage: int | None = None
     inner: bool = False
+    text: str = ""
+    position: tuple[int | None, ...] = ()
+    of: tuple[int, ...] = ()
 
 
 class Root(NamedTuple):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gradviz.packages import CallSite
 from gradviz.recording.event_log import ModuleCall
-from gradviz.walker.places import BareGraph, Operand
+from gradviz.walker.places import BareGraph
 from gradviz.walker.private import LAST
 
 Span = tuple[int, int, int, int]
@@ -53,10 +53,6 @@ class Code:
     returned: set[Span] = field(default_factory=set)
     # first and last line of each
     loops: list[tuple[int, int]] = field(default_factory=list)
-    # the names on both sides of operators, "" for what is no name
-    operands: dict[Span, tuple[str, str]] = field(default_factory=dict)
-    # where a variable of the script is assigned last
-    last_lines: dict[str, int] = field(default_factory=dict)
 
     def read(self, function: ast.AST) -> None:
         """Add what a function says, with the lambdas in it, or a file."""
@@ -86,31 +82,11 @@ class Code:
                 self.returned.update(spans_of(node.value))
                 names.update(_name(node.value))
             pairs += _pairs(node, in_loop)
-            self._add_operands(node)
-            if isinstance(function, ast.Module):
-                self._add_variable(node)
             waiting += [(child, in_loop) for child in ast.iter_child_nodes(node)]
 
         self.assignments.update(pairs)
         self.returned.update(_last_of_each(pairs, names))
         return lambdas
-
-    def _add_variable(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            earlier = self.last_lines.get(node.id, 0)
-            self.last_lines[node.id] = max(node.lineno, earlier)
-
-    def _add_operands(self, node: ast.AST) -> None:
-        if isinstance(node, ast.BinOp):
-            sides = _name(node.left), _name(node.right)
-        elif isinstance(node, ast.AugAssign):
-            sides = _name(node.target), _name(node.value)
-        else:
-            return
-
-        left, right = ("".join(side) for side in sides)
-        if left or right:
-            self.operands.update((span, (left, right)) for span in spans_of(node))
 
 
 def assigned_names(
@@ -140,30 +116,6 @@ def assigned_names(
             if depth > depths.get(node, 0):
                 names[node], depths[node] = run.assignment.name, depth
     return names
-
-
-def named_operands(
-    bare: BareGraph, sites: Sequence[CallSite | None]
-) -> Iterator[tuple[int, Operand]]:
-    """What the code calls the one operand without gradient of each `a * b` and kin, by
-    node id.
-    """
-    positions = {
-        (edge.consumer, edge.position) for edge in bare.edges if edge.position < 2
-    }
-    for node, count in bare.none_inputs.items():
-        site = sites[node] if count == 1 and node < len(sites) else None
-        span = span_of(site) if site is not None else None
-        if site is None or span is None:
-            continue
-
-        code = code_of(site.code)
-        position = 0 if (node, 1) in positions else 1
-        name = code.operands.get(span, ("", ""))[position]
-        if name:
-            in_script = site.code.co_name == "<module>"
-            stays = in_script and code.last_lines.get(name, 0) < span[0]
-            yield node, Operand(name, position, stays)
 
 
 # -- ops of one assignment -------------------------------------------------------------

@@ -18,7 +18,7 @@ import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import CallSite, with_text
-from gradviz.recording.assigned import assigned_names, forget_trees, named_operands
+from gradviz.recording.assigned import assigned_names, forget_trees
 from gradviz.recording.event_log import (
     EventLog,
     ModuleCall,
@@ -26,6 +26,7 @@ from gradviz.recording.event_log import (
     ModuleTree,
     SeenModule,
 )
+from gradviz.recording.operands import OperandReader
 from gradviz.recording.program import Noted, ProgramText, written
 from gradviz.recording.running import RunningCall
 from gradviz.source.written import forget
@@ -98,10 +99,9 @@ class Recorded:
         scopes = self._scopes(kept)
         self._add_checkpointed(bare.checkpoints, scopes, scope_of)
 
-        code = ProgramText()
+        code, noted = ProgramText(), Noted(sites, calls, functions)
         # a call that made a node which nobody knows of would be told without it
         if unknown.keys() <= {"leaf", "unseen"} and len(self._spans) == 1:
-            noted = Noted(sites, calls, functions)
             code = written(bare, noted, self._spans[0].start, kept, scope_of)
 
         names = {
@@ -109,7 +109,9 @@ class Recorded:
         }
 
         assigned = assigned_names(bare, sites, calls)
-        operands = dict(named_operands(bare, sites))
+        given = dict(self._given())
+        reader = OperandReader(bare, noted, code.turns, given)
+        operands, arguments = reader.read(), self._arguments(reader)
         forget_trees()
         forget()
 
@@ -121,23 +123,33 @@ class Recorded:
             (*_notes(unknown, self._threads), *_unread(code.unread)),
             {node: name for node, name in names.items() if name},
             assigned,
-            self._arguments(),
-            operands,
+            arguments,
+            operands.named,
             code.constructs,
             code.calls,
             self._module_inputs(bare, calls),
+            operands.numbers,
+            operands.in_torch,
         )
 
-    def _arguments(self) -> dict[int, Argument]:
+    def _arguments(self, reader: OperandReader) -> dict[int, Argument]:
         """The parameters of modules that living data was passed as first, by the
         identity of the data.
         """
         parameters: dict[int, Argument] = {}
-        for noted in self._noted_inputs():
-            tensor = noted.tensor()
-            if tensor is not None:
-                parameters.setdefault(id(tensor), noted.parameter)
+        for call, parameter, ref in self._noted_inputs():
+            tensor = ref()
+            if tensor is not None and id(tensor) not in parameters:
+                operand = reader.passed_to(call, parameter.name)
+                parameters[id(tensor)] = parameter._replace(operand=operand)
         return parameters
+
+    def _given(self) -> Iterator[tuple[tuple[ModuleCall, str], torch.Tensor]]:
+        """Living data that modules were called with, by call and parameter."""
+        for call, parameter, ref in self._noted_inputs():
+            tensor = ref()
+            if tensor is not None:
+                yield (call, parameter.name), tensor
 
     def _noted_inputs(self) -> Iterator[ModuleInput]:
         for span in self._spans:

@@ -125,6 +125,11 @@ def _is_certain(loop: Draft) -> bool:
     return bool((loop.sure or set()) - loop.doubts)
 
 
+def is_told_apart(loop: Draft) -> bool:
+    """Whether each turn of a loop is known."""
+    return not loop.flat and (not loop.doubts or _is_certain(loop))
+
+
 def _is_in_flat(part: Draft) -> bool:
     """Whether a part stands in a turn of a loop whose turns are not told apart."""
     around = part.around

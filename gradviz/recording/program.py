@@ -17,7 +17,7 @@ from gradviz.fold.order import is_view
 from gradviz.graph import Construct, ConstructKind
 from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
-from gradviz.recording.constructs import Draft, calls_of, constructs_of
+from gradviz.recording.constructs import Draft, calls_of, constructs_of, is_told_apart
 from gradviz.recording.event_log import ModuleCall
 from gradviz.recording.running import RunningCall
 from gradviz.source.written import OWN_CODE, Spot, Spots, Statement, spots_of
@@ -38,15 +38,25 @@ class Noted(NamedTuple):
     functions: Sequence[RunningCall | None]
 
 
+Turns = dict[ast.AST, Hashable]
+"""The turn of each loop that a place stands in, equal for one turn alone; a loop of
+which the turns are not certain is not in it.
+"""
+
+
 class ProgramText(NamedTuple):
     """What the code says of a graph. `constructs`: outer ones first; `calls`: what the
     code calls a node that is all that a call made, by node id; `unread`: the files that
     say nothing, and why: "edited" or "absent".
+
+    `turns` has, for a node with an input without gradient, the turns that its function
+    was in; for a call of a function or a module, those of its caller.
     """
 
     constructs: tuple[Construct, ...] = ()
     calls: Mapping[int, str] = {}
     unread: Mapping[str, str] = {}
+    turns: Mapping[int | RunningCall | ModuleCall, Turns] = {}
 
 
 def written(
@@ -115,6 +125,12 @@ class _Within:
         self.goes_on = False
 
 
+class _Turn(NamedTuple):
+    node: ast.AST
+    loop: Draft
+    turn: Draft
+
+
 class _Done(NamedTuple):
     """What a call of a function did at a place: it called `what`, else made an `op`.
     `is_whole`: all of that is one call, of torch or of a library.
@@ -153,6 +169,14 @@ class _Frame:
         self.call: Draft | None = None
         self.is_blind = False
 
+    def turns(self) -> list[_Turn]:
+        """The turns that it is in."""
+        return [
+            _Turn(step.node, step.part, step.turn)
+            for step in self.steps
+            if step.turn is not None
+        ]
+
     def inside(self, steps: int) -> Draft | None:
         """The construct that so many steps lead to."""
         if not steps:
@@ -172,6 +196,8 @@ class _Reader:
         self._frames: dict[Hashable, _Frame] = {}
         self._parts: list[Draft] = []
         self._unread: dict[str, str] = {}
+        self._modules = {number: call for call, number in scopes.items()}
+        self._turns: dict[int | RunningCall | ModuleCall, list[_Turn]] = {}
 
     def read(self, event: _Event) -> None:
         """Note what happened with the construct that it happened in."""
@@ -187,13 +213,24 @@ class _Reader:
             inner = frames[i - 1][0] if i else None
             is_whole = i == last and event.node is not None
             part = self._at(frame, site, self._done(event, inner, is_whole))
+            if isinstance(inner, RunningCall):
+                self._turns.setdefault(inner, frame.turns())
 
+        if frame is not None and last == 0:
+            self._note_turns(frame, event)
         if frame is not None and event.node is not None:
             self._note_doubt(frame)
         if part is not None and event.scope is not None:
             part.scopes.append(event.scope)
         elif part is not None and event.node is not None:
             part.nodes.append(event.node)
+
+    def _note_turns(self, frame: _Frame, event: _Event) -> None:
+        """The turns that the innermost function is in."""
+        if event.scope is not None and event.scope in self._modules:
+            self._turns[self._modules[event.scope]] = frame.turns()
+        elif event.node is not None and self._bare.none_inputs.get(event.node):
+            self._turns[event.node] = frame.turns()
 
     def _done(
         self, event: _Event, inner: RunningCall | CallSite | None, is_whole: bool
@@ -456,7 +493,12 @@ class _Reader:
             constructs_of(self._parts, self._bare),
             calls_of(self._parts, self._bare, self._op_of),
             self._unread,
+            {key: _certain(turns) for key, turns in self._turns.items()},
         )
+
+
+def _certain(turns: Sequence[_Turn]) -> Turns:
+    return {one.node: one.turn for one in turns if is_told_apart(one.loop)}
 
 
 def _common(steps: Sequence[_Within], around: Sequence[ast.AST | Statement]) -> int:

@@ -11,7 +11,7 @@ import __future__
 import ast
 import linecache
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -103,7 +103,7 @@ class FunctionSyntax:
     def __init__(self, root: ast.AST, text: SourceText) -> None:
         self.root, self.text = root, text
         self.parents: dict[ast.AST, _Parent] = {}
-        self._order: dict[ast.AST, int] = {}
+        self.order: dict[ast.AST, int] = {}
         self._nodes: dict[Span, ast.AST] = {}
         self._by_line: dict[int, ast.AST | None] = {}
         self._jumps: dict[ast.AST, int] = {}
@@ -123,7 +123,7 @@ class FunctionSyntax:
         while waiting:
             node, is_done = waiting.pop()
             if is_done:
-                self._order[node] = len(self._order)
+                self.order[node] = len(self.order)
                 self._add(node)
                 continue
             waiting.append((node, True))
@@ -150,7 +150,7 @@ class FunctionSyntax:
         """Note where the loops that a jump leaves, or goes round, are left first."""
         for parent, field, _ in self._above(jump):
             if isinstance(parent, _LOOPS) and field == "body":
-                self._jumps.setdefault(parent, self._order[jump])
+                self._jumps.setdefault(parent, self.order[jump])
                 if isinstance(jump, (ast.Continue, ast.Break)):
                     return
 
@@ -271,7 +271,7 @@ class FunctionSyntax:
         """Whether one node can run after another without a loop around both going
         round: it is not before it, nor in another arm, nor behind a jump.
         """
-        if self._order[later] <= self._order[earlier]:
+        if self.order[later] <= self.order[earlier]:
             return False
 
         places = {parent: (field, place) for parent, field, place in self._above(later)}
@@ -292,7 +292,7 @@ class FunctionSyntax:
 
     def runs_in_every_turn(self, node: ast.AST) -> bool:
         """Whether every turn of the innermost loop around a node runs it."""
-        order = self._order[node]
+        order = self.order[node]
         for parent, field, place in self._above(node):
             if isinstance(parent, _LOOPS):
                 return field in ("body", "test") and order < self._jumps.get(
@@ -451,7 +451,49 @@ class SourceText:
         if not self.tree.body or not self._gives(code):
             return None
         outside = code.co_name == "<module>"
-        root = _function_at(self.tree, 0 if outside else code.co_firstlineno)
+        return self._at(_function_at(self.tree, 0 if outside else code.co_firstlineno))
+
+    @cached_property
+    def imported(self) -> frozenset[str]:
+        """The names that imports bind, anywhere in the file."""
+        names = [
+            (alias.asname or alias.name).partition(".")[0]
+            for node in ast.walk(self.tree)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for alias in node.names
+        ]
+        return frozenset(names)
+
+    def attributes(
+        self, method: ast.AST
+    ) -> dict[str, list[tuple[ast.AST, ast.expr | None]]]:
+        """What the class of a method gives the attributes of `self`, each time with the
+        method that does.
+        """
+        found: dict[str, list[tuple[ast.AST, ast.expr | None]]] = {}
+        for class_ in ast.walk(self.tree):
+            if not isinstance(class_, ast.ClassDef) or method not in class_.body:
+                continue
+            for function in class_.body:
+                own = getattr(getattr(function, "args", None), "args", None) or [None]
+                name = getattr(own[0], "arg", "")
+                for node in ast.walk(function):
+                    target = getattr(node, "target", None)
+                    for one in getattr(node, "targets", [target]):
+                        of = getattr(one, "value", None)
+                        if isinstance(one, ast.Attribute) and (
+                            isinstance(of, ast.Name) and of.id == name
+                        ):
+                            value = getattr(node, "value", None)
+                            found.setdefault(one.attr, []).append((function, value))
+        return found
+
+    @property
+    def outside(self) -> FunctionSyntax:
+        """What stands outside of all functions."""
+        return self._at(self.tree)
+
+    def _at(self, root: ast.AST) -> FunctionSyntax:
         if root not in self._functions:
             self._functions[root] = FunctionSyntax(root, self)
         return self._functions[root]

@@ -4,6 +4,7 @@ asks an attribution where each came from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, repeat
 from typing import Any, NamedTuple, TypeVar
@@ -26,11 +27,12 @@ from gradviz.graph import (
 )
 from gradviz.stages import Stage
 from gradviz.walker import private
+from gradviz.walker.data import DataReader
 from gradviz.walker.names import Names
 from gradviz.walker.outputs import LiveRoot
-from gradviz.walker.places import Argument, Attribution, BareGraph, Places
+from gradviz.walker.places import Attribution, BareGraph, Places
 from gradviz.walker.private import LAST, Node as LiveNode
-from gradviz.walker.saved import Input, SavedReader, saved_operand
+from gradviz.walker.saved import SavedReader
 from gradviz.walker.slots import modules_behind, node_type, nodes_of
 from gradviz.walker.tensors import (
     Storages,
@@ -88,6 +90,8 @@ class Description:
         }
         self.storages = Storages(self._owners())
         self.data: tuple[Data, ...] = ()
+        self._known_data: list[torch.Tensor] = []
+        self._no_data: dict[int, int] = {}
         self.places = Places()
 
         if attribution is not None:
@@ -160,9 +164,23 @@ class Description:
             *(functions, repeat(None), places.script_line_of),
             _of_each(nodes, places.assigned, ""),
             _of_each(nodes, places.written, ""),
+            _of_each(nodes, self._numbers(), 0),
         )
         # the constructor of a named tuple takes longer
         return list(map(tuple.__new__, repeat(Node), zip(*columns)))
+
+    def _numbers(self) -> Mapping[int, int]:
+        """How many of the entries without gradient of each node are no tensors."""
+        places, numbers = self.places, self._no_data
+        taken = {node for data in self.data for node in data.nodes}
+        known = {id(tensor) for tensor in self._known_data}
+        for node in places.in_torch:
+            count = self._live.none_inputs.get(node, 0)
+            given = map(id, places.module_inputs.get(node, ()))
+            # what is left is the module's own: noise, a first state
+            if count and node not in taken and known.issuperset(given):
+                numbers[node] = count
+        return numbers
 
     def _add_outputs(self, outputs: list[Outputs]) -> None:
         """Shape, dtype and device of the outputs of each node's forward. Equal ones are
@@ -246,31 +264,38 @@ class Description:
     # -- saved tensors and data --------------------------------------------------------
 
     def _read_saved(self) -> SavedReader:
-        """What the nodes saved; `data` are the tensors among it that the user gave."""
-        operands = dict(self._operands())
-        # what data is called where it was given to a module, or to an operator
-        self._arguments = {
-            id(tensor): Argument(self.places.operands[node].name, True)
-            for node, tensor in operands.items()
+        """What the nodes saved; `data` are the tensors that the user gave."""
+        places = self.places
+        given = {
+            node: {operand.slot for operand in operands}
+            for node, operands in places.operands.items()
         }
-        self._arguments |= self.places.arguments
-        reader = SavedReader(self._leaf_ids, self.storages, self._arguments)
+        known = set(places.arguments)
+        reader = SavedReader(self._leaf_ids, self.storages, known, given)
         nodes = self._live.nodes
         with Stage("saved", "nodes", reader.saved.__len__, len(nodes)):
             reader.read(nodes)
 
         self.storages.name(self._names.named())
-        unsaved = (Input(tensor, "", [node]) for node, tensor in operands.items())
-        copied = self._copied(reader)
-        self.data = self._data([*reader.inputs.values(), *unsaved, *copied])
+        found = DataReader(self._names, self.storages, places)
+        found.read(reader.inputs, places.operands)
+        for node, tensor in list(self._given_to_torch(reader, found.nodes())):
+            found.add_argument(node, tensor)
+        self.data, self._known_data = found.records(), found.tensors()
+        self._no_data = found.numbers
         return reader
 
-    def _copied(self, reader: SavedReader) -> Iterator[Input]:
-        """Data that a module was called with and of which an op in it saved a copy, as
-        under autocast, or with `batch_first`: the only argument of the same sizes.
+    def _given_to_torch(
+        self, reader: SavedReader, taken: set[int]
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """Data that a module of torch's was called with, by an op in it that nobody else
+        names the data of: the only argument that it can be, by its sizes.
         """
-        known = {node for data in reader.inputs.values() for node in data.nodes}
         for node, tensors in self.places.module_inputs.items():
+            if node in taken or node not in self.places.in_torch:
+                continue
+            distinct = {id(tensor): tensor for tensor in tensors}.values()
+            kind = type(self._live.nodes[node]).__name__
             saved = [
                 slot.tensor
                 for slot in reader.saved[node]
@@ -278,71 +303,15 @@ class Description:
             ]
             alike = [
                 tensor
-                for tensor in tensors
-                if any(_may_be_copy(kept, tensor) for kept in saved)
+                for tensor in distinct
+                if any(_may_be_copy(kept, tensor, kind) for kept in saved)
             ]
-            if len(alike) == 1 and node not in known:
-                yield Input(alike[0], "", [node])
-
-    def _operands(self) -> Iterator[tuple[int, torch.Tensor]]:
-        """The operands without gradient that the code names, by node id: those that the
-        op saved, or that a variable of the script still holds.
-        """
-        for node, operand in self.places.operands.items():
-            tensor = saved_operand(self._live.nodes[node], operand.position)
-            if tensor is None and operand.stays:
-                tensor = self._names.called(operand.name)
-            # a number of the script's is a part of the op's title
-            if tensor is not None and tensor.dim() and not tensor.requires_grad:
-                yield node, tensor
-
-    def _data(
-        self,
-        inputs: Iterable[Input],
-    ) -> tuple[Data, ...]:
-        """One record for each tensor that has a name; a view without a name counts for
-        its base, or for who shares its memory.
-        """
-        found: dict[object, Data] = {}
-        for tensor, slot, nodes in inputs:
-            tensor, names, inner = self._data_names(tensor)
-            storage = self.storages.known(tensor)
-            key: object = id(tensor) if names else ("storage", storage)
-            if not names and storage is not None:
-                names = self.storages.records[storage].names
-                inner = not names
-
-            data = found.setdefault(
-                key, Data(names or (slot,), tensor_info(tensor), (), storage, inner)
-            )
-            found[key] = data._replace(nodes=tuple(sorted({*data.nodes, *nodes})))
-
-        return tuple(found.values())
-
-    def _data_names(
-        self, tensor: torch.Tensor
-    ) -> tuple[torch.Tensor, tuple[str, ...], bool]:
-        """What the caller calls data, or what it is a view of; else the parameter of
-        the module that either was passed as.
-
-        With it, whether only a module inside another one was called with it.
-        """
-        base = base_of(tensor)
-        both = [tensor] if base is None else [tensor, base]
-        for candidate in both:
-            if names := self._names.leaf(candidate):
-                return candidate, names, False
-
-        passed = []
-        for i, candidate in enumerate(both):
-            argument = self._arguments.get(id(candidate))
-            if argument is not None:
-                passed.append((argument.inner, i, argument.name))
-        if not passed:
-            return tensor, (), True
-
-        inner, i, name = min(passed)
-        return both[i], (name,), inner
+            if not alike and kind == "AddBackward0" and private.HAS_METADATA:
+                # `x + attention(x)`
+                made = metadata_info(self._live.nodes[node]._input_metadata[0])
+                alike = [one for one in distinct if tuple(one.shape) == made.shape]
+            if len(alike) == 1:
+                yield node, alike[0]
 
     # -- leaves and roots --------------------------------------------------------------
 
@@ -457,14 +426,19 @@ def _result_info(root: LiveRoot) -> TensorInfo:
     return TensorInfo(None, "unknown", "unknown")
 
 
-_WORKED_ON = ("input", "mat1")
-"""Slots of what a convolution, a recurrent layer, a norm or a linear map works on. The
-factor of a product may be noise of the op's own.
-"""
+_WORKED_ON = ("input", "mat1", "self")
+"""Slots of what a convolution, a recurrent layer, a norm or a linear map works on."""
 
 
-def _may_be_copy(kept: TensorInfo, tensor: torch.Tensor) -> bool:
-    """Whether this may be the tensor, turned, or as numbers of another precision."""
+def _may_be_copy(kept: TensorInfo, tensor: torch.Tensor, kind: str) -> bool:
+    """Whether this may be the tensor, turned, flattened for a product, or as numbers of
+    another precision.
+    """
     floats = "float" in kept.dtype and tensor.is_floating_point()
-    is_same = floats or kept.dtype == str(tensor.dtype).removeprefix("torch.")
-    return is_same and sorted(kept.shape or ()) == sorted(tensor.shape)
+    if not floats and kept.dtype != str(tensor.dtype).removeprefix("torch."):
+        return False
+    if kind in ("MmBackward0", "AddmmBackward0"):
+        return math.prod(kept.shape or ()) == tensor.numel()
+    # the factor of a product may be noise of the op's own
+    is_same = sorted(kept.shape or ()) == sorted(tensor.shape)
+    return is_same and kind != "MulBackward0"

@@ -4,7 +4,7 @@ what data and operands are called there.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
@@ -32,24 +32,34 @@ class BareGraph(NamedTuple):
     none_inputs: Mapping[int, int] = MappingProxyType({})
 
 
+class Operand(NamedTuple):
+    """What the code gave an op that needs no gradient: its `text`.
+
+    `position` is that in `next_functions`, None where autograd has no entry, as for an
+    index; `slot` what torch calls it. `key` is equal for what is the same value, `of`
+    are the variables in the text. `value` is what an attribute of a module holds;
+    `stays`: a variable of the script, which still holds it. `inner`: it was written in
+    a function.
+    """
+
+    text: str
+    position: int | None = None
+    slot: str = ""
+    key: Hashable = None
+    of: tuple[Operand, ...] = ()
+    value: torch.Tensor | None = None
+    inner: bool = False
+    stays: bool = False
+
+
 class Argument(NamedTuple):
     """The parameter of a module's forward that data was passed as, and whether another
-    module called that module.
+    module called that module. `operand`: what the code gave.
     """
 
     name: str
     inner: bool
-
-
-class Operand(NamedTuple):
-    """What the code calls an operand that needs no gradient, and where it stands.
-
-    `stays`: a variable of the script, which still holds what the op was given.
-    """
-
-    name: str
-    position: int
-    stays: bool
+    operand: Operand | None = None
 
 
 class Places(NamedTuple):
@@ -59,9 +69,10 @@ class Places(NamedTuple):
     `names` are those of leaves by node id, for the leaves that no variable of the
     caller leads to; `assigned` are names that lines of code give what their last ops
     make; `arguments` are parameters of modules that data was passed as, by its
-    identity; `operands` are those of operators, by the node's id; `program` is what was
-    written, `written` what it calls single nodes; `module_inputs` is data that the
-    module of a node was called with.
+    identity; `operands` are what the code gave ops, by the node's id; `program` is what
+    was written, `written` what it calls single nodes; `module_inputs` is data that the
+    module of a node was called with. `numbers`: how many entries without gradient are no
+    tensors; `in_torch` are nodes that a module of torch's made.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -72,10 +83,12 @@ class Places(NamedTuple):
     names: Mapping[int, str] = MappingProxyType({})
     assigned: Mapping[int, str] = MappingProxyType({})
     arguments: Mapping[int, Argument] = MappingProxyType({})
-    operands: Mapping[int, Operand] = MappingProxyType({})
+    operands: Mapping[int, Sequence[Operand]] = MappingProxyType({})
     program: tuple[Construct, ...] = ()
     written: Mapping[int, str] = MappingProxyType({})
     module_inputs: Mapping[int, tuple[torch.Tensor, ...]] = MappingProxyType({})
+    numbers: Mapping[int, int] = MappingProxyType({})
+    in_torch: Collection[int] = ()
 
 
 class Attribution(Protocol):

@@ -15,7 +15,7 @@ import _thread
 import re
 import sys
 from collections.abc import Collection, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -123,6 +123,33 @@ def is_wrapped_number(tensor: torch.Tensor, smaller: torch.Tensor) -> bool:
     tensor alone (but for its category).
     """
     return torch.result_type(smaller, tensor) is not tensor.dtype
+
+
+def is_number(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a Python number that autograd wrapped."""
+    if tensor.dim() or tensor.device.type != "cpu":
+        return False
+    other = smaller(tensor.dtype)
+    return other is not None and is_wrapped_number(tensor, other)
+
+
+@lru_cache(maxsize=1024)
+def arguments_of(op: str) -> tuple[tuple[tuple[str, bool], ...], ...]:
+    """The arguments of each overload of one of torch's ops, and whether each holds
+    tensors; none for an op that torch has no schema of.
+
+    >>> [name for name, is_tensor in arguments_of("addmm")[0] if is_tensor]
+    ['self', 'mat1', 'mat2']
+    """
+    ask = getattr(torch._C, "_jit_get_schemas_for_operator", None)
+    if ask is None:
+        return ()
+    return tuple(
+        tuple((one.name, "Tensor" in str(one.type)) for one in schema.arguments)
+        for schema in ask(f"aten::{op}")
+        if not any(one.is_out for one in schema.arguments)
+        and schema.overload_name != "hacked_twin"
+    )
 
 
 def address(tensor: torch.Tensor) -> int:

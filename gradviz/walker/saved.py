@@ -11,6 +11,7 @@ it returns.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +25,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.amounts import tensor_bytes
+from gradviz.graph.origins import op_of
 from gradviz.walker import private, slots
 from gradviz.walker.private import Node
 from gradviz.walker.tensors import (
@@ -47,13 +49,13 @@ class Shared(NamedTuple):
 
 
 class Input(NamedTuple):
-    """A tensor without gradient that ops took from the user and saved: the first slot
-    that holds it, and the ids of these ops.
+    """A tensor without gradient that an op took from the user and saved: the id of the
+    node, and the slot.
     """
 
     tensor: torch.Tensor
     slot: str
-    nodes: list[int]
+    node: int
 
 
 _OF_DATA = frozenset(("target", "index"))
@@ -67,21 +69,17 @@ _FLAGS: dict[SavedState, NodeFlag] = {
 }
 
 
-def saved_operand(node: Node, position: int) -> torch.Tensor | None:
-    """What an op of two operands saved of one of them; None where it did not, or where
-    a hook has it.
+@lru_cache(maxsize=4096)
+def _is_argument(kind: str, slot: str) -> bool:
+    """Whether a slot may hold what an op was given: `indices` of a `topk` is what it
+    found, and what a compiled function keeps is its own.
     """
-    slot = "_raw_saved_self" if position == 0 else "_raw_saved_other"
-    try:
-        raw = getattr(node, slot, None)
-    except RuntimeError:
-        return None  # freed
-    # before torch 2.10 a slot cannot be read without the hooks on it
-    if not private.HAS_RAW_DATA or raw is None or type(raw) is tuple:
-        return None
-    if raw.unpack_hook is not None:
-        return None
-    return raw.data if isinstance(raw.data, torch.Tensor) else None
+    if kind.startswith(private.COMPILED):
+        return False
+    op = op_of(kind)
+    overloads = private.arguments_of(op) or private.arguments_of(f"_{op}")
+    names = {name for arguments in overloads for name, _ in arguments}
+    return not names or slot in names or slot.startswith(("ctx.", "saved_tensors"))
 
 
 class SavedReader:
@@ -90,7 +88,8 @@ class SavedReader:
 
     `leaves` maps `id(tensor)` to the id of the leaf's node, `data` are identities of
     tensors that modules were called with; all those tensors must stay alive while this
-    reads, as those of `storages` must.
+    reads, as those of `storages` must. `given`: the slots of a node, by id, that the code
+    gave data to.
     """
 
     def __init__(
@@ -98,18 +97,21 @@ class SavedReader:
         leaves: Mapping[int, int],
         storages: Storages,
         data: Collection[int],
+        given: Mapping[int, Collection[str]],
     ) -> None:
         self.saved: list[tuple[SavedTensor, ...]] = []
         self.attributes: list[Mapping[str, Any]] = []
         self.flags: dict[int, tuple[NodeFlag, ...]] = {}
-        self.inputs: dict[int, Input] = {}
-        self._leaves, self._storages, self._data = leaves, storages, data
+        self.inputs: list[Input] = []
+        self._leaves, self._storages = leaves, storages
+        self._data, self._given = data, given
         # by shape, dtype and device of ordinary tensors
         self._shared: dict[Any, Shared] = {}
         # frames whose inputs have been told, held so that no id comes twice
         self._checkpoints: dict[int, Any] = {}
         # of the node that is read
         self._slots: list[SavedTensor] = []
+        self._kind = ""
 
     def read(self, nodes: Sequence[Node]) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified
@@ -118,7 +120,7 @@ class SavedReader:
         layouts, attributes = slots.layouts(nodes), slots.Attributes()
         for node in nodes:
             layout = layouts[type(node)]
-            self._slots = []
+            self._slots, self._kind = [], type(node).__name__
             empty = [
                 name
                 for name, fetch in layout.slots
@@ -280,10 +282,14 @@ class SavedReader:
         """Note a tensor without gradient that the user gave, and none that an op made
         for itself.
         """
+        name = slot.partition("[")[0]
+        if not _is_argument(self._kind, name):
+            return
+        node = len(self.saved)
         taken = kind == "input" or slot in _OF_DATA or id(tensor) in self._data
-        if taken or id(base_of(tensor)) in self._data:
-            entry = self.inputs.setdefault(id(tensor), Input(tensor, slot, []))
-            entry.nodes.append(len(self.saved))
+        taken = taken or id(base_of(tensor)) in self._data
+        if taken or name in self._given.get(node, ()):
+            self.inputs.append(Input(tensor, slot, node))
 
     def _shared_by(self, tensor: torch.Tensor, is_ordinary: bool) -> Shared:
         """What tensors like this one share, kept where it is an ordinary one."""

@@ -57,7 +57,14 @@ def test_data_that_nobody_holds_is_called_as_the_parameter_of_the_module_or_the_
     net = Net()
     with gradviz.record() as recording:
         loss = F.mse_loss(net(torch.randn(3, 2, 2), mask=torch.ones(3, 4) == 0), torch.zeros(3, 2))
-    assert found(recording.graph(loss)) == {"images": ((3, 2, 2), 1), "mask": ((3, 4), 1), "target": ((3, 2), 1)}
+    graph = recording.graph(loss)
+    assert found(graph) == {
+        "images": ((3, 2, 2), 0),
+        "images.flatten(1)": ((3, 4), 1),
+        "mask": ((3, 4), 1),
+        "target": ((3, 2), 1),
+    }
+    assert [graph.data[i].names for data in graph.data for i in data.of] == [("images",)]
 
 
 def test_a_rollout_does_not_take_the_names_of_data_away() -> None:
@@ -68,7 +75,7 @@ def test_a_rollout_does_not_take_the_names_of_data_away() -> None:
         with torch.no_grad():
             for observation in observations:
                 net(observation)
-    assert found(recording.graph(loss)) == {"images": ((3, 2, 2), 1)}
+    assert found(recording.graph(loss)) == {"images": ((3, 2, 2), 0), "images.flatten(1)": ((3, 4), 1)}
 
 
 def test_what_ops_made_themselves_is_no_data() -> None:
@@ -112,8 +119,8 @@ def test_nothing_is_kept_alive() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no columns before 3.11")
 def test_operands_that_the_code_names_are_data(tmp_path: Path) -> None:
-    """Noise that an op saved, a mask, and a sum's operand that the script still holds; what was
-    replaced since, numbers and what dropout drew are none.
+    """Noise that an op saved, a mask, and operands of sums, also one that the script no longer
+    holds; numbers and what dropout drew are none.
     """
     lines = """
 import torch
@@ -134,4 +141,5 @@ graph = recording.graph(h.sum())
     with gradviz.record() as recording:
         variables: dict[str, Any] = {"recording": recording}
         exec(compile(lines, str(file), "exec"), variables)
-    assert set(found(variables["graph"])) == {"x", "mask", "shift", "eps"}
+    data = found(variables["graph"])
+    assert set(data) == {"x", "mask", "shift", "eps", "gone"} and data["gone"] == (None, 1)

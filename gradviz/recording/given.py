@@ -1,0 +1,208 @@
+"""Which expressions of the code an op was given, as torch calls its arguments."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from gradviz.source.bindings import dotted
+from gradviz.source.written import Spot
+from gradviz.walker.private import arguments_of
+
+Given = Mapping[int | str, ast.expr]
+"""Expressions by the position in `next_functions`, or by the slot that autograd has no
+entry for.
+"""
+INDICES = ("index", "indices", "target", "mask", "condition")
+_PLACES = ("index", "indices", "mask", "condition")
+
+
+_ORDERS = {
+    ("linear", "mm"): ("input", "weight"),
+    ("linear", "addmm"): ("bias", "input", "weight"),
+}
+"""Words of a call whose op has others."""
+_PRODUCTS = ("mm", "bmm", "mv", "dot", "linalg_vecdot")
+
+
+def given_to(spot: Spot, op: str, count: int) -> Given | None:
+    """What an expression gave to an op with so many entries; None where it does not
+    say.
+    """
+    node = spot.node
+    if isinstance(node, ast.BinOp):
+        return _both(node.left, node.right, op, node.op)
+    if isinstance(node, ast.AugAssign):
+        return _both(node.target, node.value, op, node.op)
+    if isinstance(node, ast.Subscript):
+        return _subscript(spot, node, op)
+    if isinstance(node, ast.Call):
+        return _called(spot, node, op, count)
+    return None
+
+
+def _both(left: Any, right: ast.expr, op: str, sign: ast.operator) -> Given | None:
+    # torch multiplies by what one divides by
+    if isinstance(sign, ast.Div) and op == "mul":
+        return {1: left}
+    if op == "rsub":
+        return {0: right, 1: left}
+    is_one = op in _OPS.get(type(sign), ())
+    return {0: left, 1: right} if is_one else None
+
+
+_OPS: dict[type[ast.operator], tuple[str, ...]] = {
+    ast.Add: ("add",),
+    ast.Sub: ("sub",),
+    ast.Mult: ("mul",),
+    ast.Div: ("div",),
+    ast.Mod: ("remainder", "fmod"),
+    ast.Pow: ("pow",),
+    ast.MatMult: _PRODUCTS,
+}
+
+
+def _subscript(spot: Spot, node: ast.Subscript, op: str) -> Given | None:
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    some = [part for part in parts if not isinstance(part, (ast.Slice, ast.Constant))]
+    if not isinstance(node.ctx, ast.Store):
+        return {"indices": some[0]} if len(some) == 1 and op == "index" else None
+    statement = spot.function.parents[node].node
+    value = getattr(statement, "value", None)
+    is_copy = op in ("copy_ into a view", "copy", "copy_slices", "index_put")
+    if not is_copy or not isinstance(statement, ast.Assign):
+        return None
+    return {0: node.value, 1: value} if value is not None else None
+
+
+@lru_cache(maxsize=1024)
+def has_argument(op: str, role: int | str) -> bool:
+    """Whether an op has an argument of a name, such as an index."""
+    names = {name for arguments in arguments_of(op) for name, _ in arguments}
+    return isinstance(role, int) or role in names
+
+
+@lru_cache(maxsize=1024)
+def entries(op: str, count: int) -> Sequence[str]:
+    """What the inputs of an op that autograd has an entry for are called."""
+    for skipped in (_PLACES, INDICES, ()):
+        for arguments in arguments_of(op):
+            tensors = [name for name, is_tensor in arguments if is_tensor]
+            names = [name for name in tensors if name not in skipped]
+            if len(names) == count:
+                return names
+    return []
+
+
+def _called(spot: Spot, node: ast.Call, op: str, count: int) -> Given | None:
+    function = node.func
+    is_complete = all(not isinstance(part, ast.Starred) for part in node.args)
+    if not is_complete or any(k.arg is None for k in node.keywords):
+        return None
+    receiver = None
+    if isinstance(function, ast.Attribute):
+        name = function.attr
+        root = dotted(function.value).partition(".")[0]
+        if root not in spot.function.text.imported:
+            receiver = function.value
+    elif isinstance(function, ast.Name):
+        name = function.id
+    else:
+        return None
+    if name == "apply":
+        values = [part for part in node.args if not isinstance(part, ast.Constant)]
+        return dict(enumerate(values)) if len(values) == count else None
+    if receiver is not None and not hasattr(torch.Tensor, name):
+        # a method of a library's, such as `log_prob`
+        return {"index": node.args[0]} if len(node.args) == 1 else None
+    name = _METHODS.get(name.removesuffix("_"), name.removesuffix("_"))
+    arguments = [receiver] if receiver is not None else []
+    return _matched(name, [*arguments, *node.args], node.keywords, op, count)
+
+
+_METHODS = {"multiply": "mul", "subtract": "sub", "divide": "div"}
+
+
+def _matched(
+    name: str,
+    values: Sequence[ast.expr],
+    keywords: Sequence[ast.keyword],
+    op: str,
+    count: int,
+) -> Given | None:
+    """What a torch function was given, by what its op calls it."""
+    bound = _bound(name, values, keywords)
+    if bound is None:
+        return None
+    given: dict[int | str, ast.expr] = {}
+    given.update((role, bound[role]) for role in INDICES if role in bound)
+    if name == "embedding" and "input" in bound:
+        given["indices"] = bound["input"]
+    if op in ("cat", "stack") and values:
+        given.update(_elements(values[0], count))
+        return given
+    order = _order(name, list(bound), op, count)
+    given.update((i, bound[key]) for i, key in enumerate(order) if key in bound)
+    return given
+
+
+def _order(name: str, bound: Sequence[str], op: str, count: int) -> Sequence[str]:
+    """The parameters of a call in the order of the op's entries; none where the op is
+    another one.
+    """
+    if op == name or op.endswith(f"_{name}") or op.startswith(f"{name}_"):
+        return [
+            "input" if entry == "self" and "self" not in bound else entry
+            for entry in entries(op, count)
+        ]
+    if (name, op) in _ORDERS:
+        return _ORDERS[name, op]
+    others = [key for key in bound if key not in _PLACES]
+    is_product = name in ("matmul", *_PRODUCTS) and op in _PRODUCTS
+    # l1_loss is a difference; of a target, too
+    return others if is_product or len(others) == count == 2 else ()
+
+
+def _elements(value: ast.expr, count: int) -> Iterator[tuple[int, ast.expr]]:
+    parts = value.elts if isinstance(value, (ast.List, ast.Tuple)) else []
+    is_complete = not any(isinstance(part, ast.Starred) for part in parts)
+    if len(parts) == count and is_complete:
+        yield from enumerate(parts)
+
+
+def _bound(
+    name: str, values: Sequence[ast.expr], keywords: Sequence[ast.keyword]
+) -> dict[str, ast.expr] | None:
+    """The tensors that a torch function was given, by their parameters."""
+    for parameters in _parameters(name):
+        if len(values) > len(parameters):
+            continue
+        named: dict[str, ast.expr] = dict(zip(parameters, values))
+        for keyword in keywords:
+            key = str(keyword.arg)
+            named["self" if key == "input" and key not in parameters else key] = (
+                keyword.value
+            )
+        if named.keys() <= parameters.keys():
+            return {key: value for key, value in named.items() if parameters[key]}
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _parameters(name: str) -> list[dict[str, bool]]:
+    """The parameters of each torch function of a name, and whether each is a tensor."""
+    found: list[dict[str, bool]] = []
+    function = getattr(torch.nn.functional, name, None)
+    function = getattr(function, "__wrapped__", function)
+    if inspect.isfunction(function):
+        of = inspect.signature(function).parameters.values()
+        found.append({one.name: "Tensor" in str(one.annotation) for one in of})
+    schemas = [dict(schema) for schema in arguments_of(name)]
+    # the one with the most tensors first: a number in place of one is seen
+    schemas.sort(key=lambda one: -sum(one.values()))
+    return found + schemas

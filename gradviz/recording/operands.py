@@ -1,0 +1,537 @@
+"""What ops were given that needs no gradient, as the code says it: of `h + noise[idx]`
+the sum has one edge in autograd, and the other operand is `noise[idx]`.
+
+A name that a function was given is followed to what its caller wrote. Reads code only:
+nothing is noted while the user's code runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+
+from gradviz.graph.origins import op_of
+from gradviz.packages import CallSite, package_of
+from gradviz.recording.event_log import ModuleCall
+from gradviz.recording.given import Given, entries, given_to, has_argument
+from gradviz.recording.program import Noted, Turns
+from gradviz.recording.running import RunningCall
+from gradviz.source.bindings import Binding, Bindings, Reaching, dotted
+from gradviz.source.expressions import (
+    argument,
+    calls,
+    is_import_called,
+    is_number_attribute,
+    is_number_parameter,
+    names,
+    names_variable,
+    number_parts,
+    variables,
+)
+from gradviz.source.written import OWN_CODE, FunctionSyntax, Spot, spots_of
+from gradviz.walker.places import BareGraph, Operand
+
+MOST_STEPS = 20
+"""Calls that a name is followed through."""
+
+
+class Where(NamedTuple):
+    """A moment in a call of a function: the site that runs, the turns of loops, and the
+    innermost call of a module around. `moment` is no other one's.
+    """
+
+    call: RunningCall
+    site: CallSite
+    module: ModuleCall | None
+    turns: Turns
+    moment: Hashable
+
+    @property
+    def spot(self) -> Spot | None:
+        return spots_of(self.site.code).at(self.site.instruction)
+
+
+class Operands(NamedTuple):
+    """`named`: the operands of nodes, by node id; `numbers`: of how many entries without
+    gradient the code says that they are no tensors; `in_torch`: the nodes that a module
+    of torch's made.
+    """
+
+    named: dict[int, list[Operand]]
+    numbers: dict[int, int]
+    in_torch: set[int]
+
+
+class OperandReader:
+    """Reads the operands of one graph. `turns` are those of nodes and calls, `arguments`
+    living data that modules were called with, by call and parameter.
+    """
+
+    def __init__(
+        self,
+        bare: BareGraph,
+        noted: Noted,
+        turns: Mapping[int | RunningCall | ModuleCall, Turns],
+        arguments: Mapping[tuple[ModuleCall, str], torch.Tensor],
+    ) -> None:
+        self._bare, self._noted, self._turns = bare, noted, turns
+        self._arguments = arguments
+        self._bindings: dict[FunctionSyntax, Bindings] = {}
+
+    def read(self) -> Operands:
+        """The operands of all nodes."""
+        taken: dict[int, set[int]] = {}
+        none_inputs = self._bare.none_inputs
+        for edge in self._bare.edges:
+            taken.setdefault(edge.consumer, set()).add(edge.position)
+
+        found = Operands({}, {}, set())
+        for node, kind in enumerate(self._bare.kinds):
+            where = self._where(node)
+            if where is None:
+                continue
+            if where.module is not None and where.module.site is where.site:
+                found.in_torch.add(node)
+                continue
+            edges = taken.get(node, set())
+            count = len(edges) + none_inputs.get(node, 0)
+            empty = [i for i in range(count) if i not in edges]
+            op = op_of(getattr(kind, "__name__", ""))
+            self._read_node(node, op, where, count, empty, found)
+        return found
+
+    def _read_node(
+        self,
+        node: int,
+        op: str,
+        where: Where,
+        count: int,
+        empty: Sequence[int],
+        found: Operands,
+    ) -> None:
+        """Add the operands of a node of which entries of `count` are `empty`."""
+        spot = where.spot
+        given = given_to(spot, op, count) if spot is not None else None
+        if spot is None or given is None:
+            return
+        if self._is_reversed(spot, op, empty, given, where):
+            found.numbers[node] = 1
+            return
+        slots = entries(op, count)
+        roles: list[int | str] = [*empty]
+        for name in given:
+            if isinstance(name, str) and name not in slots and has_argument(op, name):
+                roles.append(name)
+        for role in roles:
+            operand = self._role(role, given, slots, where)
+            if operand is not None:
+                found.named.setdefault(node, []).append(operand)
+            elif isinstance(role, int):
+                found.numbers[node] = found.numbers.get(node, 0) + 1
+
+    def _role(
+        self, role: int | str, given: Given, slots: Sequence[str], where: Where
+    ) -> Operand | None:
+        expression = given.get(role)
+        if expression is None or self._is_number(expression, where):
+            return None
+        slot = role if isinstance(role, str) else slots[role] if slots else ""
+        position = role if isinstance(role, int) else None
+        return self._operand(expression, position, slot, where)
+
+    def _is_reversed(
+        self,
+        spot: Spot,
+        op: str,
+        roles: Sequence[int | str],
+        given: Given,
+        where: Where,
+    ) -> bool:
+        """Whether torch got `x + 0` of `0 + x`."""
+        if op not in ("add", "mul") or roles != [1] or 0 not in given:
+            return False
+        if isinstance(spot.node, ast.Call):
+            return False
+        return self._began_as_number(given[0], where)
+
+    def passed_to(self, call: ModuleCall, parameter: str) -> Operand | None:
+        """What the code gave for a parameter of a module's call."""
+        module = call.module.ref()
+        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        where = self._where_called(call)
+        if where is None or code is None or not _is_own_call(call):
+            return None
+        value = argument(where.spot, code, parameter, 1)
+        if value is None or is_import_called(where.spot):
+            return None
+        is_torchs = package_of(code.co_filename) == "torch"
+        # a module of the user's has a name for it, which says more than a long text
+        if not is_torchs and not names_variable(value):
+            return None
+        return self._operand(value, None, "", where)
+
+    # -- moments -----------------------------------------------------------------------
+
+    def _where(self, node: int) -> Where | None:
+        sites, modules, functions = self._noted
+        if node >= len(sites):
+            return None
+        call, site = functions[node], sites[node]
+        if call is None or site is None or not _fits(call, site):
+            return None
+        turns = self._turns.get(node, {})
+        return Where(call, site, modules[node], turns, node)
+
+    def _where_called(self, call: ModuleCall) -> Where | None:
+        site, function = call.site, call.function
+        if site is None or function is None or not _fits(function, site):
+            return None
+        turns = self._turns.get(call, {})
+        return Where(function, site, call.parent, turns, call)
+
+    def _caller(self, where: Where) -> Where | None:
+        """The moment at which the function was called."""
+        call, site = where.call.caller, where.site.caller
+        module, inner = where.module, where.call
+        while module is not None and module.function is call:
+            inner_module, module = module, module.parent
+            if inner_module.site is site:
+                turns = self._turns.get(inner_module, {})
+                if call is not None and site is not None and _fits(call, site):
+                    return Where(call, site, module, turns, inner_module)
+        if call is None or site is None or not _fits(call, site):
+            return None
+        return Where(call, site, module, self._turns.get(inner, {}), inner)
+
+    def _home(self, name: str, where: Where) -> tuple[Where, Reaching] | None:
+        """The moment, in the function that a name belongs to, at which it has its value
+        and what gives it. None where that is not known.
+        """
+        root = name.partition(".")[0]
+        for _ in range(MOST_STEPS):
+            spot = where.spot
+            if spot is None:
+                return None
+            bindings = self._bindings_of(spot.function)
+            reaching = bindings.before(root, spot.node)
+            code = where.site.code
+            is_own = code.co_name not in OWN_CODE
+            if reaching.binding is not None and (is_own or reaching.binding.scope):
+                return where, reaching
+            if root not in (*code.co_freevars, *code.co_names) and is_own:
+                return where, reaching
+            if code.co_name == "<module>":
+                return where, reaching
+            outer = self._outer(root, where)
+            if outer is None:
+                return None
+            where = outer
+        return None
+
+    def _outer(self, name: str, where: Where) -> Where | None:
+        """The moment of the nearest caller that may know a name of an outer function."""
+        inner = where.site.code
+        for _ in range(MOST_STEPS):
+            outer = self._caller(where)
+            if outer is None:
+                return None
+            where, code = outer, outer.site.code
+            if code.co_filename != inner.co_filename:
+                continue
+            if inner.co_name in OWN_CODE or name in code.co_cellvars:
+                return where
+            if code.co_name == "<module>" and name not in inner.co_freevars:
+                return where
+        return None
+
+    def _bindings_of(self, function: FunctionSyntax) -> Bindings:
+        if function not in self._bindings:
+            self._bindings[function] = Bindings(function)
+        return self._bindings[function]
+
+    # -- what an expression is ---------------------------------------------------------
+
+    def _operand(
+        self, expression: ast.expr, position: int | None, slot: str, where: Where
+    ) -> Operand | None:
+        expression, where = self._followed(expression, where)
+        spot = where.spot
+        if spot is None or self._is_number(expression, where):
+            return None
+        in_library = bool(package_of(where.site.code.co_filename))
+        if in_library and self._is_called_by_script(where):
+            return None
+        text = _text(spot, expression)
+        value = self._held(expression, where)
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return None
+        return Operand(
+            text,
+            position,
+            slot,
+            self._key(expression, text, where),
+            tuple(self._sources(expression, where)),
+            value if isinstance(value, torch.Tensor) else None,
+            where.site.code.co_name != "<module>",
+            self._stays(expression, where),
+        )
+
+    def _is_called_by_script(self, where: Where) -> bool:
+        """Whether the script called a library's function, no module, that this is in."""
+        module = where.module
+        outer: Where | None = where
+        while outer is not None and outer.module is module:
+            if not package_of(outer.site.code.co_filename):
+                return True
+            outer = self._caller(outer)
+        return False
+
+    def _followed(self, expression: ast.expr, where: Where) -> tuple[ast.expr, Where]:
+        """What the caller wrote for a name that a function was given."""
+        for _ in range(MOST_STEPS):
+            if not isinstance(expression, ast.Name):
+                break
+            home = self._home(expression.id, where)
+            if home is None or home[1].binding is None:
+                break
+            there, reaching = home
+            binding = home[1].binding
+            spot = there.spot
+            assert spot is not None
+            if binding.is_parameter:
+                passed = self._passed(binding, expression.id, there)
+                if passed is None or not names_variable(passed[0]):
+                    break
+                expression, where = passed
+            elif self._is_copy(binding, expression.id, reaching, there):
+                assert binding.value is not None
+                expression, where = binding.value, there
+            else:
+                break
+        return expression, where
+
+    def _is_copy(
+        self, binding: Binding, name: str, reaching: Reaching, where: Where
+    ) -> bool:
+        """Whether a name is another name of a variable that is still the same."""
+        value, spot = binding.value, where.spot
+        if not isinstance(value, ast.Name) or not reaching.is_certain or spot is None:
+            return False
+        bindings = self._bindings_of(spot.function)
+        then = bindings.before(value.id, binding.node)
+        now = bindings.before(value.id, spot.node)
+        return value.id != name and then.binding == now.binding and now.is_certain
+
+    def _passed(
+        self, binding: Binding, name: str, where: Where
+    ) -> tuple[ast.expr, Where] | None:
+        """What was passed as a parameter, and where."""
+        code = where.call.code
+        outer = self._caller(where)
+        if code is None or outer is None or code is not where.site.code:
+            return None
+        module = where.module
+        is_forward = code.co_name == "forward" and module is not outer.module
+        skip = 0
+        if is_forward:
+            assert module is not None
+            if not _is_own_call(module) or is_import_called(outer.spot):
+                return None  # by a module of torch's, as by Sequential
+            skip = 1
+        elif not calls(outer.spot, code.co_name):
+            return None
+        elif code.co_varnames[:1] in (("self",), ("cls",)):
+            skip = 1
+        value = argument(outer.spot, code, name, skip)
+        return (value, outer) if value is not None else None
+
+    def _key(self, expression: ast.expr, text: str, where: Where) -> Hashable:
+        """Equal for what is the same value: the call of the function, what is written,
+        and what gave its names their values, in which turn.
+        """
+        parts: list[Hashable] = []
+        is_name = isinstance(expression, ast.Name)
+        for name in dict.fromkeys(names(expression)):
+            parts.append(self._version(name, where, not is_name))
+        if any(isinstance(part, ast.Call) for part in ast.walk(expression)):
+            # each time that it is computed it is another tensor
+            parts += [where.call, id(expression), self._turn(_loops(where), where)]
+        return (text, *parts)
+
+    def _version(self, name: str, where: Where, with_changes: bool) -> Hashable:
+        home = self._home(name, where)
+        if home is None:
+            return where.moment, name
+        there = home[0]
+        spot = there.spot
+        assert spot is not None
+        own: list[Hashable] = [there.call]
+        parts = name.split(".")
+        bindings = self._bindings_of(spot.function)
+        for end in range(1, len(parts) + 1):
+            some = bindings.before(".".join(parts[:end]), spot.node, with_changes)
+            own += [
+                id(some.binding.node) if some.binding is not None else None,
+                self._turn(some.loops, there),
+            ]
+        return name, *own
+
+    def _turn(self, loops: Sequence[ast.AST], where: Where) -> Hashable:
+        """Equal for the same turn of all of these loops."""
+        return tuple(where.turns.get(loop, where.moment) for loop in loops)
+
+    def _sources(self, expression: ast.expr, where: Where) -> Iterator[Operand]:
+        """The variables in an expression."""
+        if isinstance(expression, ast.Name):
+            return
+        for node in variables(expression):
+            if node is not expression and not self._is_number(node, where):
+                source = self._operand(node, None, "", where)
+                if source is not None:
+                    yield source
+
+    def _stays(self, expression: ast.expr, where: Where) -> bool:
+        """Whether a variable of the script is given its value once, before this."""
+        spot = where.spot
+        if where.site.code.co_name != "<module>" or spot is None:
+            return False
+        if not isinstance(expression, ast.Name):
+            return False
+        return self._bindings_of(spot.function).is_single(expression.id)
+
+    # -- numbers -----------------------------------------------------------------------
+
+    def _is_number(self, expression: ast.expr, where: Where, depth: int = 0) -> bool:
+        """Whether the code says that this is no tensor."""
+        if depth > 8:
+            return False
+        inside = number_parts(expression)
+        if inside is not None:
+            return all(self._is_number(part, where, depth + 1) for part in inside)
+        if isinstance(expression, ast.Attribute):
+            if dotted(expression.value) in ("math", "np", "torch"):
+                return True
+            value = self._attribute_of(expression, where)
+            if value is None and dotted(expression.value) == "self":
+                return is_number_attribute(where.spot, expression.attr)
+            return isinstance(value, (int, float, complex, str))
+        if isinstance(expression, ast.Name):
+            return self._is_number_name(expression.id, where, depth)
+        return False
+
+    def _is_number_name(self, name: str, where: Where, depth: int) -> bool:
+        home = self._home(name, where)
+        if home is None:
+            value = self._global(name, where)
+            return value is not None and self._is_number(value, where, depth + 1)
+        there, (binding, is_certain, _) = home
+        spot = there.spot
+        if binding is None or spot is None:
+            value = self._global(name, where)
+            return value is not None and self._is_number(value, where, depth + 1)
+        if binding.counts:
+            return True
+        if binding.is_parameter:
+            passed = self._passed(binding, name, there)
+            if passed is not None:
+                return self._is_number(*passed, depth + 1)
+            return is_number_parameter(spot.function.root, name)
+        if binding.value is None or not is_certain:
+            return False
+        before = there._replace(site=there.site)
+        return self._is_number(binding.value, before, depth + 1)
+
+    def _global(self, name: str, where: Where) -> ast.expr | None:
+        """The one value that a file gives a variable."""
+        text = spots_of(where.site.code).text
+        if text is None or name in where.site.code.co_varnames:
+            return None
+        return self._bindings_of(text.outside).only_value(name)
+
+    def _began_as_number(self, expression: ast.expr, where: Where) -> bool:
+        """Whether this is a number, or a variable that began as one, as a sum does."""
+        if self._is_number(expression, where):
+            return True
+        name, spot = dotted(expression), where.spot
+        if not name or spot is None:
+            return False
+        values = self._bindings_of(spot.function).values(name)
+        return any(self._is_number(value, where) for value in values)
+
+    def _held(self, expression: ast.expr, where: Where) -> object:
+        """What a parameter of a module's forward, or its attribute, holds."""
+        if not isinstance(expression, ast.Name):
+            return self._attribute_of(expression, where)
+        home = self._home(expression.id, where)
+        binding = home[1].binding if home is not None else None
+        if home is None or binding is None or not binding.is_parameter:
+            return None
+        module = _forward_of(home[0])
+        if module is None:
+            return None
+        return self._arguments.get((module, expression.id))
+
+    def _attribute_of(self, expression: ast.expr, where: Where) -> object:
+        """What a module's attribute holds now."""
+        if not isinstance(expression, ast.Attribute):
+            return None
+        if dotted(expression.value) != "self":
+            return None
+        owner = self._owner(where)
+        if owner is None:
+            return None
+        for table in ("_parameters", "_buffers"):
+            found = vars(owner).get(table, {}).get(expression.attr)
+            if found is not None:
+                return found
+        return vars(owner).get(expression.attr)
+
+    def _owner(self, where: Where) -> torch.nn.Module | None:
+        """The module that `self` is: that of a forward, or of a method it calls."""
+        for _ in range(MOST_STEPS):
+            code, outer = where.site.code, self._caller(where)
+            module = _forward_of(where)
+            if module is not None:
+                found: torch.nn.Module | None = module.module.ref()
+                return found
+            if outer is None or outer.spot is None:
+                return None
+            called = getattr(outer.spot.node, "func", None)
+            if (
+                code.co_name not in OWN_CODE
+                and (dotted(called) if called is not None else "")
+                != f"self.{code.co_name}"
+            ):
+                return None
+            where = outer
+        return None
+
+
+def _forward_of(where: Where) -> ModuleCall | None:
+    """The call of a module whose forward this is in."""
+    module = where.module
+    if module is None or module.function is not where.call.caller:
+        return None
+    return module if where.site.code.co_name == "forward" else None
+
+
+def _fits(call: RunningCall, site: CallSite) -> bool:
+    return call.code is site.code
+
+
+def _is_own_call(call: ModuleCall) -> bool:
+    """Whether the code called this module itself, and no module of torch's did."""
+    parent = call.parent
+    return parent is None or parent.site is not call.site
+
+
+def _loops(where: Where) -> list[ast.AST]:
+    spot = where.spot
+    return spot.loops if spot is not None else []
+
+
+def _text(spot: Spot, expression: ast.expr) -> str:
+    return spot.function.text.of(expression)

@@ -1,0 +1,169 @@
+"""What an expression says by itself: whether it is a number, which variables it has, and
+what a call gives for a parameter.
+
+Reads syntax only.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gradviz.source.bindings import dotted
+from gradviz.source.written import Spot
+
+
+def calls(spot: Spot | None, name: str) -> bool:
+    called = getattr(spot.node, "func", None) if spot is not None else None
+    return name in (getattr(called, "attr", ""), getattr(called, "id", ""))
+
+
+def argument(spot: Spot | None, code: Any, name: str, skip: int) -> ast.expr | None:
+    """What a call gave for a parameter of a function of which it leaves out `skip`."""
+    node = spot.node if spot is not None else None
+    count = code.co_argcount + code.co_kwonlyargcount
+    parameters = code.co_varnames[:count]
+    if not isinstance(node, ast.Call) or name not in parameters:
+        return None
+    if any(isinstance(part, ast.Starred) for part in node.args):
+        return None
+    for keyword in node.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    place = parameters.index(name)
+    if place < code.co_argcount and 0 <= place - skip < len(node.args):
+        value: ast.expr = node.args[place - skip]
+        return value
+    return None
+
+
+def is_import_called(spot: Spot | None) -> bool:
+    """Whether a function that calls what it is given is called: `functional_call`."""
+    called = getattr(spot.node, "func", None) if spot is not None else None
+    if spot is None or called is None:
+        return False
+    return dotted(called).partition(".")[0] in spot.function.text.imported
+
+
+def is_number_parameter(function: ast.AST, name: str) -> bool:
+    """Whether a parameter has a number as its default, or is annotated as one."""
+    arguments = getattr(function, "args", None)
+    if arguments is None:
+        return False
+    every = [*arguments.posonlyargs, *arguments.args]
+    pairs = [*zip(reversed(every), reversed(arguments.defaults))]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults)
+    for argument in (*every, *arguments.kwonlyargs):
+        annotation = getattr(argument.annotation, "id", "")
+        if argument.arg == name and annotation in ("int", "float", "bool"):
+            return True
+    return any(
+        argument.arg == name
+        and isinstance(default, ast.Constant)
+        and type(default.value) in (int, float)
+        for argument, default in pairs
+    )
+
+
+def is_number_attribute(spot: Spot | None, name: str) -> bool:
+    """Whether a class gives an attribute of its objects numbers alone."""
+    function = spot.function if spot is not None else None
+    if function is None:
+        return False
+    values = function.text.attributes(function.root).get(name, [])
+    numbers = [
+        isinstance(value, ast.Constant)
+        or (isinstance(value, ast.Name) and is_number_parameter(method, value.id))
+        for method, value in values
+    ]
+    return bool(numbers) and all(numbers)
+
+
+_NUMBERS = ("len", "int", "float", "bool", "range", "round", "ord")
+_NUMBER_METHODS = ("item", "size", "numel", "dim", "nelement", "tolist")
+_NUMBER_ATTRIBUTES = ("shape", "ndim", "dtype", "device", "training", "requires_grad")
+
+
+def number_parts(expression: ast.expr) -> Sequence[ast.expr] | None:
+    """The parts that all have to be numbers for an expression to be one, none where it
+    is one for certain; None where its kind says nothing.
+    """
+    if isinstance(expression, (ast.Constant, ast.JoinedStr)):
+        return ()
+    if isinstance(expression, ast.BinOp):
+        return (expression.left, expression.right)
+    if isinstance(expression, ast.UnaryOp):
+        return (expression.operand,)
+    if isinstance(expression, ast.IfExp):
+        return (expression.body, expression.orelse)
+    if isinstance(expression, ast.Subscript):
+        is_size = isinstance(expression.value, ast.Attribute)
+        if is_size and expression.value.attr == "shape":  # type: ignore[attr-defined]
+            return ()
+    attribute = expression.attr if isinstance(expression, ast.Attribute) else ""
+    if attribute in _NUMBER_ATTRIBUTES:
+        return ()
+    if isinstance(expression, ast.Call):
+        return _number_call(expression)
+    return None
+
+
+def _number_call(call: ast.Call) -> Sequence[ast.expr] | None:
+    function = call.func
+    if isinstance(function, ast.Name):
+        if function.id in _NUMBERS:
+            return ()
+        if function.id in ("min", "max", "abs", "sum", "pow") and call.args:
+            return call.args
+    if isinstance(function, ast.Attribute):
+        base = dotted(function.value)
+        if base in ("math", "random") or function.attr in _NUMBER_METHODS:
+            return ()
+        if base in ("np", "numpy"):
+            return call.args
+    return None
+
+
+def names_variable(value: ast.expr) -> bool:
+    """Whether an expression names one variable, and computes little."""
+    while isinstance(value, (ast.Attribute, ast.Subscript, ast.Call)):
+        if isinstance(value, ast.Call):
+            is_method = isinstance(value.func, ast.Attribute)
+            if not is_method or value.args or value.keywords:
+                return False
+            value = value.func
+        assert isinstance(value, (ast.Attribute, ast.Subscript))
+        value = value.value
+    return isinstance(value, ast.Name)
+
+
+def names(expression: ast.expr) -> Iterator[str]:
+    """The names in an expression, with their attributes."""
+    waiting: list[ast.AST] = [expression]
+    while waiting:
+        node = waiting.pop()
+        if dotted(node):
+            yield dotted(node)
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def variables(expression: ast.expr) -> Iterator[ast.expr]:
+    """The variables in an expression that may hold data that it is computed from."""
+    waiting: list[ast.AST] = [expression]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Name, ast.Attribute)) and dotted(node):
+            if not hasattr(builtins, dotted(node)):
+                yield node
+        elif isinstance(node, ast.Call):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if called.endswith("_like"):
+                continue  # which takes the shape alone
+            waiting += node.args
+            if isinstance(node.func, ast.Attribute):
+                waiting.append(node.func.value)
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)

@@ -1,0 +1,237 @@
+"""The tensors without gradient that ops were given: one record for what is one tensor,
+as the graph, the code or the caller's variables tell.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+import torch
+
+from gradviz.graph import Data, TensorInfo
+from gradviz.walker import private
+from gradviz.walker.names import Names
+from gradviz.walker.places import Operand, Places
+from gradviz.walker.saved import Input
+from gradviz.walker.tensors import Storages, base_of, tensor_info
+from gradviz.wording import clip
+
+LONGEST = 40
+"""Letters of a title."""
+_UNSEEN = TensorInfo(None, "unknown", "unknown")
+
+
+class _Entity:
+    """One tensor in the making. `uses`: the entry of each node that takes it."""
+
+    __slots__ = ("inner", "names", "operand", "storage", "tensor", "uses")
+
+    def __init__(self, names: tuple[str, ...], inner: bool) -> None:
+        self.names, self.inner = names, inner
+        self.operand: Operand | None = None
+        self.tensor: torch.Tensor | None = None
+        self.storage: int | None = None
+        self.uses: dict[int, int | None] = {}
+
+
+class DataReader:
+    """Collects data. `names` are those of the caller's variables."""
+
+    def __init__(self, names: Names, storages: Storages, places: Places) -> None:
+        self._names, self._storages, self._places = names, storages, places
+        # entries without gradient that are no data
+        self.numbers: Counter[int] = Counter(places.numbers)
+        self._entities: list[_Entity] = []
+        self._by_key: dict[Hashable, _Entity] = {}
+        self._by_tensor: dict[Hashable, _Entity] = {}
+        self._given: dict[Hashable, torch.Tensor] = {}
+        inputs = {
+            id(tensor): tensor
+            for tensors in places.module_inputs.values()
+            for tensor in tensors
+        }
+        for identity, argument in places.arguments.items():
+            if argument.operand is not None and identity in inputs:
+                self._given.setdefault(argument.operand.key, inputs[identity])
+
+    def read(
+        self, saved: Iterable[Input], operands: Mapping[int, Sequence[Operand]]
+    ) -> None:
+        """Add what ops saved, and what the code gave them."""
+        named = set[tuple[int, int]]()
+        for tensor, slot, node in saved:
+            operand = _of_slot(operands.get(node, ()), slot)
+            if operand is not None:
+                named.add((node, id(operand)))
+            position = operand.position if operand is not None else None
+            self._add(node, position, tensor, operand, slot)
+
+        for node, several in operands.items():
+            for operand in several:
+                if (node, id(operand)) not in named:
+                    living = self._living(operand)
+                    self._add(node, operand.position, living, operand, "")
+
+    def add_argument(self, node: int, tensor: torch.Tensor) -> None:
+        """A node of a module takes what the module was given."""
+        self._add(node, None, tensor, None, "")
+
+    def nodes(self) -> set[int]:
+        """The nodes that take data."""
+        return {node for entity in self._entities for node in entity.uses}
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All that are known as tensors."""
+        tensors = (entity.tensor for entity in self._entities)
+        return [tensor for tensor in tensors if tensor is not None]
+
+    def records(self) -> tuple[Data, ...]:
+        """What was collected, with what is computed from what."""
+        for entity in list(self._entities):
+            for source in entity.operand.of if entity.operand is not None else ():
+                self._source(source)
+        place = {id(entity): i for i, entity in enumerate(self._entities)}
+        return tuple(self._record(entity, place) for entity in self._entities)
+
+    def _record(self, entity: _Entity, place: Mapping[int, int]) -> Data:
+        of = set[int]()
+        operand = entity.operand
+        for source in operand.of if operand is not None else ():
+            other = self._source(source)
+            if other is not None and other is not entity:
+                of.add(place[id(other)])
+        nodes = tuple(sorted(entity.uses))
+        return Data(
+            entity.names,
+            tensor_info(entity.tensor) if entity.tensor is not None else _UNSEEN,
+            nodes,
+            entity.storage,
+            entity.inner,
+            operand.text if operand is not None else "",
+            tuple(entity.uses[node] for node in nodes),
+            tuple(sorted(of)),
+        )
+
+    # -- one tensor --------------------------------------------------------------------
+
+    def _add(
+        self,
+        node: int,
+        position: int | None,
+        tensor: torch.Tensor | None,
+        operand: Operand | None,
+        slot: str,
+    ) -> None:
+        if tensor is not None and not _is_data(tensor):
+            self.numbers[node] += position is not None
+            return
+        entity = self._entity(tensor, operand, slot)
+        entity.uses.setdefault(node, position)
+
+    def _entity(
+        self, tensor: torch.Tensor | None, operand: Operand | None, slot: str
+    ) -> _Entity:
+        written = operand if operand is not None else self._argument(tensor)
+        if tensor is not None and written is None:
+            tensor = self._owner(tensor)
+        entity = self._known(tensor, written)
+        if entity is None:
+            entity = self._new(tensor, written, slot)
+        if tensor is not None and entity.tensor is None:
+            entity.tensor = tensor
+            entity.storage = self._storages.known(tensor)
+            names = self._names.leaf(tensor)
+            if names:
+                entity.names, entity.inner = names, False
+        if entity.operand is None:
+            entity.operand = written
+        if tensor is not None:
+            self._by_tensor.setdefault(id(tensor), entity)
+        if written is not None:
+            self._by_key.setdefault(written.key, entity)
+        return entity
+
+    def _known(
+        self, tensor: torch.Tensor | None, operand: Operand | None
+    ) -> _Entity | None:
+        if tensor is not None and id(tensor) in self._by_tensor:
+            return self._by_tensor[id(tensor)]
+        entity = self._by_key.get(operand.key) if operand is not None else None
+        other = entity.tensor if entity is not None else None
+        if other is None or tensor is None:
+            return entity
+        # computed twice: two tensors of one value, but for what was changed in between
+        return entity if other.shape == tensor.shape else None
+
+    def _new(
+        self, tensor: torch.Tensor | None, operand: Operand | None, slot: str
+    ) -> _Entity:
+        names = self._names.leaf(tensor) if tensor is not None else ()
+        inner = False
+        if not names and operand is not None:
+            names, inner = (clip(operand.text, LONGEST),), operand.inner
+        if not names and tensor is not None:
+            names, inner = self._borrowed(tensor)
+        entity = _Entity(names or (slot,), inner)
+        self._entities.append(entity)
+        return entity
+
+    def _owner(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What a view without a name counts for, where nothing tells what the code gave."""
+        base = base_of(tensor)
+        if base is None or self._names.leaf(tensor):
+            return tensor
+        if self._names.leaf(base):
+            return base
+        passed = self._places.arguments
+        return base if id(base) in passed and id(tensor) not in passed else tensor
+
+    def _borrowed(self, tensor: torch.Tensor) -> tuple[tuple[str, ...], bool]:
+        """The name of the parameter that data was passed as, else of what it shares its
+        memory with. With it, whether it is only known in a module.
+        """
+        argument = self._places.arguments.get(id(tensor))
+        if argument is not None:
+            return (argument.name,), argument.inner
+        storage = self._storages.known(tensor)
+        names = self._storages.records[storage].names if storage is not None else ()
+        return names, not names
+
+    def _argument(self, tensor: torch.Tensor | None) -> Operand | None:
+        """What the code gave a module that was called with this."""
+        argument = self._places.arguments.get(id(tensor))
+        return argument.operand if argument is not None else None
+
+    def _living(self, operand: Operand) -> torch.Tensor | None:
+        """The tensor of an operand that no op saved, where something still holds it."""
+        if operand.value is not None:
+            return operand.value
+        if operand.key in self._given:
+            return self._given[operand.key]
+        tensor = self._names.called(operand.text) if operand.stays else None
+        return tensor if tensor is not None and _is_data(tensor) else None
+
+    def _source(self, operand: Operand) -> _Entity | None:
+        """What an expression is computed from: data that ops take, or that lives."""
+        entity = self._by_key.get(operand.key)
+        if entity is not None:
+            return entity
+        tensor = self._living(operand)
+        if tensor is None or not _is_data(tensor):
+            return None
+        return self._entity(tensor, operand, "")
+
+
+def _is_data(tensor: torch.Tensor) -> bool:
+    """No Python number, and not empty; a frozen parameter is a part of its module."""
+    if tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
+        return False
+    is_empty = tensor.layout is torch.strided and 0 in tensor.shape
+    return not is_empty and not private.is_number(tensor)
+
+
+def _of_slot(operands: Sequence[Operand], slot: str) -> Operand | None:
+    name = slot.partition("[")[0]
+    some = [operand for operand in operands if operand.slot == name]
+    return some[0] if len(some) == 1 else None
