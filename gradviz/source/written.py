@@ -244,7 +244,7 @@ class FunctionSyntax:
         read: dict[str, None] = {}
         written: set[str] = set()
         counters: set[str] = set()
-        for node in self._order:  # as they are computed
+        for node in self.order:  # as they are computed
             if not self._is_in_body(node, loop):
                 continue
             if not isinstance(node, (ast.Name, ast.Attribute)):
