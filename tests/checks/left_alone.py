@@ -167,18 +167,6 @@ LEFT_ALONE: dict[str, str] = {
         loss = torch.nn.functional.mse_loss(head(output[:, -1]), y)
         loss.backward()
     """,
-    "moving-statistics": """
-        import torch
-
-        backbone = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).requires_grad_(False)
-        head = torch.nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
-        for step in range(3):
-            loss = head(backbone(torch.randn(8, 3))).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    """,
     "no-effect": """
         import torch
 

@@ -34,7 +34,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], str, str]] = {
         "<GraphDiff: +1 op, +1 edge, 11 the same>",
         "+1 op",
     ),
-    "saved": (lambda: gradviz.saved(graph), "<Saved: 80 B held for backward, 4 rows by module>", "in all"),
+    "saved": (lambda: gradviz.saved(graph), "<Saved: 80 B held for backward, 4 rows by module>", "held for backward"),
     "advice": (
         lambda: checkpoint_plan(graph, 1),
         "<Advice: wrap 1 module, 64 B held now, 40 B then>",

@@ -126,7 +126,7 @@ def test_assertions_say_what_is_wrong() -> None:
         assert_all_get_gradients(loss, net)
     assert_all_get_gradients(loss, net["used"])
     with pytest.raises(
-        AssertionError, match=r"the graph keeps 64 B for backward, 54 B more than 10 B\n\n(?s:.*)in all"
+        AssertionError, match=r"the graph keeps 64 B for backward, 54 B more than 10 B\n\n(?s:.*)held for backward"
     ):
         assert_saved_at_most(loss, 10)
     assert_saved_at_most(loss, "1 KiB")
