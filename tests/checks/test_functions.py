@@ -223,7 +223,7 @@ SETS_UP = "def forward(x):\n    return x * x\ndef setup_context(ctx, inputs, out
 def test_where_torch_does_not_show_apply(
     forward: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in torch 2.15: what saves tensors itself is seen, and others are named."""
+    """As in torch 2.14.1: what saves tensors itself is seen, and others are named."""
     monkeypatch.setattr("gradviz.checks.collect.functions.APPLY", None)
     helper = "def keep(ctx, x): ctx.save_for_backward(x)\n"
     backward = "def backward(ctx, g):\n    return g * (ctx.saved_tensors or (ctx.x,))[0]"

@@ -48,8 +48,8 @@ APPLY = getattr(
     "__func__",
     None,
 )
-"""What every custom Function runs through, where that is Python: in torch 2.15 it is
-not, and one is seen where it saves tensors.
+"""What every custom Function runs through, where that is Python: in torch 2.14.1
+it is not, and one is seen where it saves tensors.
 """
 _SAVE = torch.autograd.function.FunctionCtx.save_for_backward
 
