@@ -337,7 +337,7 @@ NEAR: dict[str, str] = {
                 return self.norm(self.layer(torch.nn.functional.dropout(x, 0.5, self.training)))
 
 
-        model, teacher = Model(), Model()
+        model, teacher = Model(), Model().eval()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(3):
             model.eval()
