@@ -1,0 +1,179 @@
+"""What ops were given that needs no gradient, by the code that gave it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+import gradviz
+from gradviz.draw.options import Options
+from gradviz.draw.scene import scene
+from gradviz.draw.summary import footer_lines
+from gradviz.graph import Graph
+from gradviz.packages import is_foundation
+from gradviz.walker.private import peek_sequence
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no columns before 3.11")
+
+HEAD = """
+import torch, torch.nn as nn, torch.nn.functional as F
+torch.manual_seed(0)
+w = torch.randn(4, 4, requires_grad=True)
+x, noise, idx = torch.randn(3, 4), torch.randn(3, 4), torch.tensor([0, 2])
+"""
+
+
+def recorded(tmp_path: Path, text: str) -> Graph:
+    """The graph of `loss` of a script."""
+    file, code = tmp_path / "train.py", f"{HEAD}{text}\ngraph = recording.graph(loss)\n"
+    file.write_text(code)
+    with gradviz.record() as recording:
+        variables: dict[str, Any] = {"recording": recording}
+        exec(compile(code, str(file), "exec"), variables)
+    graph: Graph = variables["graph"]
+    return graph
+
+
+def taken(graph: Graph) -> list[tuple[str, tuple[str, ...]]]:
+    """Each name with the ops that take it."""
+    ops = {node.id: node.op.removesuffix("0").removesuffix("Backward") for node in graph.nodes}
+    return sorted((data.names[0], tuple(sorted(ops[node] for node in data.nodes))) for data in graph.data)
+
+
+CASES = {
+    "an expression": (
+        "loss = (w[idx] * 2 + noise[idx]).sum()",
+        [("idx", ("Index",)), ("noise", ()), ("noise[idx]", ("Add",))],
+    ),
+    "a local variable": (
+        "def f():\n    mine = torch.randn(4, 4)\n    return w * 2 + mine\nloss = f().sum()",
+        [("mine", ("Add",))],
+    ),
+    "a parameter": ("def f(a, b):\n    return a - b\nloss = f(w, x[0]).sum()", [("x", ()), ("x[0]", ("Sub",))]),
+    "a comprehension": ("loss = sum([w + n for n in (x[0], x[1])]).sum()", [("n", ("Add",)), ("n", ("Add",))]),
+    "what a loop gives one name": (
+        "loss = 0\nfor turn in range(2):\n    goal = torch.randn(4)\n    loss = loss + (w - goal).sum()",
+        [("goal", ("Sub",)), ("goal", ("Sub",))],
+    ),
+    "a list that grows": (
+        "ys = [x[0]]\nh = w + ys[-1]\nys.append(x[1])\nloss = (h + ys[-1]).sum()",
+        [("ys[-1]", ("Add",)), ("ys[-1]", ("Add",))],
+    ),
+    "one name twice": ("loss = (w + x[0] - x[0]).sum()", [("x", ()), ("x[0]", ("Add", "Sub"))]),
+    "a list of torch": ("loss = torch.cat([w, x], 0).sum()", [("x", ("Cat",))]),
+    "a mask": ("loss = w.masked_fill(torch.ones(4, 4) > .5, 0.0).sum()", [("torch.ones(4, 4) > .5", ("MaskedFill",))]),
+    "a condition": (
+        "loss = torch.where(x[0] > 0, w, x[0]).sum()",
+        [("x", ()), ("x[0]", ("Where",)), ("x[0] > 0", ("Where",))],
+    ),
+    "targets": (
+        "loss = F.cross_entropy(F.embedding(idx, w), idx.reshape(-1))",
+        [("idx", ("Embedding",)), ("idx.reshape(-1)", ("NllLoss",))],
+    ),
+    "0-d data": ("s = torch.tensor(2.0)\nloss = ((s + w) * (w + 1)).sum()", [("s", ("Add",))]),
+    "numbers": (
+        "eps, loss = 1e-3, 0\nfor n in range(2):\n    loss = loss + (2 / (w + eps) * n).sum()\nloss = sum([loss, loss])",
+        [],
+    ),
+    "what an op found": ("best, where = w.topk(2)\nloss = best.sum() + w.max(1)[0].sum() + w.sort()[0].sum()", []),
+    "dropout's noise": ("loss = F.dropout(w, 0.5).sum() + nn.Dropout()(w).sum()", []),
+    "a buffer": (
+        "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.eps = 1e-3\n"
+        "        self.register_buffer('lift', torch.ones(4))\n    def forward(self, v):\n        return v + self.lift + self.eps\n"
+        "net = N()\nloss = net(w).sum()",
+        [("net.lift", ("Add",))],
+    ),
+    "an argument of a module": (
+        "class N(nn.Module):\n    def forward(self, v, when):\n        return torch.cat([v, when]) - when[0]\n"
+        "when = torch.ones(2, 4)\nnet = N()\nloss = net(w, when).sum()",
+        [("when", ("Cat",)), ("when[0]", ("Sub",))],
+    ),
+    "an encoder layer": (
+        "src = torch.randn(2, 5, 8)\nloss = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(src).sum()",
+        [("src", ("Add", "Mm"))],
+    ),
+    "l1_loss": ("loss = F.l1_loss(w, x[:1])", [("x", ()), ("x[:1]", ("Sub",))]),
+    "an empty tensor": ("loss = torch.cat([w, torch.empty(0)]).sum()", [("torch.empty(0)", ("Cat",))]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_code_names_what_an_op_was_given(case: str, tmp_path: Path) -> None:
+    text, expected = CASES[case]
+    graph = recorded(tmp_path, text)
+    assert taken(graph) == sorted(expected)
+    assert not any("not drawn" in line for line in footer_lines(graph))
+
+
+def test_an_expression_hangs_on_what_it_is_computed_from(tmp_path: Path) -> None:
+    graph = recorded(tmp_path, "loss = (w + noise[idx].mean(0) + x[0]).sum()")
+    names = [data.names[0] for data in graph.data]
+    assert {names[i]: {names[k] for k in data.of} for i, data in enumerate(graph.data) if data.of} == {
+        "noise[idx].mean(0)": {"noise", "idx"},
+        "x[0]": {"x"},
+    }
+    drawn = scene(graph, Options())
+    title = {box.id: box.lines[0] for box in drawn.boxes}
+    dashed = {(title[link.source], title[link.target]) for link in drawn.links if link.style == "cut"}
+    assert dashed == {("noise", "noise[idx].mean(0)"), ("idx", "noise[idx].mean(0)"), ("x", "x[0]")}
+
+
+def test_a_shape_is_told_only_where_something_holds_the_tensor(tmp_path: Path) -> None:
+    graph = recorded(tmp_path, "loss = (w * x[0] + x[1]).sum()")
+    assert {data.names[0]: data.tensor.shape for data in graph.data} == {"x": (3, 4), "x[0]": (4,), "x[1]": None}
+
+
+class Given(TorchFunctionMode):
+    """Keeps what each call of torch was given, and the variables of the frames around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[int, int, list[torch.Tensor], list[tuple[Any, Any]]]] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = peek_sequence()
+        given = [one.detach().clone() for one in tree_leaves((args, kwargs)) if type(one) is torch.Tensor]
+        frames, frame = [], sys._getframe(1)
+        while frame is not None:
+            if not is_foundation(frame.f_code.co_filename):
+                frames.append((frame.f_globals, dict(frame.f_locals)))
+            frame = frame.f_back  # type: ignore[assignment]
+        result = function(*args, **(kwargs or {}))
+        self.calls.append((before, peek_sequence(), given, frames))
+        return result
+
+
+def is_true(text: str, given: list[torch.Tensor], frames: list[tuple[Any, Any]]) -> bool:
+    """Whether a text, in one of the frames, is something that torch was given."""
+    for outside, inside in frames:
+        try:
+            torch.manual_seed(0)
+            with torch.no_grad():
+                value = eval(text, outside, inside)
+        except NameError:
+            continue
+        for one in given:
+            if isinstance(value, torch.Tensor) and one.numel() == value.numel():
+                if torch.equal(one.flatten().to(value.dtype), value.detach().flatten()):
+                    return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case not in ("an encoder layer", "what a loop gives one name")]
+)
+def test_every_title_is_true_in_the_frames(case: str, tmp_path: Path) -> None:
+    text, _ = CASES[case]
+    with Given() as seen:
+        graph = recorded(tmp_path, text)
+    for data in graph.data:
+        for node in data.nodes:
+            sequence = graph.nodes[node].sequence or 0
+            *_, given, frames = next(call for call in seen.calls if call[0] <= sequence < call[1])
+            assert is_true(data.text or data.names[0], given, frames), data
