@@ -8,10 +8,10 @@ beside the box that takes it. Knows no cells and no places.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.draw.data_boxes import few_of
+from gradviz.draw.data_boxes import few_of, sources
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import is_view
 from gradviz.graph import Data, column
@@ -35,6 +35,7 @@ class InputBox(NamedTuple):
     line: str
     data: tuple[int, ...]  # places in `Graph.data`
     nodes: tuple[int, ...]  # the ops that take them
+    sources: tuple[int, ...] = ()  # of these boxes they are computed
 
 
 def is_beside(op: str) -> bool:
@@ -57,7 +58,30 @@ def input_boxes(groups: Groups) -> list[InputBox]:
     """The boxes of a graph, in the order of its data."""
     if not groups.graph.data:
         return []
-    return list(_Boxes(groups).boxes())
+    return _with_sources(groups.graph.data, list(_Boxes(groups).boxes()))
+
+
+def _with_sources(data: Sequence[Data], boxes: list[InputBox]) -> list[InputBox]:
+    """The boxes, and those of what they are computed from."""
+    place = {one: i for i, box in enumerate(boxes) for one in box.data}
+    links: dict[int, dict[int, None]] = {}
+    for one, of in sources(data, list(place)).items():
+        for source in of:
+            if source not in place:
+                place[source] = len(boxes)
+                group = boxes[place[one]].group if data[source].inner else 0
+                boxes.append(InputBox(group, *_lines(data[source]), (source,), ()))
+            links.setdefault(place[one], {})[place[source]] = None
+    return [
+        box._replace(sources=tuple(of for of in links.get(i, ()) if of != i))
+        for i, box in enumerate(boxes)
+    ]
+
+
+def _lines(data: Data, path: str = "") -> tuple[str, str]:
+    """Title and tensor, "" where that is not known."""
+    line = "" if data.tensor.dtype == "unknown" else tensor_line(data.tensor)
+    return labels.data_title(data, path), line
 
 
 class _Boxes:
@@ -168,7 +192,7 @@ class _Boxes:
         path = self._path(group)
         for use in uses:
             data = self._groups.graph.data[use.data]
-            lines = (labels.data_title(data, path), tensor_line(data.tensor))
+            lines = _lines(data, path)
             alike.setdefault(lines, []).append(use)
 
         for (title, line), several in few_of(alike):

@@ -173,6 +173,11 @@ class Walk:
             for producer, consumer in ends
         ]
         first = len(self.cells) - len(graph.roots)
+        data_cells = {
+            cell.record: number
+            for number, cell in enumerate(self.cells)
+            if cell.kind == DATA
+        }
         output_cells = ((root.node, first + i) for i, root in enumerate(graph.roots))
 
         return [
@@ -184,9 +189,13 @@ class Walk:
             ),
             *(
                 (number, self.cell_of[node])
-                for number, cell in enumerate(self.cells)
-                if cell.kind == DATA
-                for node in self.inputs[cell.record].nodes
+                for record, number in data_cells.items()
+                for node in self.inputs[record].nodes
+            ),
+            *(
+                (data_cells[source], number)
+                for record, number in data_cells.items()
+                for source in self.inputs[record].sources
             ),
         ]
 

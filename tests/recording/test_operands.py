@@ -15,8 +15,10 @@ import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.draw.summary import footer_lines
+from gradviz.fold.grouping import grouped
 from gradviz.graph import Graph
 from gradviz.packages import is_foundation
+from gradviz.page.inputs import input_boxes
 from gradviz.walker.private import peek_sequence
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no columns before 3.11")
@@ -129,6 +131,14 @@ def test_a_shape_is_told_only_where_something_holds_the_tensor(tmp_path: Path) -
     assert {data.names[0]: data.tensor.shape for data in graph.data} == {"x": (3, 4), "x[0]": (4,), "x[1]": None}
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_picture_and_page_show_the_same_data(case: str, tmp_path: Path) -> None:
+    graph = recorded(tmp_path, CASES[case][0])
+    picture = [box.lines[0] for box in scene(graph.fold(), Options()).boxes if box.kind == "input"]
+    page = [box.title for box in input_boxes(grouped(graph))]
+    assert sorted(page) == sorted(picture)
+
+
 class Given(TorchFunctionMode):
     """Keeps what each call of torch was given, and the variables of the frames around it."""
 
@@ -159,9 +169,10 @@ def is_true(text: str, given: list[torch.Tensor], frames: list[tuple[Any, Any]])
         except NameError:
             continue
         for one in given:
-            if isinstance(value, torch.Tensor) and one.numel() == value.numel():
-                if torch.equal(one.flatten().to(value.dtype), value.detach().flatten()):
-                    return True
+            if not isinstance(value, torch.Tensor) or one.numel() != value.numel():
+                continue
+            if torch.equal(one.flatten().to(value.dtype), value.detach().flatten()):
+                return True
     return False
 
 
