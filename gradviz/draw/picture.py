@@ -149,7 +149,9 @@ class Page:
         self.boxes = list(map(typesetting.measured, drawn.boxes))
         self.titles = [frame_titles(frame.title) for frame in drawn.frames]
         drawing = _drawing(drawn, self.boxes, self.titles, is_flat)
-        drawing = replace(drawing, u_shapes=u_shapes and not is_flat)
+        # lines run on as those of a text do; a column that runs up again is no skip, but
+        # looks like one
+        drawing = replace(drawing, u_shapes=u_shapes and not is_flat, columns=is_flat)
         placed = _place(drawing, drawn.ran or range(drawing.size), is_flat)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 

@@ -50,6 +50,7 @@ class Drawing:
     `rank_gap`.
     """
     u_shapes: bool = False  # whether U-Nets may be drawn as a U
+    columns: bool = True  # whether what is long may be broken into columns
 
     @property
     def size(self) -> int:

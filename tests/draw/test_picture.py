@@ -244,3 +244,9 @@ def test_lines_of_a_box_with_a_loop_end_at_the_box(direction: Direction) -> None
             x, y = made.curves.points[made.curves.starts[i]]
             rect = made.blocks[source].rect
             assert rect.x - 1 <= x <= rect.x + rect.width + 1 and rect.y - 1 <= y <= rect.y + rect.height + 1
+
+
+def test_a_long_chain_that_runs_down_turns_nowhere_as_its_line_up_again_would_look_like_a_skip() -> None:
+    down, right = (picture(chain(40), Options(direction=way)) for way in ("down", "right"))
+    assert len({block.rect.x + block.rect.width / 2 for block in down.blocks}) == 1
+    assert len({block.rect.y + block.rect.height / 2 for block in right.blocks}) > 1

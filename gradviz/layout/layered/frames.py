@@ -148,7 +148,7 @@ class _Placer:
                 rank_gap=self.drawing.rank_gap,
                 words=self.words[members],
                 levels=self._levels(members, local),
-                columns=True,
+                columns=self.drawing.columns,
             )
         )
         self.middle[members] = placed.middles
