@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gradviz.fold.opening import Limits, Opening
 from gradviz.fold.order import is_view
@@ -210,7 +211,7 @@ class Filling:
         groups, ops = self._groups, self._sizes.ops
         kinds: dict[object, list[int]] = {}
         for group_id, group in enumerate(groups):
-            if group.scope is not None and not group.part:
+            if self._is_module(group_id) and not group.part:
                 kinds.setdefault(self._place(group_id), []).append(group_id)
 
         large = [(sum(map(ops, calls)), calls) for calls in kinds.values()]
@@ -225,10 +226,23 @@ class Filling:
             sizes = Counter(map(ops, calls))
             usual = max(sizes, key=sizes.__getitem__)
             for call in calls:
-                way = around(groups, call)
-                if ops(call) == usual and all(map(self.opening.may_open, way)):
+                if ops(call) == usual and self._can_show(call):
                     yield call
                     break
+
+    def _can_show(self, group_id: int) -> bool:
+        """Whether a group can be opened, with all around it."""
+        way = list(around(self._groups, group_id))
+        for inner, outer in pairwise(way):
+            turns = self._groups[outer].shown
+            if turns and inner not in turns:
+                return False
+        return all(map(self.opening.may_open, way))
+
+    def _is_module(self, group_id: int) -> bool:
+        """Whether a group is a call of a module."""
+        scope_id = self._groups[group_id].scope
+        return scope_id is not None and bool(self._groups.graph.scopes[scope_id].type)
 
     def _place(self, group_id: int) -> object:
         """Equal for calls of modules of one class at places of one kind."""

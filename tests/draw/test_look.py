@@ -260,3 +260,41 @@ def test_a_u_net_is_no_u_where_the_reader_asks_for_a_direction() -> None:
     graph = gradviz.walk(x)
     down, right, free = (picture(graph, Options(direction=way)) for way in ("down", "right", "auto"))
     assert right.width > 2 * right.height and down.height > 1.5 * free.height
+
+
+class _Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(8), torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+        self.scale = torch.nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.down(self.up(self.norm(x)).relu())
+        y = y.sin().exp().tanh().cos().sigmoid().abs()
+        return x + self.scale * y
+
+
+class _Stages(torch.nn.Module):
+    """As ConvNeXt: the first turn of its loop differs from the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        reduce = [torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Linear(8, 8)) for _ in range(3)]
+        self.reduce = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.LayerNorm(8)), *reduce])
+        self.stages = torch.nn.ModuleList(torch.nn.Sequential(_Block(), _Block()) for _ in range(4))
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i in range(4):
+            x = self.reduce[i](x)
+            x = self.stages[i](x)
+        logits: torch.Tensor = self.head(x)
+        return logits
+
+
+def test_a_block_is_open_in_the_turn_of_a_loop_that_is_shown() -> None:
+    model = _Stages()
+    with gradviz.record() as recording:
+        loss = torch.nn.functional.cross_entropy(model(torch.ones(2, 3)), torch.tensor([0, 1]))
+    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    assert any(frame.title.startswith("0 _Block") for frame in made.frames)
