@@ -94,6 +94,11 @@ def as_before(modules: Modules) -> Iterator[None]:
         (module, type(module), vars(module), dict(module._forward_pre_hooks))
         for module in modules
     ]
+    scripted = [one for one in modules if isinstance(one, torch.jit.ScriptModule)]
+    buffers = [buffer for one in scripted for buffer in one.buffers(recurse=False)]
+    values = [
+        buffer.clone() for buffer in buffers
+    ]  # they are kept out of Python's reach
     copies: dict[int, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(_random_states())
@@ -113,6 +118,9 @@ def as_before(modules: Modules) -> Iterator[None]:
                 if type(module) is not kind:  # a lazy one, which also drops its hook
                     object.__setattr__(module, "__class__", kind)
                     module._forward_pre_hooks.update(hooks)
+            for buffer, value in zip(buffers, values):
+                with torch.no_grad():
+                    buffer.copy_(value)
             for parameter, grad in grads:
                 parameter.grad = grad
 
@@ -228,10 +236,12 @@ def _signature(function: Model) -> inspect.Signature | None:
 
 
 def modules_of(model: Model) -> Modules:
-    """Its modules; of a function those that it uses by name."""
+    """Its modules, and those that its function uses by name."""
+    called = getattr(model, "forward", model)
     roots = [model, getattr(model, "__self__", None)]
-    if inspect.isfunction(model):
-        used = inspect.getclosurevars(model)
+    function = getattr(called, "__func__", called)
+    if inspect.isfunction(function):
+        used = inspect.getclosurevars(function)
         roots += used.globals.values()
         roots += used.nonlocals.values()
     found: dict[torch.nn.Module, None] = {}

@@ -199,7 +199,9 @@ class Program:
                 sys.path[:1] = [self._folder]
             modules_before, handlers = set(sys.modules), _handlers()
             if self._main is not None:
-                sys.modules[self._main.__name__] = self._main
+                name = self._main.__name__
+                same_name = sys.modules.get(name)
+                sys.modules[name] = self._main
             # a folder of installed packages, which stay
             shared = self._folder in sys.path[1:]
             try:
@@ -208,6 +210,8 @@ class Program:
                 neighbours = (
                     {} if shared else _forget_neighbours(modules_before, self._folder)
                 )
+                if self._main is not None and same_name is not None:
+                    sys.modules[name] = same_name
                 note_code([*neighbours.values(), *filter(None, [self._main])])
                 # what it registered runs when the process ends; pickle then looks up
                 # its classes in `__main__` by name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,3 +162,26 @@ def test_what_is_missing_is_said(value: Any, texts: list[str], words: str) -> No
 def test_other_words_are_refused_with_the_forms(text: str) -> None:
     with pytest.raises(TargetError, match="Give a shape"):
         parse_input(text)
+
+
+def test_a_scripted_module_is_as_before() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.jit.script(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    before = [buffer.clone() for buffer in model.buffers()]
+    pass_of(model, "5,3")
+    assert len(before) == 3 and all(torch.equal(*pair) for pair in zip(before, model.buffers()))
+
+
+used = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+
+
+class Uses(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return used(x)
+
+
+@pytest.mark.parametrize("value", [Uses, Uses(), lambda x: used(x)])
+def test_a_module_that_forward_finds_by_name_is_as_before(value: Any) -> None:
+    assert pass_of(value, "5,3").remark == ""
+    assert used[1].num_batches_tracked == 0
