@@ -38,6 +38,8 @@ class Filling:
 
     def fill(self, limits: Limits, inside: int = 0) -> None:
         """Open what is in a group, the heaviest first, as far as the page holds it."""
+        self._alike.clear()
+        self._weight = {0: float(self._sizes.ops(0))}
         if inside not in self.opening.open:
             self.opening.show(inside)
 

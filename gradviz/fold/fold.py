@@ -220,7 +220,6 @@ class _View(NamedTuple):
 
     boxes: int
     limits: Limits
-    graph: Graph
     closed: float  # the part of all ops that is closed, though nothing like it is open
 
 
@@ -252,8 +251,7 @@ def _first_view(
             break
     if best is None:
         return _with_few_leaves(opening, focus, expand, measure)
-    if not expand:
-        return best.graph
+    # what is open is read from the opening, too
     _fill(filling, focus, best.limits)
     for group_id in expand:
         opening.show(group_id)
@@ -297,13 +295,13 @@ def _best(
 
     for _ in range(TRIES):
         _fill(filling, focus, now)
-        folded_graph, estimate = folded(opening), opening.sizes.whole
-        size = measure(folded_graph, sheet)
+        estimate = opening.sizes.whole
+        size = measure(folded(opening), sheet)
         if size is None:
             break
         wide, tall = size.width / sheet.width, size.height / sheet.height
         fits = max(wide, tall) <= 1.0
-        view = _View(opening.sizes.boxes, now, folded_graph, filling.closed_share())
+        view = _View(opening.sizes.boxes, now, filling.closed_share())
         if fits and (best is None or _rank(view) > _rank(best)):
             best = view
         if fits and max(wide, tall) >= FULL:

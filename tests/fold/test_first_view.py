@@ -279,3 +279,11 @@ def test_every_page_that_holds_two_boxes_and_the_leaves_is_kept(graph: Graph, mo
 def test_an_output_without_a_graph_is_kept() -> None:
     graph = Graph(roots=(Root(None, 0, "y", tensor(2), why="made under no_grad"),))
     assert fold(graph, measure=pages(0.001)).roots == graph.roots
+
+
+@pytest.mark.parametrize("most", [9, 24, 40])
+def test_what_is_said_to_be_open_is_what_the_graph_shows(most: int) -> None:
+    """As the page reads it, of a picture that was not the last one that was tried."""
+    graph = fold(network(loss=30), measure=pages(most))
+    assert graph.opening is not None
+    assert len(list(graph.opening.visible())) == boxes(graph) - len(graph.leaves)
