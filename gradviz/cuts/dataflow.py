@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 from gradviz.cuts.operations import WITH_INDICES, Effect, effect
 from gradviz.source.cut import DetachKind
 from gradviz.source.feeding import ADDING
-from gradviz.source.statements import FUNCTION, recording_off
+from gradviz.source.statements import FUNCTION, called, recording_off
 
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -29,13 +29,15 @@ blocks it is.
 class Inflow(NamedTuple):
     """A value that goes into another one. `kind`: its graph does not, and how it is lost.
 
-    `enters` is the call whose argument it is, `leaves` the call that returns it.
+    `enters` is the call whose argument it is, `leaves` the call that returns it, and
+    `element` which one of the values that it returns.
     """
 
     value: AST
     kind: DetachKind | None = None
     enters: Call | None = None
     leaves: Call | None = None
+    element: int | None = None
 
 
 class _Binding(NamedTuple):
@@ -218,12 +220,16 @@ class CodeFile:
 
     @property
     def written(self) -> Iterator[tuple[str, Inflow]]:
-        """What is written into the data of something, by the name of that."""
+        """What is written into the data of something, or becomes a new Parameter of it, by
+        the name of that.
+        """
         for function in self.functions:
             for name, bindings in function.bindings.items():
                 for one in [each for binding in bindings for each in binding.inputs]:
                     if one.kind == "written":
                         yield name, one
+                    elif "." in name and called(one.value) == "Parameter":
+                        yield from ((name, each) for each in self.inputs(one.value))
 
     # -- where a value stands ------------------------------------------------------
 
@@ -273,6 +279,11 @@ class CodeFile:
     def is_module(self, node: AST) -> bool:
         """Whether an expression is a module that the file imports, as `torch.nn`."""
         return dotted(node).partition(".")[0] in self._modules
+
+    def reads(self, name: str) -> bool:
+        """Whether any code of the file reads a name."""
+        loads = (each for each in self.values if dotted(each) == name)
+        return any(isinstance(each.ctx, ast.Load) for each in loads)
 
     # -- what goes into a value ----------------------------------------------------
 
@@ -390,12 +401,14 @@ def _targets(target: Any, value: Any) -> Iterator[Given]:
         parts: Any = getattr(value, "elts", ())
         pairs = len(parts) == len(target.elts)
         for i, part in enumerate(target.elts):
+            if pairs:
+                yield from _targets(part, parts[i])
+                continue
             # `values, indices = x.max(1)`
-            if not pairs and i == 1 and len(target.elts) == 2 and gives_indices(value):
-                for name, one, adds in _targets(part, value):
-                    yield name, one._replace(kind="integer"), adds
-            else:
-                yield from _targets(part, parts[i] if pairs else value)
+            is_index = i == 1 and len(target.elts) == 2 and gives_indices(value)
+            for name, one, adds in _targets(part, value):
+                lost = "integer" if is_index else one.kind
+                yield name, one._replace(kind=lost, element=i), adds
         return
     is_data = isinstance(target, ast.Attribute) and target.attr == "data"
     kind: DetachKind | None = "written" if is_data else None

@@ -94,11 +94,24 @@ class Engine:
         if isinstance(node, ast.arg):
             return list(self._arguments(code, node))
         returned = list(self._returned(node))
-        found = returned or list(code.inputs(node))
+        given = returned or code.inputs(node)
+        found = [each for one in given for each in self._elements(one)]
         off = code.off(node) if isinstance(node, _COMPUTING) else None
         if off is not None:
             found = [one._replace(kind=one.kind or off.kind) for one in found]
         return found
+
+    def _elements(self, one: Inflow) -> Values:
+        """Of what functions return, the element that a name is given."""
+        functions = self.ran.callees.get(one.value, ())
+        returned = [value for each in functions for value in each.returned]
+        if one.element is None or not returned or not isinstance(one.value, Call):
+            yield one
+            return
+        for value in returned:
+            parts: Sequence[AST] = getattr(value, "elts", ())
+            part = parts[one.element] if one.element < len(parts) else value
+            yield Inflow(part, one.kind, leaves=one.value)
 
     def _returned(self, node: AST) -> Values:
         for function in self.ran.callees.get(node, ()):
@@ -438,9 +451,11 @@ class Engine:
         if isinstance(statement, ast.Expr) and statement.value is node:
             return self.ran.line(node), "computes with it, and nothing uses the result"
         if isinstance(statement, ast.Assign):
-            names = list(map(dotted, statement.targets))
-            if all(names):
-                return self.ran.line(node), f"assigns {names[0]}, which nothing reads"
+            names = [dotted(part) for part in _parts(statement.targets)]
+            unread = [name for name in names if not code.reads(name)]
+            if unread and all(names):
+                listed = " and ".join(unread)
+                return self.ran.line(node), f"assigns {listed}, which nothing reads"
         return None
 
     def is_aside(self, node: AST) -> bool:
@@ -474,6 +489,12 @@ def _outwards(stack: Stack, one: Inflow) -> Stack | None:
 def _inwards(stack: Stack, one: Inflow) -> Stack | None:
     """The same the other way round: from what goes in to what it goes into."""
     return _outwards(stack, one._replace(enters=one.leaves, leaves=one.enters))
+
+
+def _parts(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """`a` and `b` of `a, b = ...`."""
+    for target in targets:
+        yield from getattr(target, "elts", [target])
 
 
 def _makes_leaf(node: Any) -> bool:

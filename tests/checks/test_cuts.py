@@ -11,6 +11,32 @@ import torch
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 FAULTS = {
+    "a weight that a network makes, registered again": Fault(
+        "unused-parameter",
+        "self.main.weight = nn.Parameter(w)",
+        "use the tensor itself",
+        "        self.main.weight = nn.Parameter(w)\n        return self.main(x)",
+        "        return torch.func.functional_call(self.main, {'weight': w}, (x,))",
+        """
+        import torch
+        from torch import nn
+        class Hyper(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gen, self.main = nn.Linear(3, 8), nn.Linear(4, 2)
+            def forward(self, z, x):
+                w = self.gen(z).view(2, 4)
+                self.main.weight = nn.Parameter(w)
+                return self.main(x)
+        model = Hyper()
+        opt = torch.optim.Adam([*model.gen.parameters(), model.main.bias])
+        for step in range(4):
+            loss = model(torch.randn(3), torch.randn(8, 4)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "a codebook that only a straight path uses": Fault(
         "unused-parameter",
         "dec(z + (q - z).detach())",
@@ -711,3 +737,26 @@ def test_a_term_without_a_graph_is_found_however_it_is_cut(name: str, tmp_path: 
     (found,) = alarms(f"{HEAD}{before}\nfor i in range(4):\n    p = net(x)\n{lines}\n{STEP}", tmp_path)
     assert found["id"] == "constant-term" and found["why"].count("p") > 0, found
     assert not alarms(f"{HEAD}for i in range(4):\n    p = net(x)\n    d = p.abs().mean()\n{STEP}", tmp_path)
+
+
+def test_one_of_several_results_that_nothing_reads(tmp_path: Path) -> None:
+    script = """
+    import torch
+    from torch import nn
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.main, self.aux = nn.Linear(3, 2), nn.Linear(3, 2)
+        def forward(self, x):
+            return self.main(x).square().mean(), self.aux(x).square().mean()
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step in range(3):
+        loss, extra = net(torch.randn(4, 3))
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+    (found,) = alarms(textwrap.dedent(script), tmp_path)
+    assert found["names"] == ["net.aux.weight", "net.aux.bias"]
+    assert "assigns extra, which nothing reads" in found["why"] and "loss, extra = net" in found["code"]
