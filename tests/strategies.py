@@ -146,7 +146,11 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
         leaves=tuple(leaves),
         roots=tuple(roots),
         scopes=tuple(
-            draw(st.builds(Scope, text, text, counts, _below(i), _maybe(counts), _maybe(tensors)))
+            draw(
+                st.builds(
+                    Scope, text, text, counts, _below(i), _maybe(counts), _maybe(tensors), turns=counts, frozen=counts
+                )
+            )
             for i in range(scope_count)
         ),
         storages=tuple(Storage(i, *draw(storage)) for i in range(storage_count)),

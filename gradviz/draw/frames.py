@@ -124,6 +124,8 @@ def frame_title(
         words.append(f"{count_text(used)} of {plural(scope.parameters, 'parameter')}")
     elif scope.parameters:
         words.append(plural(scope.parameters, "parameter"))
+    if scope.is_frozen:
+        words.append("frozen")
 
     if scope.forward is not None:
         words.append(f"takes {seconds_text(scope.forward + (scope.backward or 0))}")

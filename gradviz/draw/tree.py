@@ -178,10 +178,12 @@ _BROKEN = re.compile(r"(?:\([^()]*|[\d.,]+)$")
 # -- the outline: modules indented by nesting, with columns of numbers -----------------
 
 
-def parameters_text(used: int, registered: int) -> str:
+def parameters_text(used: int, registered: int, frozen: int = 0) -> str:
     """`70`, or `70 of 1,070` where the graph has only some of those that the module
-    has.
+    has. `70, frozen` where all are.
     """
+    if 0 < frozen == registered:
+        return f"{count_text(registered)}, frozen"
     of_all = f" of {count_text(registered)}" if registered > used else ""
     return f"{count_text(used)}{of_all}" if used else ""
 
@@ -215,7 +217,7 @@ COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
     ),
     (
         Column("parameters", "number", 6),
-        lambda row: parameters_text(row.parameters, row.registered),
+        lambda row: parameters_text(row.parameters, row.registered, row.frozen),
     ),
     (
         Column("output", "word", 4),

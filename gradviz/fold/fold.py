@@ -372,7 +372,9 @@ def _join(
     if group.kind == "run":
         partition.turn_of.update(turns_of(groups, group_id))
 
-    has_calls = bool(calls_in(groups, group_id))
+    calls = calls_in(groups, group_id).values()
+    with_parameters = [call for call in calls if call.parameters]
+    has_calls = bool(calls)
     has_own = group.kind in ("call", "segment") or has_calls
     box = partition.join(
         nodes,
@@ -385,6 +387,7 @@ def _join(
             group.op,
             code(groups, group_id),
             owns(groups, group_id),
+            bool(with_parameters) and all(one.is_frozen for one in with_parameters),
         ),
     )
     earliest = {

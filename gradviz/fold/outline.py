@@ -53,6 +53,7 @@ class OutlineRow(NamedTuple):
     parameters: int = 0
     # parameters that the module has, in the graph or not; 0 where that is not known
     registered: int = 0
+    frozen: int = 0  # of these, those that require no gradient
     output: TensorInfo | None = None
     nbytes: int = 0
     flops: int = 0  # where they were counted
@@ -299,6 +300,7 @@ def _module_row(
     calls = [tree.scopes[scope] for scope in group.scopes]
     paths = list(dict.fromkeys(call.path for call in calls))
     registered = {call.path: call.parameters or 0 for call in calls}
+    frozen = {call.path: call.frozen for call in calls}
     return OutlineRow(
         depth,
         path=together(paths[: group.alike]),
@@ -307,6 +309,7 @@ def _module_row(
         alike=group.alike,
         output=calls[-1].output,
         registered=sum(registered.values()),
+        frozen=sum(frozen.values()),
         forward=_seconds([call.forward for call in calls]),
         backward=_seconds([call.backward for call in calls]),
         **sums.of([node for scope in group.scopes for node in tree.members[scope]]),

@@ -41,6 +41,7 @@ class Part(NamedTuple):
     op: int | None = None  # the op that the others are views of
     code: str = ""
     names_owner: bool = True  # whether the title names what has the parameters
+    frozen: bool = False  # whether these require no gradient
 
 
 class FirstCall(NamedTuple):
@@ -240,6 +241,7 @@ class _Folding:
             passed=self._passed(inside) if part.count > 1 else (),
             code=part.code,
             owns=part.names_owner,
+            frozen=part.frozen,
         )
         # a box is cut off only when all in it is
         if any("cut" not in self.flags[node] for node in inside):

@@ -141,6 +141,12 @@ class Scope(NamedTuple):
     backward: float | None = None  # the same of its backward functions
     kind: ScopeKind = "module"
     turns: int = 0  # of a loop, where that is certain
+    frozen: int = 0  # of the parameters' elements, those that require no gradient
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it has parameters, and none of them requires a gradient."""
+        return 0 < self.frozen == self.parameters
 
 
 class SourceLine(NamedTuple):
@@ -242,6 +248,7 @@ class Group(NamedTuple):
     code: str = ""
     # whether its parameters are those of what the title names
     owns: bool = True
+    frozen: bool = False  # it has parameters, and none of them requires a gradient
 
 
 class Node(NamedTuple):

@@ -120,7 +120,11 @@ class Recorded:
             scope_of,
             sources,
             script_lines,
-            (*_notes(unknown, self._threads), *_unread(code.unread)),
+            (
+                *_notes(unknown, self._threads),
+                *_unread(code.unread),
+                *_frozen(self._named_parameters(kept)),
+            ),
             {node: name for node, name in names.items() if name},
             assigned,
             arguments,
@@ -203,8 +207,11 @@ class Recorded:
         kept: Mapping[ModuleCall, int],
     ) -> list[Scope]:
         numbers = _call_numbers(kept)
+        frozen: dict[SeenModule, int] = {}
         scopes = []
         for call in kept:
+            if call.module not in frozen:
+                frozen[call.module] = _frozen_elements(call.module.ref())
             scopes.append(
                 Scope(
                     path=self._path(call),
@@ -214,6 +221,7 @@ class Recorded:
                     parameters=call.tree.parameters.get(call.module),
                     output=_output(call),
                     forward=call.seconds if self._timed else None,
+                    frozen=frozen[call.module],
                 )
             )
 
@@ -265,6 +273,7 @@ class Recorded:
                     calls[path],
                     outer_scope,
                     elements(parameters(module)),
+                    frozen=_frozen_elements(module),
                 )
             )
 
@@ -316,6 +325,18 @@ class Recorded:
                 taken.add(path)
             self._prefixes[tree] = path
 
+    def _named_parameters(
+        self, kept: Mapping[ModuleCall, int]
+    ) -> dict[str, torch.Tensor]:
+        """The living parameters of the modules that were called, by name."""
+        found: dict[str, torch.Tensor] = {}
+        for tree in dict.fromkeys(call.tree for call in kept):
+            for reference, name in tree.owners.values():
+                parameter = reference()
+                if parameter is not None:
+                    found[joined(self._prefixes[tree], name)] = parameter
+        return found
+
     def _owner(
         self,
         variable: torch.Tensor,
@@ -356,6 +377,42 @@ def _unread(files: Mapping[str, str]) -> Iterator[str]:
     """Which files say nothing of their loops and statements."""
     for file, why in sorted(files.items()):
         yield f"no loops and statements of {file_text(file)}: {_WHY[why]}"
+
+
+def _frozen_elements(module: torch.nn.Module | None) -> int:
+    """How many elements of a module's parameters require no gradient."""
+    if module is None:
+        return 0
+    frozen = (one for one in parameters(module) if not one.requires_grad)
+    return elements(frozen) or 0
+
+
+def _frozen(parameters: Mapping[str, torch.Tensor]) -> Iterator[str]:
+    """Which modules are frozen as a whole, the outermost ones, and which parameters
+    beside them: also where the graph does not lead to them.
+    """
+    trained: set[str] = set()
+    for name, parameter in parameters.items():
+        if parameter.requires_grad:
+            trained.update(_prefixes(name))
+
+    frozen: dict[str, None] = {}
+    for name, parameter in parameters.items():
+        if not parameter.requires_grad:
+            free = (prefix for prefix in _prefixes(name) if prefix not in trained)
+            frozen[next(free)] = None
+    if frozen:
+        yield f"frozen: {few(list(frozen), FROZEN)}"
+
+
+FROZEN = 12
+"""Frozen modules that are named."""
+
+
+def _prefixes(name: str) -> list[str]:
+    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def _read_line(source: SourceLine | None) -> SourceLine | None:

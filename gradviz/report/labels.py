@@ -234,9 +234,11 @@ def group_line(group: Group) -> str:
 
 
 def parameters_line(group: Group) -> str:
-    """How many parameters are inside a folded group: `1,024 parameters`; "" when there
-    are none.
+    """How many parameters are inside a folded group: `1,024 parameters`; "frozen" where
+    those of its modules require no gradient; "" when there are none.
     """
+    if group.frozen:
+        return "frozen"
     if group.parameters and group.owns:
         return plural(group.parameters, "parameter")
     return ""
