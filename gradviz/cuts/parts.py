@@ -94,7 +94,7 @@ class WithCuts:
         self._graph, self._walked = graph, walked
         self._nodes = list(graph.nodes)
         self._edges = list(graph.edges)
-        self._roots = list(graph.roots)
+        self._roots, self._data = list(graph.roots), list(graph.data)
         self._leaves: list[Leaf] = []
         self._tensors = dict(walked.variables)
         self._cuts: dict[int, Cut] = {}  # by the node that stands for it
@@ -136,11 +136,30 @@ class WithCuts:
         for position, root in enumerate(roots):
             producer = numbers[root.node or 0]
             self._edges.append(Edge(scissors, producer, root.output, position))
-        for user in users:
-            self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
+        self._add_users(scissors, users)
         for output in outputs:
             root = self._roots[output]
             self._roots[output] = root._replace(node=scissors)
+
+    def _add_users(self, scissors: int, users: Sequence[int]) -> None:
+        """Link a cut to who takes what it gave. That has no other box as data; one that
+        is a variable names the cut.
+        """
+        takers = dict.fromkeys(users)
+        for user in users:
+            given = [i for i, one in enumerate(self._data) if user in one.nodes]
+            if len(given) == 1:
+                data = self._data[given[0]]
+                takers |= dict.fromkeys(data.nodes)
+                for taker in data.nodes:
+                    node = self._nodes[taker]
+                    self._nodes[taker] = node._replace(numbers=node.numbers + 1)
+                self._data[given[0]] = data._replace(nodes=(), position=())
+                if data.text.isidentifier():
+                    node = self._nodes[scissors]
+                    self._nodes[scissors] = node._replace(names=data.names)
+        for user in takers:
+            self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
 
     def _append(self, node: Node) -> int:
         flags = (*node.flags, "cut")
@@ -187,6 +206,7 @@ class WithCuts:
             nodes=tuple(self._nodes),
             edges=tuple(edges),
             leaves=(*self._graph.leaves, *self._leaves),
+            data=tuple(self._data),
             roots=tuple(self._roots),
             scopes=places.scopes,
         )

@@ -216,6 +216,23 @@ def test_the_command_draws_it_dashed(gradviz_command: Gradviz, tmp_path: Path) -
     assert "--cut" in gradviz_command("render", path, "--cut", "--color", "grad", code=2).stderr
 
 
+def test_what_a_cut_gave_has_no_other_box(gradviz_command: Gradviz, tmp_path: Path) -> None:
+    text = """
+import torch
+w, goal = torch.rand(3, requires_grad=True), torch.rand(3)
+v = w * 2
+frozen = goal - v.detach()
+loss = (w.exp() * frozen).sum() + (v - goal).sum() + ((v.exp() - frozen) ** 2).mean()
+loss.backward()
+"""
+    gradviz_command("render", "--cut", script(tmp_path, text), "-o", "cut.dot")
+    dot = Path("cut.dot").read_text()
+    titles = dict(re.findall(r'^\s*(n\d+) \[label="([^"\\]*)', dot, re.MULTILINE))
+    arrows = [(titles[source], titles[target]) for source, target in re.findall(r"(n\d+) -> (n\d+)", dot)]
+    assert sorted(target for source, target in arrows if source == "✂ detach") == ["mul", "sub"]
+    assert "frozen" not in titles.values() and ("goal", "sub") in arrows and "not drawn" not in dot
+
+
 @pytest.mark.slow
 def test_the_first_node_after_the_first_cut_of_a_process_has_its_line(tmp_path: Path) -> None:
     path = script(
