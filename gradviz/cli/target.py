@@ -120,6 +120,8 @@ def target_argument(function: F) -> F:
             specs = [parse_input(text) for text in inputs]
             parsed = with_inputs(parsed, specs, at is not None)
         source = Source(parsed, tuple(arguments), at, keep_going)
+        if parsed.kind == "graph":
+            return ctx.invoke(function, source=source, **options)
         with running(f"gradviz: running {parsed.short} {_until(ctx, source)}"):
             return ctx.invoke(function, source=source, **options)
 

@@ -327,6 +327,7 @@ BASELINE = 11.5  # of a line, below its upper edge
 MAX_LETTERS = 48  # longer lines are broken
 MOST_LINES = 3  # of one text that is broken; the tooltip has it in full
 FRAME_NAME = 44  # letters of the name in a frame's title
+_FACTS = re.compile(r", (?=call \d|[\d,]+ (?:of|parameter)|frozen|takes )")
 _BETWEEN = re.compile(r", (?![^(]*\))")  # not the commas of a shape
 
 
@@ -400,7 +401,8 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
 
 def frame_titles(title: str) -> tuple[str, str]:
     """A frame's title, and its name alone, for where that has no room."""
-    name, *facts = _BETWEEN.split(one_line(title), maxsplit=1)
+    # and not at the commas of a loop's head
+    name, *facts = _FACTS.split(one_line(title), maxsplit=1)
     name = shorten(name, FRAME_NAME)
     return ", ".join((name, *facts)), name
 

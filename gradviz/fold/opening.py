@@ -5,6 +5,7 @@ Sizes are estimated from the groups alone, so that only a few pictures are laid 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.sizes import Size, Sizes
 from gradviz.fold.titles import calls_in
 from gradviz.graph.origins import ScopeTree
-from gradviz.wording import file_text, place_text
+from gradviz.wording import place_text
 
 
 class Limits(NamedTuple):
@@ -293,7 +294,8 @@ def names_of(groups: Groups, scope: int) -> list[str]:
     path, construct = groups.graph.scopes[scope].path, groups.constructs.get(scope)
     if construct is None or construct.source is None:
         return [path]
-    return [path, place_text(file_text(construct.source.file), construct.source.line)]
+    name = os.path.basename(construct.source.file)
+    return [path, place_text(name, construct.source.line)]
 
 
 def _later(groups: Groups) -> set[int]:

@@ -9,6 +9,7 @@ operation ran.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -40,7 +41,7 @@ from gradviz.walker.names import distinct
 from gradviz.walker.places import Argument, BareGraph, Places
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
-from gradviz.wording import few, file_text, plural, verb
+from gradviz.wording import few, plural, verb
 
 
 class Span(NamedTuple):
@@ -376,7 +377,7 @@ _WHY = {
 def _unread(files: Mapping[str, str]) -> Iterator[str]:
     """Which files say nothing of their loops and statements."""
     for file, why in sorted(files.items()):
-        yield f"no loops and statements of {file_text(file)}: {_WHY[why]}"
+        yield f"no loops and statements of {os.path.basename(file)}: {_WHY[why]}"
 
 
 def _frozen_elements(module: torch.nn.Module | None) -> int:

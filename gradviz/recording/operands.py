@@ -32,6 +32,7 @@ from gradviz.source.expressions import (
     variables,
 )
 from gradviz.source.written import OWN_CODE, FunctionSyntax, Spot, spots_of
+from gradviz.variables.objects import class_attribute
 from gradviz.walker.places import BareGraph, Operand
 
 MOST_STEPS = 20
@@ -160,7 +161,7 @@ class OperandReader:
     def passed_to(self, call: ModuleCall, parameter: str) -> Operand | None:
         """What the code gave for a parameter of a module's call."""
         module = call.module.ref()
-        code = getattr(getattr(type(module), "forward", None), "__code__", None)
+        code = getattr(class_attribute(type(module), "forward"), "__code__", None)
         where = self._where_called(call)
         if where is None or code is None or not _is_own_call(call):
             return None

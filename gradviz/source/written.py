@@ -571,6 +571,10 @@ def _function_at(tree: ast.Module, line: int) -> ast.AST:
 # -- code that ran ---------------------------------------------------------------------
 
 
+_REWRITTEN = ("@pytest_ar", "__compiled_fn", "__resume_at")
+"""Names in code that pytest and torch.compile have made of the user's."""
+
+
 class Spots:
     """The spots of one code object, by instruction."""
 
@@ -583,11 +587,11 @@ class Spots:
     @property
     def doubt(self) -> str:
         """Why the code says nothing: "edited", or "absent"; "" where it does, and where
-        pytest has put more into it.
+        pytest or torch.compile has made other code of it.
         """
         if self._function is not None:
             return ""
-        if "@pytest_ar" in self.code.co_names:
+        if any(name.startswith(_REWRITTEN) for name in self.code.co_names):
             return ""
         return "edited" if self.text is not None and self.text.tree.body else "absent"
 

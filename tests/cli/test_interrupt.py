@@ -154,7 +154,8 @@ class Runs:
         if old:
             kept[case.output] = b"what was there before"
             (self._folder / case.output).write_bytes(kept[case.output])
-        code = self._run(whom, case, ["render", str(target), *case.options, "-o", case.output])
+        replaced = ["--force"] if old else []  # it is not of gradviz
+        code = self._run(whom, case, ["render", str(target), *case.options, *replaced, "-o", case.output])
         left = {path.name: path.read_bytes() for path in self._folder.iterdir() if path.name != "__pycache__"}
         said, errors, stage = (left.pop(f"{name}.txt", b"").decode() for name in ("stdout", "stderr", "interrupted"))
         assert (code, said, errors) == (130, "", "Interrupted; nothing was written.\n")

@@ -295,7 +295,7 @@ def test_nothing_found_lists_each_tensor_and_why(gradviz: Gradviz, tmp_path: Pat
     assert [line.split()[0] for line in said[1:-2]] == ["w", "cut", "count", "mask", "quick"]
     for line, why in zip(said[1:-2], ("leaf", "detach", "int64", "bool", "inference_mode")):
         assert why in line
-    assert "script.py:NAME" in said[-2] and "multiprocessing" in said[-1]
+    assert "script.py:NAME" in said[-2] and "child processes" in said[-1]
 
 
 # -- two scripts in one process ----------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_pictures_that_run_sideways_have_the_page_on_its_side() -> None:
 
 def test_what_the_reader_asks_for_is_drawn_however_large() -> None:
     graph = chain(100)
-    assert measured(graph, Options()).height > PAGE.height
+    assert measured(graph, PAGE, Options()).height > PAGE.height
     assert len(folded(graph, Options()).nodes) < 10
     assert folded(graph, Options(depth="all")) is graph
 

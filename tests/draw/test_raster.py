@@ -71,7 +71,7 @@ def test_a_png_has_two_pixels_for_each_of_the_drawing(engine: str) -> None:
 def test_a_pdf_has_the_size_that_browsers_print(engine: str) -> None:
     made = drawn(GRAPHS["diamond"])
     pdf = raster.render_pdf(GRAPHS["diamond"], Options())
-    assert pdf.startswith(b"%PDF-") and pdf.rstrip().endswith(b"%%EOF")
+    assert pdf.startswith(b"%PDF-") and b"%%EOF" in pdf[-64:]
     found = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+)", pdf)
     assert found is not None
     assert abs(float(found[1]) - 0.75 * made.width) <= 2 and abs(float(found[2]) - 0.75 * made.height) <= 2

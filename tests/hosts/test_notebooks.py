@@ -23,7 +23,7 @@ RESULTS = {
     "tree": ("graph.tree()", "Sequential"),
     "nodes": ("graph.tree(by='node')", "tanh"),
     "check": ("gradviz.check(loss, model=both)", "spare.weight"),
-    "saved": ("gradviz.saved(graph)", "in all"),
+    "saved": ("gradviz.saved(graph)", "held for backward"),
     "total": ("gradviz.saved(graph).total", " B"),
     "flow": ("gradviz.flow(loss, model=both)", "net.0.weight"),
     "paths": ("gradviz.paths(loss, net[0].weight, model=both)", "1 path from loss to"),

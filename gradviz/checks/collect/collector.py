@@ -78,6 +78,7 @@ class Collector:
         self._reader = ModelReader(model, optimizer, self.recorder, self.optimizers)
         # of the call that was read last, until its backward has run
         self._parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
+        self._reading_parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
         # parts of calls that could not be read, and why
         self.dropped: dict[str, str] = {}
@@ -229,6 +230,7 @@ class Collector:
         if self._parameters:
             pairs = zip(parameters, self._reading_parameters)
             self._parameters = [(one, tensor) for one, (_, tensor) in pairs]
+        self._reading_parameters = ()
 
     def _read_numbers(
         self, call: BackwardCall, walked: Walked, live: LiveOutputs
@@ -246,6 +248,7 @@ class Collector:
         """Backward has run: note what it left in `.grad`."""
         # let go of the user's tensors, whatever happens below
         before, self._parameters = self._parameters, ()
+        self._reading_parameters = ()
         leaves, self._leaves = self._leaves, {}
 
         if not filled:
