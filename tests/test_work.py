@@ -18,6 +18,7 @@ import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.graph import Graph
+from gradviz.layout import layered
 from gradviz.walker.tensors import elements_of_each
 
 
@@ -130,3 +131,16 @@ def test_memory_of_one_tensor_that_is_used_often() -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 4.5 * peaks[0]
+
+
+def test_what_was_measured_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view that folds to a few boxes is folded, filled and laid out once."""
+    cell, state = nn.LSTMCell(4, 4), (torch.zeros(1, 4), torch.zeros(1, 4))
+    with gradviz.record() as recording:
+        for _ in range(30):
+            state = cell(torch.ones(1, 4), state)
+    graph = recording.graph(state[0].sum(), model=cell)
+    layouts, place = list[int](), layered.place
+    monkeypatch.setattr(layered, "place", lambda drawing: layouts.append(1) or place(drawing))
+    render(graph, "svg")
+    assert len(layouts) == 1

@@ -87,8 +87,11 @@ def _made(
     # what the caller folded stays as it is
     is_asked = asked != ("auto", None, (), "auto")
     if row.folded and (graph.original is None or is_asked):
-        graph = folded(graph, options, row.name in PICTURES)
+        from gradviz.draw.picture import each_once
 
+        with each_once():
+            view = folded(graph, options, row.name in PICTURES)
+            return row.load()(view, options)
     return row.load()(graph, options)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,23 +86,58 @@ def picture(graph: Graph, options: Options) -> Picture:
     """The picture of a graph, in the direction that is asked for; by itself, in the one
     that a page or a slide shows larger.
     """
-    drawn = scene(graph, options)
-    page = _page(drawn, options, is_flat=options.direction == "right")
+    draft = _draft(graph, options)
+    drawn, page = draft.scene, draft.page(is_flat=options.direction == "right")
     # it is made smaller on a page: perhaps less so when it runs sideways
     is_free = options.direction == "auto" and not page.placement.is_u
     if is_free and len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
-        flat = _page(drawn, options, is_flat=True)
+        flat = draft.page(is_flat=True)
         # folding has seen to it that the other way fits
         if flat.width <= PAGE.width and _shown(flat) > _shown(page):
             page = flat
     return compose(graph, drawn, page)
 
 
-def _page(drawn: Scene, options: Options, *, is_flat: bool) -> Page:
-    """The page in a direction. A U leads down and up again, so a reader who asks for a
-    direction gets none.
+class _Draft:
+    """The scene of a graph, and where its boxes go, once it is asked for."""
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self.graph = graph  # so that its identity means one graph
+        self.scene = scene(graph, options)
+        # a U leads down and up again, so a reader who asks for a direction gets none
+        self._u_shapes = options.direction == "auto"
+        self._pages: dict[bool, Page] = {}
+
+    def page(self, *, is_flat: bool) -> Page:
+        """The page in a direction."""
+        if is_flat not in self._pages:
+            page = Page(self.scene, is_flat=is_flat, u_shapes=self._u_shapes)
+            self._pages[is_flat] = page
+        return self._pages[is_flat]
+
+
+_drafts: ContextVar[dict[int, _Draft] | None] = ContextVar("drafts", default=None)
+
+
+@contextmanager
+def each_once() -> Iterator[None]:
+    """Inside, with one choice of options, a picture that was measured is drawn as it
+    is.
     """
-    return Page(drawn, is_flat=is_flat, u_shapes=options.direction == "auto")
+    before = _drafts.set({})
+    try:
+        yield
+    finally:
+        _drafts.reset(before)
+
+
+def _draft(graph: Graph, options: Options) -> _Draft:
+    drafts = _drafts.get()
+    if drafts is None:
+        return _Draft(graph, options)
+    if id(graph) not in drafts:
+        drafts[id(graph)] = _Draft(graph, options)
+    return drafts[id(graph)]
 
 
 def _shown(page: Page) -> float:
@@ -121,11 +158,11 @@ def measured(graph: Graph, sheet: Limits, options: Options) -> Size | None:
     if len(graph.nodes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
 
-    drawn = scene(graph, options)
-    if len(drawn.boxes) > MOST_TO_MEASURE:
+    draft = _draft(graph, options)
+    if len(draft.scene.boxes) > MOST_TO_MEASURE:
         return Size(math.inf, math.inf)
 
-    page = _page(drawn, options, is_flat=sheet.is_flat)
+    page = draft.page(is_flat=sheet.is_flat)
     if page.is_flat:
         return Size(page.height, page.width)
     # nobody reads a U in parts, so it is kept lower than other pictures

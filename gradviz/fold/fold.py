@@ -215,6 +215,37 @@ def _holds(measure: Measure | None, graph: Graph, sheets: Iterable[Limits]) -> b
 # -- the first view --------------------------------------------------------------------
 
 
+class _Views:
+    """Fills one opening and folds what is open: each view once."""
+
+    def __init__(self, filling: Filling, focus: int | None) -> None:
+        self.filling, self.opening = filling, filling.opening
+        self._focus = focus
+        self._limits: Limits | None = None
+        self._folded: dict[object, Graph] = {}
+
+    def fill(self, limits: Limits) -> None:
+        """Open as much as the limits hold."""
+        if limits == self._limits:
+            return
+        self._limits, opening, focus = limits, self.opening, self._focus
+        opening.reset()
+        if focus is not None:
+            if self.filling.in_full and opening.sizes.ops(focus) <= SMALL:
+                opening.show_all([focus])
+            else:
+                opening.show(focus)
+        self.filling.fill(limits, focus or 0)
+
+    def folded(self) -> Graph:
+        """The folded graph, the same one for the same view."""
+        span, visible = self.opening.sizes.span, self.opening.visible()
+        view = tuple((parent, span(child)) for child, parent in visible)
+        if view not in self._folded:
+            self._folded[view] = folded(self.opening)
+        return self._folded[view]
+
+
 class _View(NamedTuple):
     """A view that a sheet holds, and the limits that led to it by the estimate."""
 
@@ -233,9 +264,9 @@ def _first_view(
     """The most that a slide holds, else a page, and what is to be expanded. What no page
     holds has its leaves joined, or is one box.
     """
-    opening = filling.opening
+    opening, views = filling.opening, _Views(filling, focus)
     if measure is None:
-        _fill(filling, focus, limits)
+        views.fill(limits)
         for group_id in expand:
             opening.show(group_id)
         return folded(opening)
@@ -243,8 +274,8 @@ def _first_view(
     best = None
     for sheets in SHEETS:
         of_size = [sheet._replace(boxes=limits.boxes) for sheet in sheets]
-        views = [_best(filling, focus, sheet, measure) for sheet in of_size]
-        largest = max(filter(None, views), key=_rank, default=None)
+        found = [_best(views, sheet, measure) for sheet in of_size]
+        largest = max(filter(None, found), key=_rank, default=None)
         if best is None or (largest and largest.closed < best.closed - WORTH):
             best = largest
         if best is not None and best.closed <= ENOUGH:
@@ -252,10 +283,10 @@ def _first_view(
     if best is None:
         return _with_few_leaves(opening, focus, expand, measure)
     # what is open is read from the opening, too
-    _fill(filling, focus, best.limits)
+    views.fill(best.limits)
     for group_id in expand:
         opening.show(group_id)
-    return folded(opening)
+    return views.folded()
 
 
 def _rank(view: _View) -> tuple[float, int]:
@@ -280,28 +311,23 @@ def _with_few_leaves(
     return folded(opening, leaves=LEAVES)
 
 
-def _best(
-    filling: Filling,
-    focus: int | None,
-    sheet: Limits,
-    measure: Measure,
-) -> _View | None:
+def _best(views: _Views, sheet: Limits, measure: Measure) -> _View | None:
     """The view with most boxes of a few that are measured. Each takes from the last how
     far the estimate was off.
     """
-    opening = filling.opening
+    sizes = views.opening.sizes
     best: _View | None = None
     now = sheet._replace(width=FIRST * sheet.width, height=FIRST * sheet.height)
 
     for _ in range(TRIES):
-        _fill(filling, focus, now)
-        estimate = opening.sizes.whole
-        size = measure(folded(opening), sheet)
+        views.fill(now)
+        estimate = sizes.whole
+        size = measure(views.folded(), sheet)
         if size is None:
             break
         wide, tall = size.width / sheet.width, size.height / sheet.height
         fits = max(wide, tall) <= 1.0
-        view = _View(opening.sizes.boxes, now, filling.closed_share())
+        view = _View(sizes.boxes, now, views.filling.closed_share())
         if fits and (best is None or _rank(view) > _rank(best)):
             best = view
         if fits and max(wide, tall) >= FULL:
@@ -320,21 +346,6 @@ def _best(
             break
 
     return best
-
-
-def _fill(
-    filling: Filling,
-    focus: int | None,
-    limits: Limits,
-) -> None:
-    opening = filling.opening
-    opening.reset()
-    if focus is not None:
-        if filling.in_full and opening.sizes.ops(focus) <= SMALL:
-            opening.show_all([focus])
-        else:
-            opening.show(focus)
-    filling.fill(limits, focus or 0)
 
 
 # -- the folded graph ------------------------------------------------------------------
