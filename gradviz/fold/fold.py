@@ -265,12 +265,20 @@ def _first_view(
     holds has its leaves joined, or is one box.
     """
     opening, views = filling.opening, _Views(filling, focus)
-    if measure is None:
-        views.fill(limits)
-        for group_id in expand:
-            opening.show(group_id)
-        return folded(opening)
+    best = _largest(views, limits, measure) if measure is not None else None
+    if best is None and measure is not None:
+        return _with_few_leaves(opening, focus, expand, measure)
+    # what is open is read from the opening, too
+    views.fill(best.limits if best is not None else limits)
+    if focus is None:
+        filling.open_bodies(limits.boxes)
+    for group_id in expand:
+        opening.show(group_id)
+    return views.folded()
 
+
+def _largest(views: _Views, limits: Limits, measure: Measure) -> _View | None:
+    """The view of most boxes on the smallest sheets that are large enough."""
     best = None
     for sheets in SHEETS:
         of_size = [sheet._replace(boxes=limits.boxes) for sheet in sheets]
@@ -280,13 +288,7 @@ def _first_view(
             best = largest
         if best is not None and best.closed <= ENOUGH:
             break
-    if best is None:
-        return _with_few_leaves(opening, focus, expand, measure)
-    # what is open is read from the opening, too
-    views.fill(best.limits)
-    for group_id in expand:
-        opening.show(group_id)
-    return views.folded()
+    return best
 
 
 def _rank(view: _View) -> tuple[float, int]:

@@ -104,11 +104,12 @@ def test_a_window_closes_ops_and_joins_no_modules() -> None:
     assert {(group.title, group.ops) for group in windows} == {("… 4 ops, exp to div", 4)}
 
 
-def test_what_the_estimate_takes_for_too_tall_is_open_where_its_picture_fits() -> None:
-    """As a chain that stands in columns, which no estimate knows of."""
+def test_the_body_is_open_whatever_the_page() -> None:
+    """One box for a whole network says nothing; only too many boxes say less."""
     graph = modules_with_ops(26, ops=["SoftmaxBackward0"])
-    assert "net" not in opened(fold(graph))
-    assert "net" in opened(fold(graph, measure=pages(80)))
+    assert "net" in opened(fold(graph))
+    assert "net" in opened(fold(graph, measure=pages(10)))
+    assert "net" not in opened(fold(graph, limit=20))
 
 
 def stages() -> Graph:
