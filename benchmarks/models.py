@@ -1,4 +1,4 @@
-"""The models that are measured: scripts of samples/, run up to their call of backward().
+"""The models that are measured: scripts of the repository, run up to their first call of backward().
 
 Knows nothing of the tools that look at them.
 """
@@ -9,36 +9,43 @@ import contextlib
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
-SAMPLES = Path(__file__).parent.parent / "samples"
-BACKWARD = "loss.backward()"
+ROOT = Path(__file__).parent.parent
 
 
 class Script(NamedTuple):
-    """A sample, the arguments it gets, and the expression in it that the model is called with."""
+    """A file of the repository, the arguments it gets, and the expression in it that the model is called with."""
 
-    sample: str
+    path: str
     arguments: tuple[str, ...]
     inputs: str
 
 
 def lstm(steps: int) -> Script:
     """An LSTM cell in a loop."""
-    return Script("lstm.py", ("--steps", str(steps)), "sequence")
+    return Script("samples/lstm.py", ("--steps", str(steps)), "sequence")
 
 
 def gpt(layers: int) -> Script:
     """A small GPT."""
-    return Script("gpt.py", ("--layers", str(layers)), "tokens[:, :-1]")
+    return Script("samples/gpt.py", ("--layers", str(layers)), "tokens[:, :-1]")
 
 
 def resnet(depth: int) -> Script:
     """A residual network."""
-    return Script("resnet.py", ("--depth", str(depth)), "pictures")
+    return Script("samples/resnet.py", ("--depth", str(depth)), "pictures")
+
+
+def program(name: str, inputs: str) -> Script:
+    """One of the programs of the tests."""
+    return Script(f"tests/real/programs/{name}.py", (), inputs)
 
 
 MODELS = {
     "ResNet, 50 layers": resnet(50),
+    "U-Net": program("unet_dice", "images"),
+    "mixture of experts": program("moe_router", "tokens[:, :-1]"),
     "LSTM, 20 steps": lstm(20),
     "LSTM, 100 steps": lstm(100),
     "LSTM, 1,000 steps": lstm(1000),
@@ -58,20 +65,33 @@ class Built(NamedTuple):
     recording: Any
 
 
+class _Reached(BaseException):
+    """Its arguments are the loss and the variables at the call of backward()."""
+
+
+def _stop(loss: Any, *_: Any, **__: Any) -> None:
+    frame = sys._getframe(1)
+    raise _Reached(loss, {**frame.f_globals, **frame.f_locals})
+
+
 def build(script: Script, *, recorded: bool = False) -> Built:
-    """Run a sample up to its call of backward(); with `recorded`, inside `gradviz.record()`."""
-    path = SAMPLES / script.sample
-    source, found, _ = path.read_text(encoding="utf-8").partition(BACKWARD)
-    if not found:
-        raise ValueError(f"{path} does not call {BACKWARD}")
+    """Run a script up to its first call of backward(); with `recorded`, inside `gradviz.record()`."""
+    import torch
+
+    path = ROOT / script.path
+    source = path.read_text(encoding="utf-8")
     recording = _recording(recorded)
-    values: dict[str, Any] = {"__name__": "__main__"}
     sys.argv = [str(path), *script.arguments]
-    with recording or contextlib.nullcontext():
-        exec(compile(source, str(path), "exec"), values)
-    return Built(
-        values["loss"], values["model"], eval(script.inputs, values), recording
-    )
+    with mock.patch.object(torch.Tensor, "backward", _stop):
+        try:
+            with recording or contextlib.nullcontext():
+                exec(compile(source, str(path), "exec"), {"__name__": "__main__"})
+        except _Reached as reached:
+            loss, values = reached.args
+        else:
+            raise ValueError(f"{path} does not call backward()")
+    inputs = eval(script.inputs, values)
+    return Built(loss, values["model"], inputs, recording)
 
 
 def tiny(*, recorded: bool = False) -> Built:

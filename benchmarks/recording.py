@@ -40,7 +40,9 @@ RESNET_50 = (
     "4",
 )  # as wide as in the paper
 MODELS = {
-    "ResNet-50, 4 pictures of 128 x 128": Script("resnet.py", RESNET_50, "pictures"),
+    "ResNet-50, 4 pictures of 128 x 128": Script(
+        "samples/resnet.py", RESNET_50, "pictures"
+    ),
     "GPT, 12 blocks, 32 wide": gpt(12),
     "LSTM, 200 steps, 8 wide": lstm(200),
 }
@@ -125,7 +127,7 @@ import torch
 from benchmarks.models import Script, build
 
 torch.set_num_threads(1)
-built = build(Script("resnet.py", {arguments}, "pictures"))
+built = build(Script("samples/resnet.py", {arguments}, "pictures"))
 built.model(built.inputs)
 begin = time.process_time()
 built.model(built.inputs)

@@ -6,6 +6,9 @@ default, folded picture.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -91,6 +94,24 @@ def draw_trace(trace: Any, path: str) -> None:
     )
 
 
+def built_alone(built: Built) -> Any:
+    """torchvista reads and draws in one."""
+    return built
+
+
+def draw_vista(built: Built, path: str) -> None:
+    """torchvista runs the model and writes a page that lays itself out when it is opened."""
+    import torchvista
+
+    page = f"{path}.html"
+    # it prints where the file is
+    with contextlib.redirect_stdout(io.StringIO()):
+        torchvista.trace_model(
+            built.model, built.inputs, export_format="html", export_path=page
+        )
+    os.replace(page, path)
+
+
 TOOLS = {
     "bare walk": Tool("torch", bare_walk, None),
     "gradviz, every op": Tool("gradviz", gradviz_walk, draw_all),
@@ -98,4 +119,5 @@ TOOLS = {
     "torchviz": Tool("torchviz", torchviz_dot, draw_dot),
     "torchview": Tool("torchview", torchview_graph, draw_dot),
     "torchlens": Tool("torchlens", torchlens_trace, draw_trace),
+    "torchvista": Tool("torchvista", built_alone, draw_vista),
 }

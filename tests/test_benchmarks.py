@@ -28,7 +28,15 @@ def test_every_tool_is_measured_or_named_as_missing(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     results = {one["tool"]: one for one in json.loads(report.read_text())["results"]}
-    assert list(results) == ["bare walk", "gradviz, every op", "gradviz, folded", "torchviz", "torchview", "torchlens"]
+    assert list(results) == [
+        "bare walk",
+        "gradviz, every op",
+        "gradviz, folded",
+        "torchviz",
+        "torchview",
+        "torchlens",
+        "torchvista",
+    ]
     for tool in ("bare walk", "gradviz, every op", "gradviz, folded"):
         assert "error" not in results[tool], results[tool]
     for tool, one in results.items():
