@@ -21,7 +21,4 @@ EXPECTED: dict[str, dict[str, str]] = {
     "spiking_surrogate": {"body": _CLOSED},
     "rwkv_lm": {"body": _CLOSED},
     "segmentation_project": {"labels": "a wire runs through the title of the loss's frame"},
-    "style_transfer": {
-        "check": "losses that a module keeps on itself in forward() are added up by the script: check takes them for terms without a graph"
-    },
 }

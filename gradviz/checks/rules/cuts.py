@@ -78,7 +78,9 @@ def constant_term(context: BackwardCall) -> Diagnoses:
         record, source = graph.nodes[node], made_at(graph, node)
         # which terms of a library's sum have a graph is its own choice
         library = record.source is not None and record.source.package
-        if not record.none_inputs or source is None or library:
+        # the 0 that a sum begins with is no term
+        constants = record.none_inputs - record.numbers
+        if constants <= 0 or source is None or library:
             continue
 
         cuts = context.entered.get(node, ())
