@@ -115,6 +115,7 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
             _maybe(st.builds(Function, text, _maybe(sources))),
             _maybe(group),
             _maybe(sources),
+            numbers=counts,
         )
         nodes.append(draw(node))
         below = st.integers(i + 1, size - 1) if i + 1 < size else st.nothing()

@@ -274,7 +274,7 @@ def tree_command(
 @input_option
 @target_argument
 def summary_command(source: Source, **options: Any) -> None:
-    """Print the table of modules: output, parameters, FLOPs, bytes saved for backward.
+    """Print a table of modules: outputs, parameters, FLOPs and memory.
 
     It is gradviz tree with chosen columns. FLOPs are those of the forward pass, by torch's own formulas.
     """
