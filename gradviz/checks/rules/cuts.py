@@ -78,12 +78,13 @@ def constant_term(context: BackwardCall) -> Diagnoses:
         record, source = graph.nodes[node], made_at(graph, node)
         # which terms of a library's sum have a graph is its own choice
         library = record.source is not None and record.source.package
-        # the 0 that a sum begins with is no term
-        constants = record.none_inputs - record.numbers
-        if constants <= 0 or source is None or library:
+        if not record.none_inputs or source is None or library:
             continue
 
         cuts = context.entered.get(node, ())
+        if record.none_inputs == record.numbers:
+            # the 0 that a sum begins with is no term; what `.item()` gives is
+            cuts = tuple(cut for cut in cuts if cut.kind in ("number", "numpy"))
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue
 
