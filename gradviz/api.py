@@ -376,7 +376,6 @@ def summary(
     FLOPs: forward of what requires grad, 2 a multiply-add
     <BLANKLINE>
     2 backward functions, 2 leaves, 1 output, 3 edges
-    not drawn: 1 input without gradient
     """
     from gradviz.draw.options import Options
     from gradviz.draw.tree import SUMMARY, tree

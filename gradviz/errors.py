@@ -117,7 +117,7 @@ def did_you_mean(
 
     >>> did_you_mean("los", ["loss", "x"])
     'Did you mean loss?'
-    >>> did_you_mean("attn", ["model.h.0.attn", "model.attention"])
+    >>> did_you_mean("attn", ["model.h.0.attn", "model.head"])
     'Did you mean model.h.0.attn?'
     >>> did_you_mean("q", ["loss", "x"], what="tensors")
     'The tensors are: loss, x.'
