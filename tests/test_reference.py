@@ -39,7 +39,8 @@ def test_the_reference_is_made_without_a_warning_and_without_pytest(maker: dict[
     assert all(f'id="{name}"' in front for name in gradviz.__all__)
     everything = "".join(page.read_text(encoding="utf-8") for page in pages)
     returned = {str(getattr(getattr(gradviz, name), "__annotations__", {}).get("return")) for name in gradviz.__all__}
-    ours = {name for name in returned if name.isidentifier() and name not in ("None", "Any", "MultiDiGraph", "Digraph", "RenderableType")}
+    others = ("None", "Any", "MultiDiGraph", "Digraph", "RenderableType")
+    ours = {name for name in returned if name.isidentifier() and name not in others}
     assert {"Graph", "Findings", "Saved"} <= ours
     assert {name for name in ours if f'id="{name}"' not in everything} == set()
 

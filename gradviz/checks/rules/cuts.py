@@ -81,10 +81,7 @@ def constant_term(context: BackwardCall) -> Diagnoses:
         if not record.none_inputs or source is None or library:
             continue
 
-        cuts = context.entered.get(node, ())
-        if record.none_inputs == record.numbers:
-            # the 0 that a sum begins with is no term; what `.item()` gives is
-            cuts = tuple(cut for cut in cuts if cut.kind in ("number", "numpy"))
+        cuts = _cuts_into(context, node)
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue
 
@@ -105,6 +102,15 @@ def constant_term(context: BackwardCall) -> Diagnoses:
                 follows=("unused-parameter",) if wrong[0] in unused else (),
                 part=wrong[0].part,
             )
+
+
+def _cuts_into(context: BackwardCall, node: int) -> Sequence[Cut]:
+    """What was cut off and entered a sum."""
+    record, cuts = context.graph.nodes[node], context.entered.get(node, ())
+    if record.none_inputs != record.numbers:
+        return cuts
+    # the 0 that a sum begins with is no term; what `.item()` gives is
+    return [cut for cut in cuts if cut.kind in ("number", "numpy")]
 
 
 def _wrong(
