@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from gradviz.packages import CallSite
 from gradviz.recording.event_log import ModuleCall
+from gradviz.source import written
 from gradviz.walker.places import BareGraph
 from gradviz.walker.private import LAST
 
@@ -444,13 +445,4 @@ def spans_of(value: ast.AST) -> Iterator[Span]:
         return
 
     assert isinstance(value, (ast.expr, ast.stmt))
-    first, last = value.lineno, value.end_lineno or value.lineno
-    start, end = value.col_offset, value.end_col_offset or 0
-    yield first, last, start, end
-
-    # a call of a method begins at the method's name from Python 3.12 on, where that is
-    # on a line of its own
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        line, column = value.func.end_lineno or first, value.func.end_col_offset or 0
-        if line != first:
-            yield line, last, column - len(value.func.attr.encode()), end
+    yield from written.spans_of(value)
