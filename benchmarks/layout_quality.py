@@ -25,13 +25,7 @@ from tests.layout.geometry import (
     overlapping_pairs,
     rectangles,
 )
-from tests.layout.networks import (
-    Network,
-    conv,
-    gpt,
-    lstm,
-    resnet,
-)
+from tests.layout.networks import Network, conv, gpt, lstm, resnet
 
 POINTS_PER_INCH = 72.0
 SAMPLES = 8  # points along one piece of a spline

@@ -19,14 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.models import build, gpt
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Leaf,
-    Node,
-    Root,
-    TensorInfo,
-)
+from gradviz.graph import Edge, Graph, Leaf, Node, Root, TensorInfo
 
 FLAGS = (
     *(

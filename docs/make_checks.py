@@ -33,7 +33,9 @@ class Group(NamedTuple):
 
 GROUPS = {
     "failing": Group("backward() fails", ("saved", "history", "raised")),
-    "no-gradient": Group("No gradient", ("roots", "cuts", "parameters", "zeros", "leaves")),
+    "no-gradient": Group(
+        "No gradient", ("roots", "cuts", "parameters", "zeros", "leaves")
+    ),
     "steps": Group("Training steps", ("updates", "optimizers", "steps", "order")),
     "results": Group(
         "Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")

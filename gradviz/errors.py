@@ -106,12 +106,7 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {(text_of(error).splitlines() or [''])[0]}"
 
 
-def did_you_mean(
-    name: str,
-    valid: Iterable[str],
-    *,
-    what: str = "known",
-) -> str:
+def did_you_mean(name: str, valid: Iterable[str], *, what: str = "known") -> str:
     """A closing sentence for messages about an unknown name: the near names, else all
     that are valid.
 

@@ -66,11 +66,7 @@ class Why(NamedTuple):
         return f"<Why: {one_line(self.name)}, .grad {self.grad}>"
 
 
-def explain(
-    live: LiveOutputs,
-    tensor: torch.Tensor,
-    name: str,
-) -> Why:
+def explain(live: LiveOutputs, tensor: torch.Tensor, name: str) -> Why:
     """What can be said of `tensor`, which the caller calls `name`, before the backward
     of these outputs runs.
     """
@@ -135,11 +131,7 @@ def _module(variables: Sequence[Namespace], tensor: torch.Tensor) -> str:
 
 
 def _grad(
-    tensor: torch.Tensor,
-    name: str,
-    step: int | None,
-    steps: int,
-    live: LiveOutputs,
+    tensor: torch.Tensor, name: str, step: int | None, steps: int, live: LiveOutputs
 ) -> str:
     moment = f"at step {count_text(step or 0)} of {count_text(steps)}"
     if not tensor.is_leaf and not tensor.retains_grad:
@@ -161,10 +153,7 @@ def _grad(
     return f"{before}, {'filled' if tensor.grad is None else 'added to'} {moment}"
 
 
-def _optimizers(
-    variables: Sequence[Namespace],
-    tensor: torch.Tensor,
-) -> Iterator[str]:
+def _optimizers(variables: Sequence[Namespace], tensor: torch.Tensor) -> Iterator[str]:
     seen: set[int] = set()
     for named in scan(variables):
         if named.kind != "optimizer" or id(named.value) in seen:
@@ -225,19 +214,9 @@ def why_table(why: Why) -> RenderableType:
         Column("line", "code", 1),
     ]
     title = Text(f"{one_line(why.name)}  {tensor_line(why.tensor)}", "bold")
-    said = FittedTable(
-        [Column("", "word"), Column("", "text")],
-        facts,
-        header=False,
-    )
+    said = FittedTable([Column("", "word"), Column("", "text")], facts, header=False)
     if steps:
-        return Group(
-            title,
-            Text(),
-            said,
-            Text(),
-            FittedTable(columns, steps),
-        )
+        return Group(title, Text(), said, Text(), FittedTable(columns, steps))
     return Group(title, Text(), said)
 
 
@@ -271,15 +250,9 @@ def _facts(why: Why) -> Iterator[tuple[str, str]]:
         yield "path", f"none from {outputs}"
 
 
-def _steps(
-    why: Why,
-) -> Iterator[tuple[str, str, str]]:
+def _steps(why: Why) -> Iterator[tuple[str, str, str]]:
     rows = [
-        (
-            step.name,
-            step.op,
-            labels.source_text(step.source) if step.source else "",
-        )
+        (step.name, step.op, labels.source_text(step.source) if step.source else "")
         for step in why.path
     ]
     cut = len(rows) - SHOWN

@@ -39,11 +39,7 @@ def unload(shell: Any) -> None:
         magics.pop("gradviz", None)
 
 
-def gradviz(
-    shell: Any,
-    line: str,
-    cell: str | None,
-) -> Any:
+def gradviz(shell: Any, line: str, cell: str | None) -> Any:
     """What `%gradviz line` or `%%gradviz line` over a cell does. Raises IPython's
     UsageError, which it shows as one line.
     """
@@ -259,10 +255,5 @@ def _answer(line: str, shell: Any) -> object:
     outputs = final_tensors(
         variables, "this notebook has no global", "Compute a loss in a cell first."
     )
-    live = LiveOutputs(
-        list(outputs.values()),
-        [variables],
-        "",
-        tuple(outputs),
-    )
+    live = LiveOutputs(list(outputs.values()), [variables], "", tuple(outputs))
     return explained(live, words[1], "this notebook")

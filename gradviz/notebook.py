@@ -125,12 +125,7 @@ class Shown:
         return self.summary
 
 
-def show(
-    graph: object,
-    *,
-    height: int = HEIGHT,
-    **options: Any,
-) -> Shown | None:
+def show(graph: object, *, height: int = HEIGHT, **options: Any) -> Shown | None:
     """Show the interactive page of a graph: under IPython at once, in a loop and in the
     middle of a cell too.
 
@@ -172,12 +167,7 @@ def show(
     return None
 
 
-def frame(
-    graph: Graph,
-    *,
-    height: int = HEIGHT,
-    **options: Any,
-) -> Shown:
+def frame(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown:
     """The page of a graph as an object that a notebook displays."""
     page = render(graph, "html", Options.of(options))
     assert isinstance(page, str)

@@ -155,11 +155,7 @@ def code_line(code: CodeType, number: int | None) -> SourceLine:
     if _OF_CELL.search(code.co_filename):
         _number_cell(code.co_filename)
     return SourceLine(
-        code.co_filename,
-        number or 0,
-        code.co_name,
-        "",
-        package_of(code.co_filename),
+        code.co_filename, number or 0, code.co_name, "", package_of(code.co_filename)
     )
 
 
@@ -167,16 +163,8 @@ def _number_cell(file: str) -> None:
     """Note which cell of the running notebook has its code under this name: the number
     in its `In [3]`.
     """
-    shell = getattr(
-        sys.modules.get("IPython"),
-        "get_ipython",
-        lambda: None,
-    )()
-    number = getattr(
-        getattr(shell, "compile", None),
-        "_filename_map",
-        {},
-    ).get(file)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(file)
     if number is not None:
         CELLS[os.path.basename(file)] = number
 
@@ -381,10 +369,7 @@ class UserCode:
         # inside torch, most often nothing of the user's runs in a module's call
         return self._inside(caller, running) if running else caller
 
-    def beside(
-        self,
-        site: CallSite,
-    ) -> tuple[int, dict[tuple[int, int], CallSite]]:
+    def beside(self, site: CallSite) -> tuple[int, dict[tuple[int, int], CallSite]]:
         """The identity of the lines of a site's function, and all sites that were met
         where it was called from.
         """

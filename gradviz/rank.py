@@ -33,9 +33,7 @@ class Rank(NamedTuple):
         return f"{stem}.rank{self.number}{suffix}"
 
 
-def rank(
-    environment: Mapping[str, str] = os.environ,
-) -> Rank | None:
+def rank(environment: Mapping[str, str] = os.environ) -> Rank | None:
     """This process among several, None when it is alone.
 
     >>> rank({"RANK": "1", "WORLD_SIZE": "2"})
@@ -78,10 +76,7 @@ def grouped(groups: Iterable[Ranks]) -> str:
     >>> grouped([(0, 1)]), grouped([(0,), (1,)])
     ('0-1 alike', '0 and 1 differ')
     """
-    ordered = sorted(
-        groups,
-        key=lambda group: (-len(group), group),
-    )
+    ordered = sorted(groups, key=lambda group: (-len(group), group))
     alone = [group[0] for group in ordered if len(group) == 1]
 
     if len(alone) < len(ordered):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gradviz.errors import FormatError, RetiredName
 
 COMMANDS: dict[str, str] = {
-    "fit": "gradviz no longer predicts memory: see `gradviz saved --budget`.",
+    "fit": "gradviz no longer predicts memory: see `gradviz saved --budget`."
 }
 """Commands; a sentence each."""
 
@@ -365,9 +365,7 @@ def attribute(name: str) -> Any:
 
 
 def without_retired_flags(
-    command: str,
-    words: Sequence[str],
-    note: Callable[[str], object],
+    command: str, words: Sequence[str], note: Callable[[str], object]
 ) -> list[str]:
     """The words of a command line without retired options that change nothing; `note`
     gets a sentence for each.
@@ -399,9 +397,7 @@ def without_retired_flags(
 
 
 def without_retired_names(
-    command: str,
-    options: Mapping[str, Any],
-    note: Callable[[str], object],
+    command: str, options: Mapping[str, Any], note: Callable[[str], object]
 ) -> dict[str, Any]:
     """The same for options by name, as `Graph.save(layout="layered")` gives them."""
     kept = {}
@@ -428,9 +424,7 @@ def without_retired_checks(
 
 
 def present_checks(
-    only: Iterable[str],
-    ignore: Iterable[str],
-    note: Callable[[str], object],
+    only: Iterable[str], ignore: Iterable[str], note: Callable[[str], object]
 ) -> tuple[list[str], list[str]]:
     """The same for a choice of checks. Raises FormatError where all of `only` are
     retired, since none to run is no choice.
@@ -449,11 +443,7 @@ def about_check(name: str) -> str:
     return _CHECK.format(name) + _INSTEAD.get(name, "")
 
 
-def _row(
-    command: str,
-    flag: str,
-    value: str,
-) -> RetiredOption | None:
+def _row(command: str, flag: str, value: str) -> RetiredOption | None:
     for row in OPTIONS:
         is_this = row.flag == flag and (not row.commands or command in row.commands)
         if is_this and (row.values == ANY or value in row.values):
@@ -461,11 +451,7 @@ def _row(
     return None
 
 
-def _answer(
-    row: RetiredOption,
-    value: str,
-    note: Callable[[str], object],
-) -> None:
+def _answer(row: RetiredOption, value: str, note: Callable[[str], object]) -> None:
     if row.becomes or row.harmless == ANY or value in row.harmless:
         note(row.instead)
     else:

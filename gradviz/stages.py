@@ -115,11 +115,7 @@ def is_watched() -> bool:
     return _open.get() is not None
 
 
-def phase(
-    name: str,
-    *,
-    of: int | None = None,
-) -> None:
+def phase(name: str, *, of: int | None = None) -> None:
     """Say that the innermost stage is in its next phase, and `of` how many phases it
     has, once that is known.
     """

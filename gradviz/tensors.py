@@ -85,10 +85,7 @@ def inventory(variables: Sequence[Namespace]) -> tuple[TensorFacts, ...]:
     that begin with `_` are left out.
     """
     listed = _collect(variables)
-    with (
-        isolated(),
-        Stage("read", "tensors", total=len(listed)) as reading,
-    ):
+    with isolated(), Stage("read", "tensors", total=len(listed)) as reading:
         letters = _letters([named.tensor for named in listed.values()])
         return tuple(
             _read(named, listed, letters) for named in reading.each(listed.values())
@@ -123,16 +120,14 @@ def _collect(variables: Sequence[Namespace]) -> dict[int, _Named]:
     for name, module in outermost(values):
         for member, tensor, kind in registered(name, module):
             if id(tensor) not in plain:
-                listed.setdefault(
-                    id(tensor),
-                    _Named(tensor, [], kind),
-                ).names.append(member)
+                listed.setdefault(id(tensor), _Named(tensor, [], kind)).names.append(
+                    member
+                )
 
     for named in sorted(values, key=lambda named: named.rank):
         if named.kind == "tensor":
             listed.setdefault(
-                id(named.value),
-                _Named(named.value, [named.name], "tensor"),
+                id(named.value), _Named(named.value, [named.name], "tensor")
             )
 
     return listed
@@ -144,9 +139,7 @@ def _hidden(named: NamedValue, variables: Sequence[Namespace]) -> bool:
     return any(first in space for space in variables[: named.space])
 
 
-def _letters(
-    tensors: Sequence[torch.Tensor],
-) -> dict[int, str]:
+def _letters(tensors: Sequence[torch.Tensor]) -> dict[int, str]:
     """A letter for each storage that two or more of the tensors share, by the storage's
     identity.
     """
@@ -171,9 +164,7 @@ def _letter(number: int) -> str:
 
 
 def _read(
-    named: _Named,
-    listed: dict[int, _Named],
-    letters: dict[int, str],
+    named: _Named, listed: dict[int, _Named], letters: dict[int, str]
 ) -> TensorFacts:
     tensor, base, storage = named.tensor, base_of(named.tensor), memory_of(named.tensor)
     is_leaf = retains = requires_grad = grad_fn = None
@@ -278,11 +269,7 @@ def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
         [Column(column.title, column.kind, column.drop_order) for column in columns],
         list(map(cells, shown)),
     )
-    return Group(
-        table,
-        Text(),
-        *[Text(line, "dim") for line in _remarks(every, shown)],
-    )
+    return Group(table, Text(), *[Text(line, "dim") for line in _remarks(every, shown)])
 
 
 def _says_something(column: _Fact, shown: Sequence[TensorFacts]) -> bool:
@@ -335,18 +322,8 @@ class _Fact(NamedTuple):
 
 
 _COLUMNS = (
-    _Fact(
-        "name",
-        "name",
-        0,
-        lambda row: labels.names_text(row.names),
-    ),
-    _Fact(
-        "shape",
-        "word",
-        0,
-        lambda row: shape_text(row.tensor.shape),
-    ),
+    _Fact("name", "name", 0, lambda row: labels.names_text(row.names)),
+    _Fact("shape", "word", 0, lambda row: shape_text(row.tensor.shape)),
     _Fact("dtype", "word", 6, _dtype),
     _Fact("device", "word", 9, lambda row: row.tensor.device),
     _Fact("leaf", "word", 7, lambda row: _yes(row.is_leaf)),
@@ -393,10 +370,7 @@ is said then.
 """
 
 
-def _remarks(
-    every: Sequence[TensorFacts],
-    shown: Sequence[TensorFacts],
-) -> list[str]:
+def _remarks(every: Sequence[TensorFacts], shown: Sequence[TensorFacts]) -> list[str]:
     remarks = [plural(len(every), "tensor")]
     if len(shown) < len(every):
         remarks.append(labels.more(len(every) - len(shown)))

@@ -96,10 +96,7 @@ def make_dot(
     }
     names |= {id(tensor): name for name, tensor in (params or {}).items()}
     drawing = _Drawing(graph, show_attrs, show_saved, max(max_attr_chars, 3))
-    drawing.roots(
-        [names.get(id(tensor), "") for tensor in outputs],
-        same_base,
-    )
+    drawing.roots([names.get(id(tensor), "") for tensor in outputs], same_base)
     drawing.nodes()
     drawing.resize()
     return drawing.dot
@@ -146,12 +143,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no type
     without a system Graphviz, and end in time.
     """
 
-    def pipe(
-        self,
-        format: str | None = None,
-        *arguments: Any,
-        **options: Any,
-    ) -> Any:
+    def pipe(self, format: str | None = None, *arguments: Any, **options: Any) -> Any:
         """The drawing as bytes, or text with `encoding=`. As in
         `graphviz.Digraph.pipe`. Raises LayoutTimeout.
         """
@@ -208,11 +200,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no type
             self._view(target, format=format or self.format, quiet=quiet_view)
         return target
 
-    def _drawn(
-        self,
-        format: str | None,
-        engine: str | None,
-    ) -> bytes:
+    def _drawn(self, format: str | None, engine: str | None) -> bytes:
         # or a ValueError
         checked = graphviz.Digraph(
             format=format or self.format, engine=engine or self.engine
@@ -232,13 +220,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no type
 
 
 class _Drawing:
-    def __init__(
-        self,
-        graph: Graph,
-        attrs: bool,
-        saved: bool,
-        width: int,
-    ) -> None:
+    def __init__(self, graph: Graph, attrs: bool, saved: bool, width: int) -> None:
         self.dot = Digraph(node_attr=_NODE_STYLE, graph_attr={"size": "12,12"})
         self._graph = graph
         self._attrs, self._saved, self._width = attrs, saved, width
@@ -250,11 +232,7 @@ class _Drawing:
 
     # -- tensors -----------------------------------------------------------------------
 
-    def roots(
-        self,
-        names: Sequence[str],
-        same_base: Mapping[int, int],
-    ) -> None:
+    def roots(self, names: Sequence[str], same_base: Mapping[int, int]) -> None:
         """The outputs in green, their bases in dark green, and edges between them.
 
         `names` are the caller's of each root, "" where it has none; `same_base` the
@@ -272,19 +250,10 @@ class _Drawing:
                 drawn[made_by] = self._root(number, root, names[number])
 
             if root.base is not None:
-                base = self._base(
-                    root.base,
-                    same_base.get(number, number),
-                    drawn,
-                )
+                base = self._base(root.base, same_base.get(number, number), drawn)
                 self.dot.edge(base, drawn[made_by], style="dotted")
 
-    def _root(
-        self,
-        number: int,
-        root: Root,
-        title: str,
-    ) -> str:
+    def _root(self, number: int, root: Root, title: str) -> str:
         if (
             root.node is not None
             and root.node in self._graph.leaf_of
@@ -293,22 +262,13 @@ class _Drawing:
             return f"leaf{root.node}"
 
         name = f"output{number}"
-        self.dot.node(
-            name,
-            _tensor_label(title, root.tensor),
-            fillcolor=OUTPUT,
-        )
+        self.dot.node(name, _tensor_label(title, root.tensor), fillcolor=OUTPUT)
         if root.node is not None and root.node not in self._unreached:
             self.dot.edge(f"n{root.node}", name)
 
         return name
 
-    def _base(
-        self,
-        base: Base,
-        number: int,
-        drawn: dict[tuple[int, int], str],
-    ) -> str:
+    def _base(self, base: Base, number: int, drawn: dict[tuple[int, int], str]) -> str:
         if base.node is not None and base.node in self._graph.leaf_of:
             return f"leaf{base.node}"
 
@@ -377,10 +337,7 @@ class _Drawing:
             return node.op
 
         wide = max(map(len, attributes))
-        room = min(
-            max(map(len, attributes.values())),
-            self._width,
-        )
+        room = min(max(map(len, attributes.values())), self._width)
         rule = "-" * max(wide + room + 2, len(node.op))
         rows = [
             f"{name:<{wide}}: {_cut(value, room):>{room}}"
@@ -423,11 +380,7 @@ def _saved_label(title: str, saved: SavedTensor) -> str:
     return _tensor_label(title, saved.tensor, note)
 
 
-def _tensor_label(
-    name: str,
-    tensor: TensorInfo,
-    note: str = "",
-) -> str:
+def _tensor_label(name: str, tensor: TensorInfo, note: str = "") -> str:
     shape = "?" if tensor.shape is None else ", ".join(map(str, tensor.shape))
     return _label(f"{name}\n ({shape}){note}")
 

@@ -38,12 +38,7 @@ _BLANK = frozenset(
         ),
     )
 )
-_SELECTORS = frozenset(
-    map(
-        chr,
-        (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0)),
-    )
-)
+_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
 _JOINER = "\u200d"  # of emoji: woman and microscope make a scientist
 
 
@@ -74,12 +69,7 @@ def notebook_of(file: str) -> tuple[str, str]:
     notebook, _, number = file.rpartition(CELL)
     if notebook.endswith(".ipynb"):
         return notebook, number
-    return "", str(
-        CELLS.get(
-            file.replace("\\", "/").rpartition("/")[2],
-            "",
-        )
-    )
+    return "", str(CELLS.get(file.replace("\\", "/").rpartition("/")[2], ""))
 
 
 def place_text(file: str, line: int) -> str:
@@ -130,11 +120,7 @@ def visible(text: str, keep: str = "") -> str:
     return without_hidden(text, _escape, keep)
 
 
-def without_hidden(
-    text: str,
-    write: Callable[[str], str],
-    keep: str = "",
-) -> str:
+def without_hidden(text: str, write: Callable[[str], str], keep: str = "") -> str:
     """The text with each of these characters as `write` writes it."""
     plain = text.replace(keep, "") if keep else text
     if plain.isascii() and plain.isprintable():
@@ -184,20 +170,12 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
-def plural(
-    count: int,
-    noun: str,
-    nouns: str | None = None,
-) -> str:
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """A count and its noun: `1 node`, `1,234 nodes`, `2 leaves`."""
     return f"{count_text(count)} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def verb(
-    things: Sized | int,
-    singular: str,
-    several: str,
-) -> str:
+def verb(things: Sized | int, singular: str, several: str) -> str:
     """The word for one thing or for several.
 
     >>> verb(1, "was", "were"), verb(["a", "b"], "has", "have")
@@ -219,10 +197,7 @@ def few(names: Sequence[str], shown: int = 5) -> str:
     )
 
 
-def few_lines(
-    lines: Sequence[str],
-    shown: int,
-) -> list[str]:
+def few_lines(lines: Sequence[str], shown: int) -> list[str]:
     """The same one below the other, indented: the first of many lines, and how many
     more there are.
     """
@@ -248,14 +223,7 @@ def bytes_text(nbytes: int | None) -> str:
 
 
 _SIZE = re.compile(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
-_POWER = {
-    "": 0,
-    "k": 1,
-    "m": 2,
-    "g": 3,
-    "t": 4,
-    "p": 5,
-}
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 
 def parse_size(text: str) -> int | None:

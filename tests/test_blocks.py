@@ -25,12 +25,7 @@ import torch
 import gradviz
 from gradviz.cli.main import cli
 from gradviz.graph.files import loads
-from tests.blocks import (
-    PAGES,
-    ROOT,
-    Block,
-    blocks,
-)
+from tests.blocks import PAGES, ROOT, Block, blocks
 from tests.command_line import CliRunner
 
 BLOCKS = {path.relative_to(ROOT).as_posix(): blocks(path.read_text(encoding="utf-8")) for path in PAGES}

@@ -16,20 +16,9 @@ import pytest
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.fold.fold import PAGE, fold
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    Root,
-    Scope,
-)
+from gradviz.graph import Edge, Graph, Node, Root, Scope
 from gradviz.graph.files import load
-from tests.builders import (
-    accumulate,
-    chain,
-    leaf,
-    tensor,
-)
+from tests.builders import accumulate, chain, leaf, tensor
 
 pytestmark = pytest.mark.slow
 

@@ -98,11 +98,7 @@ def check(
     """
     refuse_graph(outputs, "check(loss)")
     frame = sys._getframe(1)
-    only, ignore = present_checks(
-        only,
-        ignore,
-        partial(warnings.warn, stacklevel=4),
-    )
+    only, ignore = present_checks(only, ignore, partial(warnings.warn, stacklevel=4))
     chosen(only, ignore)
     recording = recording or open_recording()
 

@@ -38,11 +38,7 @@ FOUND = 1
 _ALSO = "This was gradviz check. See gradviz --help for render, saved, flow, ..."
 
 
-def _list(
-    ctx: click.Context,
-    parameter: click.Parameter,
-    wanted: bool,
-) -> None:
+def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         from gradviz.checks.pages import catalogue
         from gradviz.checks.registry import checks
@@ -51,11 +47,7 @@ def _list(
         ctx.exit()
 
 
-def _explain(
-    ctx: click.Context,
-    parameter: click.Parameter,
-    id: str | None,
-) -> None:
+def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> None:
     if id is not None and not ctx.resilient_parsing:
         from gradviz.checks.pages import page_lines
         from gradviz.checks.registry import chosen
@@ -76,16 +68,10 @@ def _explain(
     help="Exit with code 1 for a finding this severe or worse.",
 )
 @click.option(
-    "--only",
-    multiple=True,
-    metavar="ID",
-    help="Run only this check; may be repeated.",
+    "--only", multiple=True, metavar="ID", help="Run only this check; may be repeated."
 )
 @click.option(
-    "--ignore",
-    multiple=True,
-    metavar="ID",
-    help="Skip this check; may be repeated.",
+    "--ignore", multiple=True, metavar="ID", help="Skip this check; may be repeated."
 )
 @click.option(
     "--list",
@@ -208,22 +194,13 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
     )
 
 
-def _write(
-    findings: Findings,
-    form: str,
-    verbose: bool,
-    stream: TextIO,
-) -> None:
+def _write(findings: Findings, form: str, verbose: bool, stream: TextIO) -> None:
     """Write the findings in a format."""
     from gradviz.checks.output import FindingsTable
     from gradviz.checks.sarif import sarif
 
     if form == "text":
-        write_table(
-            stream,
-            FindingsTable(findings, verbose),
-            str(rank() or ""),
-        )
+        write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
         stream.write(
             f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else ""
         )

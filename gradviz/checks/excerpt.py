@@ -35,10 +35,7 @@ class Excerpt(NamedTuple):
         return self.text[self.column - 1 : self.end_column - 1]
 
 
-def excerpt(
-    source: SourceLine | None,
-    part: str = "",
-) -> Excerpt | None:
+def excerpt(source: SourceLine | None, part: str = "") -> Excerpt | None:
     """The line with the columns of `part`, however it is spaced and quoted there; else
     of all its code. None when the text of the line is not known.
 

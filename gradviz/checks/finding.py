@@ -128,11 +128,7 @@ class Findings(Sequence[Finding]):
         return any(finding.severity in bad for finding in self.found)
 
 
-def _mark(
-    number: int,
-    finding: Finding,
-    call: int | None,
-) -> Mark:
+def _mark(number: int, finding: Finding, call: int | None) -> Mark:
     """A finding in the picture of the graph at one backward call."""
     words = [f"{finding.severity}: {finding.summary}", finding.where]
     is_other = finding.call != call

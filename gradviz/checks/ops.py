@@ -50,11 +50,7 @@ def kind(graph: Graph, node: int) -> str:
     return op if "custom" in graph.flags[node] else kind_of(op)
 
 
-def made(
-    graph: Graph,
-    node: int,
-    output: int = 0,
-) -> TensorInfo | None:
+def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
     """What an operation made, where that is known."""
     outputs = graph.outputs[node]
     return outputs[output] if output < len(outputs) else None
@@ -83,10 +79,7 @@ def users(graph: Graph, node: int) -> list[int]:
 T = TypeVar("T")
 
 
-def spread(
-    start: Iterable[T],
-    onward: Callable[[T], Iterable[T]],
-) -> Iterator[T]:
+def spread(start: Iterable[T], onward: Callable[[T], Iterable[T]]) -> Iterator[T]:
     """What some steps lead to, they themselves first, each once; `onward` tells what
     comes next.
     """

@@ -20,18 +20,8 @@ SHOWN = 3
 """Names that a finding lists before it counts the others, unless all are asked for."""
 FIRST, FURTHER = 20, 6
 """Lines of the first finding, and of each further one, unless all is asked for."""
-COLORS: dict[Severity, str] = {
-    "error": "red",
-    "warning": "yellow",
-    "note": "cyan",
-}
-_LEAST = {
-    "names": 0,
-    "effect": 0,
-    "why": 0,
-    "code": 1,
-    "fix": 2,
-}
+COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
+_LEAST = {"names": 0, "effect": 0, "why": 0, "code": 1, "fix": 2}
 """What is shortened first where a finding is too long, and how many lines of it stay.
 """
 _Rows = dict[str, list[str]]
@@ -128,11 +118,7 @@ def _rows(finding: Finding, width: int, verbose: bool) -> _Rows:
         rows[word] = []
         for text in filter(None, parts):
             title = f"   {word}:".ljust(INDENT)
-            rows[word] += wrapped(
-                title + one_line(text),
-                width,
-                " " * INDENT,
-            )
+            rows[word] += wrapped(title + one_line(text), width, " " * INDENT)
     rows["code"] = [" " * INDENT + line for line in shown]
     return rows
 
@@ -181,11 +167,7 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     return re.sub(rf"(?<![\w/.]){before}(?=\d)", "line ", text.replace(shown, line))
 
 
-def wrapped(
-    line: str,
-    width: int,
-    indent: str = "",
-) -> list[str]:
+def wrapped(line: str, width: int, indent: str = "") -> list[str]:
     """The lines of a paragraph."""
     room = max(20 + len(indent), width)
     lines = textwrap.wrap(line, room, subsequent_indent=indent, break_on_hyphens=False)

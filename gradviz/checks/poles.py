@@ -71,10 +71,7 @@ _ARCUS = Pole(
     "Keep its input inside (-1, 1).",
 )
 _QUOTIENT = Pole(
-    "other",
-    _has_zero,
-    "its divisor has a zero",
-    "Keep the divisor away from zero.",
+    "other", _has_zero, "its divisor has a zero", "Keep the divisor away from zero."
 )
 _EXP = Pole(
     "result",

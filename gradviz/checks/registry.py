@@ -158,10 +158,7 @@ def checks() -> tuple[Check, ...]:
     return tuple(sorted(_CHECKS.values(), key=position))
 
 
-def chosen(
-    only: Iterable[str] = (),
-    ignore: Iterable[str] = (),
-) -> tuple[Check, ...]:
+def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check, ...]:
     """The checks named by `only`, or all, without those in `ignore`. Raises FormatError
     for an unknown id.
     """
@@ -211,11 +208,7 @@ def run(
     )
 
 
-def _why_not(
-    rule: Check,
-    calls: Sequence[BackwardCall],
-    values: bool,
-) -> str:
+def _why_not(rule: Check, calls: Sequence[BackwardCall], values: bool) -> str:
     """Why a check has nothing to read, "" where it has."""
     if rule.needs_values and not values:
         return _VALUES
@@ -231,9 +224,7 @@ def _not_computed(calls: Sequence[BackwardCall]) -> Iterator[tuple[str, str]]:
 
 
 def _add(
-    rule: Check,
-    calls: Sequence[BackwardCall],
-    found: dict[tuple[object, ...], Finding],
+    rule: Check, calls: Sequence[BackwardCall], found: dict[tuple[object, ...], Finding]
 ) -> None:
     """Add what a check says of each graph; one that is told `once`, only of the first
     that it says something of.
@@ -287,10 +278,7 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
     )
 
 
-def _in_library(
-    node: Node | None,
-    source: SourceLine | None,
-) -> SourceLine | None:
+def _in_library(node: Node | None, source: SourceLine | None) -> SourceLine | None:
     """The line of an installed library that a finding is about; None where a line of
     the user's causes it.
     """

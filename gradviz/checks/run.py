@@ -168,10 +168,7 @@ class RetainedHistory(NamedTuple):
     added: SourceLine | None = None
 
 
-def steps_of(
-    numbers: Iterable[int],
-    ends: Sequence[int],
-) -> int:
+def steps_of(numbers: Iterable[int], ends: Sequence[int]) -> int:
     """Of how many steps the nodes with these sequence numbers are, which ended there.
 
     >>> steps_of([1, 12, 13], [10, 20])

@@ -32,11 +32,7 @@ def sarif(findings: Findings) -> dict[str, Any]:
         notification = {"level": "error", "message": message}
         invocation["toolExecutionNotifications"] = [notification]
 
-    driver = {
-        "name": "gradviz",
-        "version": __version__,
-        "rules": list(map(_rule, ran)),
-    }
+    driver = {"name": "gradviz", "version": __version__, "rules": list(map(_rule, ran))}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
@@ -61,10 +57,7 @@ def _rule(check: Check) -> dict[str, Any]:
     }
 
 
-def _result(
-    finding: Finding,
-    rules: list[str],
-) -> dict[str, Any]:
+def _result(finding: Finding, rules: list[str]) -> dict[str, Any]:
     effects = [f"Effect: {effect.summary}" for effect in finding.consequences]
     sentences = [finding.summary, finding.why, *effects, finding.fix]
     text = ". ".join(sentence.rstrip(".") for sentence in sentences if sentence)

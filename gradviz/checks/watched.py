@@ -35,12 +35,7 @@ class WatchedRun:
     """
 
     def __init__(
-        self,
-        target: Target,
-        *,
-        runs_on: bool,
-        values: bool,
-        cuts: bool,
+        self, target: Target, *, runs_on: bool, values: bool, cuts: bool
     ) -> None:
         self._target, self._values, self._runs_on = target, values, runs_on
         self._collector = Collector(values=values, cuts=cuts)

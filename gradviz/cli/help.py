@@ -46,12 +46,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--max-rows",
         "--limit",
     ),
-    "Which checks": (
-        "--only",
-        "--ignore",
-        "--list",
-        "--explain",
-    ),
+    "Which checks": ("--only", "--ignore", "--list", "--explain"),
     "Output": ("--format", "--force", "--json", "--verbose", "--fail-on"),
     "Running the script": (
         "--module",
@@ -159,9 +154,7 @@ class GroupedCommand(click.Command):
     """A command whose help begins with examples and has its options in groups."""
 
     def format_options(
-        self,
-        ctx: click.Context,
-        formatter: click.HelpFormatter,
+        self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         examples = [
             (f"gradviz {example.line}", example.effect)

@@ -84,10 +84,7 @@ def own_file(path: str, *, asked: bool) -> str:
 def _ranks() -> tuple[Rank | None, int]:
     context = click.get_current_context(silent=True)
     if context is not None:
-        found: tuple[Rank | None, int] = context.meta.get(
-            _RANKS,
-            (None, 0),
-        )
+        found: tuple[Rank | None, int] = context.meta.get(_RANKS, (None, 0))
     else:
         found = (None, 0)
     return found

@@ -188,11 +188,7 @@ class Gradviz(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(
-        self,
-        ctx: click.Context,
-        cmd_name: str,
-    ) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         contents = vars(importlib.import_module(COMMANDS[cmd_name])).values()
@@ -244,11 +240,7 @@ def _unknown(name: str) -> str:
     )
 
 
-def _version(
-    ctx: click.Context,
-    parameter: click.Parameter,
-    wanted: bool,
-) -> None:
+def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         from gradviz import __version__
 

@@ -42,16 +42,10 @@ class FieldType(_ParamType):
             self.name = "number or word"
 
     def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         try:
-            return self._item.metadata["check"](
-                self._item.name,
-                self._number(value),
-            )
+            return self._item.metadata["check"](self._item.name, self._number(value))
         except FormatError as error:
             self.fail(str(error), param, ctx)
 
@@ -81,9 +75,7 @@ def render_options(*names: str) -> Callable[[F], F]:
     return add
 
 
-def _option(
-    item: Field[Any],
-) -> Callable[[F], F]:
+def _option(item: Field[Any]) -> Callable[[F], F]:
     flag = "--" + item.name.replace("_", "-")
     help, choices, default = (
         item.metadata["help"],
@@ -96,12 +88,7 @@ def _option(
     # the checks of such a field are about all its values: `Options` makes them
     if item.metadata["kinds"] == (tuple,):
         return click.option(
-            flag,
-            item.name,
-            multiple=True,
-            metavar="TEXT",
-            default=default,
-            help=help,
+            flag, item.name, multiple=True, metavar="TEXT", default=default, help=help
         )
 
     kind: _ParamType = click.Choice(choices) if choices else FieldType(item)
@@ -115,10 +102,7 @@ def _option(
     )
 
 
-def with_feature(
-    feature: str,
-    option: Callable[[F], F],
-) -> Callable[[F], F]:
+def with_feature(feature: str, option: Callable[[F], F]) -> Callable[[F], F]:
     """The option, where its feature is there. Where it is not, the command gets no
     value: its parameter has a default.
     """
@@ -135,18 +119,10 @@ run_custom_option = with_feature(
 )
 
 
-def top_option(
-    rows: int,
-    subject: str = "Rows to show",
-) -> Callable[[F], F]:
+def top_option(rows: int, subject: str = "Rows to show") -> Callable[[F], F]:
     """`--top`: None unless it is given, which `row_limit` turns into `rows`."""
     help = f"{subject}; 0 for all. [default: {rows}]"
-    return click.option(
-        "--top",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help=help,
-    )
+    return click.option("--top", type=click.IntRange(min=0), metavar="N", help=help)
 
 
 def json_option(help: str) -> Callable[[F], F]:
@@ -190,10 +166,7 @@ class ByteSize(_ParamType):
     name = "size"
 
     def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         if isinstance(value, int):
             return value

@@ -109,10 +109,7 @@ class Line:
                 wait = _INTERVAL
             if self._widest:
                 # a terminal shows that key, too
-                blank = min(
-                    self._widest + len("^C"),
-                    _width(self._stream) - 1,
-                )
+                blank = min(self._widest + len("^C"), _width(self._stream) - 1)
                 self._write(" " * blank, end="\r")
 
         self._gone.set()

@@ -76,10 +76,7 @@ _CUT = (
         help="Mark the findings of gradviz check by number, and list them under the picture.",
     ),
 )
-@with_feature(
-    "cuts",
-    click.option("--cut", is_flag=True, help=_CUT),
-)
+@with_feature("cuts", click.option("--cut", is_flag=True, help=_CUT))
 @with_feature(
     "gradients",
     click.option(
@@ -156,12 +153,7 @@ Reading = Literal["plain", "gradients", "times", "findings", "cuts"]
 """What is read of a script beside its graph."""
 
 
-def _reading(
-    check: bool,
-    cut: bool,
-    times: bool,
-    gradients: bool,
-) -> Reading:
+def _reading(check: bool, cut: bool, times: bool, gradients: bool) -> Reading:
     """What the options ask for. Raises UsageError where no one run has all of it."""
     if (check or cut) + times + gradients > 1:
         flag = "--check" if check else "--cut"
@@ -179,11 +171,7 @@ def _reading(
 
 
 def _graph(
-    source: Source,
-    reading: Reading,
-    for_reader: bool,
-    values: bool,
-    run_custom: bool,
+    source: Source, reading: Reading, for_reader: bool, values: bool, run_custom: bool
 ) -> RunResult[Graph]:
     """The graph to draw. That of findings is the worst one's, which may be of a later
     backward call. For a reader, it may have more than backward runs.
@@ -219,12 +207,7 @@ def _refuse_binary(format: str) -> None:
         )
 
 
-def _write(
-    graph: Graph,
-    format: str,
-    drawing: Options,
-    stream: TextIO,
-) -> None:
+def _write(graph: Graph, format: str, drawing: Options, stream: TextIO) -> None:
     with progress("drawing the graph") as line:
         for piece in pieces(graph, format, drawing):
             if stream.isatty():
@@ -248,11 +231,7 @@ def _write(
 )
 @input_option
 @target_argument
-def tree_command(
-    source: Source,
-    with_time: bool = False,
-    **options: Any,
-) -> None:
+def tree_command(source: Source, with_time: bool = False, **options: Any) -> None:
     """Print the graph as a tree of modules, or node by node.
 
     Modules are listed in the order they ran, each with its ops, parameters, output and
@@ -286,11 +265,7 @@ def summary_command(source: Source, **options: Any) -> None:
     captured.raise_failure()
 
 
-def _print(
-    graph: Graph,
-    options: dict[str, Any],
-    stream: TextIO,
-) -> None:
+def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
     """In colour and cut to the screen on a terminal; whole lines and all rows for a
     pipe or a file.
     """

@@ -43,11 +43,7 @@ _PLACE = "gradviz.destination"
 
 
 def destination(
-    path: str,
-    inputs: Iterable[str],
-    *,
-    format: str | None = None,
-    asked: bool = True,
+    path: str, inputs: Iterable[str], *, format: str | None = None, asked: bool = True
 ) -> str:
     """The path to write to. Raises OutputError when nothing can be written there, or
     where it is one of the `inputs` of the command, or a file that is not gradviz's.
@@ -73,21 +69,13 @@ def destination(
 _OPEN, _FORCE = "gradviz.open", "gradviz.force"
 
 
-def _open_at_end(
-    ctx: click.Context,
-    parameter: click.Parameter,
-    wanted: bool,
-) -> None:
+def _open_at_end(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         ctx.meta[_OPEN] = True
         ctx.call_on_close(lambda: _open(written(ctx)) if reports() else None)
 
 
-def _note_force(
-    ctx: click.Context,
-    parameter: click.Parameter,
-    wanted: bool,
-) -> None:
+def _note_force(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     ctx.meta[_FORCE] = wanted
 
 
@@ -167,12 +155,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 _STDOUT, _STDERR = 1, 2
-NO_ROOM = {
-    errno.ENOSPC,
-    errno.EIO,
-    errno.EFBIG,
-    getattr(errno, "EDQUOT", errno.ENOSPC),
-}
+NO_ROOM = {errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _redirected = False
 
 

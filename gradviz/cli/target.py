@@ -43,11 +43,7 @@ class TargetCommand(GroupedCommand):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), rank_option()]
 
-    def parse_args(
-        self,
-        ctx: click.Context,
-        args: list[str],
-    ) -> list[str]:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             end = args.index("--")
             args, ctx.meta[ARGUMENTS] = args[:end], tuple(args[end + 1 :])
@@ -171,11 +167,7 @@ def _files(
     return [CompletionItem(incomplete, type="file")]
 
 
-def _target(
-    ctx: click.Context,
-    target: str | None,
-    module: str | None,
-) -> Target:
+def _target(ctx: click.Context, target: str | None, module: str | None) -> Target:
     if module is not None and target is not None:
         raise click.UsageError(
             f"-m {module} is the target, so remove {target!r}. Arguments of the module go after --."

@@ -27,11 +27,7 @@ _ROWS = 100
 @top_option(_ROWS)
 @form_option("Print all tensors as JSON.")
 @target_argument
-def command(
-    source: Source,
-    top: int | None,
-    form: Form,
-) -> None:
+def command(source: Source, top: int | None, form: Form) -> None:
     """List the script's tensors with their autograd state.
 
     The script stops after the first optimizer step, so gradients exist; without an
@@ -40,20 +36,13 @@ def command(
     changes nothing.
     """
     with result_stream() as stream:
-        captured = source.read(
-            lambda live: _read(live, source),
-            need_graph=False,
-        )
+        captured = source.read(lambda live: _read(live, source), need_graph=False)
         listed = captured.result
         rows, table = row_limit(top, _ROWS), load("gradviz.tensors:tensors_table")
         data = {"title": listed.title, "tensors": listed.tensors}
         title = listed.title if listed.at_call or rank() else ""
         write_result(
-            stream,
-            form,
-            lambda: data,
-            lambda: table(listed.tensors, rows),
-            title,
+            stream, form, lambda: data, lambda: table(listed.tensors, rows), title
         )
 
     captured.raise_failure()

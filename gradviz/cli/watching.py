@@ -12,10 +12,7 @@ from gradviz.features import hook
 
 
 @contextmanager
-def watched(
-    target: str,
-    *arguments: Any,
-) -> Iterator[list[Any]]:
+def watched(target: str, *arguments: Any) -> Iterator[list[Any]]:
     """Around the script: what `target` (`module:name`) makes watches the calls of
     torch, from the moment torch is there.
 

@@ -40,11 +40,7 @@ def command(source: Source, name: str, as_json: bool) -> None:
     captured.raise_failure()
 
 
-def explained(
-    live: LiveOutputs,
-    name: str,
-    place: str,
-) -> Why:
+def explained(live: LiveOutputs, name: str, place: str) -> Why:
     """The answer for a tensor by its name. Raises what `named_tensor` raises."""
     from gradviz.explanation import explain
 
@@ -52,11 +48,7 @@ def explained(
     return explain(live, named_tensor(name, live, place), name)
 
 
-def named_tensor(
-    name: str,
-    live: LiveOutputs,
-    place: str,
-) -> torch.Tensor:
+def named_tensor(name: str, live: LiveOutputs, place: str) -> torch.Tensor:
     """The tensor of a name. Raises TargetError or NotATensorError, which say what to
     name.
     """

@@ -19,10 +19,7 @@ Keys = Sequence[Hashable]
 Pair = tuple[int, int]
 
 
-def align(
-    before: Sequence[Keys],
-    after: Sequence[Keys],
-) -> list[Pair]:
+def align(before: Sequence[Keys], after: Sequence[Keys]) -> list[Pair]:
     """Matched positions. `before[level][i]` is the key of element i at one level; both
     have the same levels.
 

@@ -104,9 +104,7 @@ def command(
 
 
 def _both(
-    targets: tuple[str, str],
-    numbers: Sequence[int],
-    words: tuple[str, ...],
+    targets: tuple[str, str], numbers: Sequence[int], words: tuple[str, ...]
 ) -> list[RunResult[Graph]]:
     """Both graphs. With one set of arguments, or one `--at`, it is for every target
     that is a script.
@@ -176,9 +174,4 @@ def as_data(difference: GraphDiff) -> dict[str, Any]:
 
 def _node(graph: Graph, node: int) -> dict[str, Any]:
     record = graph.nodes[node]
-    return {
-        "id": node,
-        "op": record.op,
-        "names": record.names,
-        "source": record.source,
-    }
+    return {"id": node, "op": record.op, "names": record.names, "source": record.source}

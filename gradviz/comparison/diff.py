@@ -230,9 +230,7 @@ def _head(difference: GraphDiff) -> Iterator[str]:
     yield _sums(difference)
 
 
-def _sections(
-    difference: GraphDiff,
-) -> dict[str, list[tuple[str, str]]]:
+def _sections(difference: GraphDiff) -> dict[str, list[tuple[str, str]]]:
     """Marks and words by title."""
     before, after, matched = difference.before, difference.after, difference.matched
     inner = set(matched.values())

@@ -45,10 +45,7 @@ class Merging:
     def __len__(self) -> int:
         return len(self._places) + len(self._leaves)
 
-    def merge(
-        self,
-        graph: Graph,
-    ) -> Mapping[int, int] | Sequence[int]:
+    def merge(self, graph: Graph) -> Mapping[int, int] | Sequence[int]:
         """One graph more. Gives the node here of each of its nodes."""
         ops = [node for node in forward_order(graph) if node not in graph.leaf_of]
         if self._first is not None:
@@ -73,11 +70,7 @@ class Merging:
             call = graph.scopes[node.scope][:3]  # path, type and number
         return node.op, call, (node.names, node.source and node.source.text)
 
-    def _merge_ops(
-        self,
-        graph: Graph,
-        after: Sequence[int],
-    ) -> dict[int, int]:
+    def _merge_ops(self, graph: Graph, after: Sequence[int]) -> dict[int, int]:
         """The merged node of every op of a graph. What is new takes its place among the
         others.
         """
@@ -104,11 +97,7 @@ class Merging:
         self._order = order
         return merged
 
-    def _merge_leaves(
-        self,
-        graph: Graph,
-        merged: dict[int, int],
-    ) -> None:
+    def _merge_leaves(self, graph: Graph, merged: dict[int, int]) -> None:
         """The same for leaves: by name, then those that no name tells in their order,
         by what else does.
         """
@@ -153,11 +142,7 @@ class Merging:
         self._new_nodes.append(record)
         return record.id
 
-    def _scope(
-        self,
-        theirs: Sequence[Scope],
-        number: int | None,
-    ) -> int | None:
+    def _scope(self, theirs: Sequence[Scope], number: int | None) -> int | None:
         """The number of another graph's scope here, where it and those around it are
         added if they are new.
         """
@@ -189,10 +174,7 @@ class Merging:
         )
 
 
-def matched(
-    before: Sequence[Place],
-    after: Sequence[Place],
-) -> list[Pair]:
+def matched(before: Sequence[Place], after: Sequence[Place]) -> list[Pair]:
     """Positions of what stands in both.
 
     >>> net, line = ("net", "Linear", 1), "y = net(x)"

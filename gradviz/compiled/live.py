@@ -51,12 +51,7 @@ def with_regions(graph: Graph, nodes: Sequence[Node]) -> Graph:
         edges = graph.edges
     unread = sum(_region(type(node)) is None for node in compiled.values())
     notes = [*graph.notes, *_notes(graph, without, unread)]
-    return replace(
-        graph,
-        nodes=tuple(records),
-        edges=tuple(edges),
-        notes=tuple(notes),
-    )
+    return replace(graph, nodes=tuple(records), edges=tuple(edges), notes=tuple(notes))
 
 
 def _region(kind: type) -> Region | None:
@@ -69,10 +64,7 @@ def _region(kind: type) -> Region | None:
     return region
 
 
-def _attributes(
-    kind: type,
-    region: Region,
-) -> Iterator[tuple[str, Any]]:
+def _attributes(kind: type, region: Region) -> Iterator[tuple[str, Any]]:
     yield "operations", region.calls.total()
     yield "ops", region.kinds
     is_compiled = private.is_backward_compiled(kind)
@@ -92,11 +84,7 @@ def _without_gradient(
     yield from (edge for edge, gives in zip(edges, has_gradient) if not gives)
 
 
-def _notes(
-    graph: Graph,
-    without: set[Edge],
-    unread: int,
-) -> Iterator[str]:
+def _notes(graph: Graph, without: set[Edge], unread: int) -> Iterator[str]:
     if without:
         inputs = [graph.nodes[edge.producer] for edge in sorted(without)]
         names = [" = ".join(node.names) or node.op for node in inputs]

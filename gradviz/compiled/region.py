@@ -26,10 +26,7 @@ class Region(NamedTuple):
     @property
     def kinds(self) -> str:
         """The operations, the most frequent first: "t ×5, mm ×3, sum"."""
-        ranked = sorted(
-            self.calls.items(),
-            key=lambda call: (-call[1], call[0]),
-        )
+        ranked = sorted(self.calls.items(), key=lambda call: (-call[1], call[0]))
         return ", ".join(
             f"{name} ×{count}" if count > 1 else name for name, count in ranked
         )
@@ -57,7 +54,4 @@ def region_of(text: str) -> Region | None:
             calls[name if namespace == "aten" else f"{namespace}.{name}"] += 1
 
     results = [result.strip() for result in returned[0].split(",")]
-    return Region(
-        calls,
-        tuple([result != "None" for result in results if result]),
-    )
+    return Region(calls, tuple([result != "None" for result in results if result]))

@@ -192,11 +192,7 @@ class Answers:
         return None
 
     def _without_cut(
-        self,
-        tensor: torch.Tensor,
-        owner: str,
-        run: ModuleRun | None,
-        reads: set[AST],
+        self, tensor: torch.Tensor, owner: str, run: ModuleRun | None, reads: set[AST]
     ) -> Answer:
         ran = self.engine.ran
         reading = sorted(filter(ran.ran, reads), key=ran.line)

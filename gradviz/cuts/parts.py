@@ -76,10 +76,7 @@ def _references(walked: Walked) -> Tensors:
     return {node: weakref.ref(leaf) for node, leaf in walked.variables.items()}
 
 
-def _identity(
-    node: Node,
-    tensors: Tensors,
-) -> tuple[str, int | None]:
+def _identity(node: Node, tensors: Tensors) -> tuple[str, int | None]:
     """What tells a node from all others: the tensor of a leaf, the number of an op."""
     if node.id in tensors:
         return "leaf", id(tensors[node.id])
@@ -102,11 +99,7 @@ class WithCuts:
         self._numbers = {_identity(node, self._own): node.id for node in graph.nodes}
 
     def add(
-        self,
-        cut: Cut,
-        part: CutPart,
-        outputs: Sequence[int],
-        users: Sequence[int],
+        self, cut: Cut, part: CutPart, outputs: Sequence[int], users: Sequence[int]
     ) -> None:
         """Add what a line dropped. `outputs` are those that have no graph because of
         it, by number, and `users` the nodes that go on with what it gave.
@@ -166,11 +159,7 @@ class WithCuts:
         self._nodes.append(node._replace(id=len(self._nodes), flags=flags))
         return len(self._nodes) - 1
 
-    def _add_leaf(
-        self,
-        leaf: Leaf,
-        tensor: torch.Tensor | None,
-    ) -> None:
+    def _add_leaf(self, leaf: Leaf, tensor: torch.Tensor | None) -> None:
         """Add the leaf of the last node, with the names that the caller has for it."""
         node, known = self._nodes[-1], self._walked.names
         if tensor is not None:

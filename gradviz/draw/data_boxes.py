@@ -57,9 +57,7 @@ def sources(data: Sequence[Data], drawn: Iterable[int]) -> dict[int, list[int]]:
     return {i: [of for of in data[i].of if of in known] for i in sorted(shown)}
 
 
-def few_of(
-    alike: dict[Lines, list[T]],
-) -> Iterator[tuple[Lines, list[T]]]:
+def few_of(alike: dict[Lines, list[T]]) -> Iterator[tuple[Lines, list[T]]]:
     """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most
     `MOST_DATA` boxes.
     """

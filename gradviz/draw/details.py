@@ -24,22 +24,12 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.report import labels
-from gradviz.wording import (
-    clip,
-    number,
-    place_text,
-    tensor_line,
-)
+from gradviz.wording import clip, number, place_text, tensor_line
 
 Lines = tuple[str, ...]
 
 
-def node_lines(
-    graph: Graph,
-    node: Node,
-    options: Options,
-    module: str,
-) -> Lines:
+def node_lines(graph: Graph, node: Node, options: Options, module: str) -> Lines:
     """Title, op where that is another word, and parameters; with `details` what it
     made, and where.
 
@@ -140,11 +130,7 @@ def factor_text(step: BackwardStep | None, position: int) -> str:
     return f"\u00d7 {number(sent[0] / step.arrived[0])}"
 
 
-def leaf_lines(
-    leaf: Leaf,
-    uses: int = 1,
-    module: str = "",
-) -> Lines:
+def leaf_lines(leaf: Leaf, uses: int = 1, module: str = "") -> Lines:
     """Names and tensor; `uses` and `module` as in `labels.leaf_title`."""
     return (labels.leaf_title(leaf, module, uses), tensor_line(leaf.tensor))
 

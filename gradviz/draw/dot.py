@@ -20,19 +20,9 @@ if TYPE_CHECKING:
     from gradviz.graph import Graph
 
 RANKDIR = {"auto": "TB", "down": "TB", "right": "LR"}
-_STYLE = {
-    "data": (),
-    "saved": ("dir=none",),
-    "cut": ("style=dashed",),
-}
+_STYLE = {"data": (), "saved": ("dir=none",), "cut": ("style=dashed",)}
 # Graphviz reads HTML entities in plain labels too
-_ESCAPES = str.maketrans(
-    {
-        "\\": "\\\\",
-        '"': '\\"',
-        "&": "&amp;",
-    }
-)
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})
 
 
 def render(graph: Graph, options: Options) -> Iterator[str]:
@@ -56,11 +46,7 @@ def dot(drawn: Scene, options: Options) -> Iterator[str]:
     yield "}\n"
 
 
-def quote(
-    lines: Iterable[str],
-    *,
-    left: bool = False,
-) -> str:
+def quote(lines: Iterable[str], *, left: bool = False) -> str:
     r"""A quoted DOT string of one or more lines, centred unless `left`.
 
     >>> print(quote(['say "hi"', 'C:\\x']))
@@ -71,11 +57,7 @@ def quote(
     return f'"{text}"'
 
 
-def _defaults(
-    drawn: Scene,
-    options: Options,
-    colors: Palette,
-) -> Iterator[str]:
+def _defaults(drawn: Scene, options: Options, colors: Palette) -> Iterator[str]:
     font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{colors.text}"'
     below = [text for text in (drawn.title, drawn.dtype) if text]
     # without it, data that leaves a module and comes back is refused
@@ -99,12 +81,7 @@ def _boxes(drawn: Scene, colors: Palette) -> Iterator[str]:
             yield _box(part, colors, indent)
 
 
-def _cluster(
-    frame: int,
-    drawn: Scene,
-    colors: Palette,
-    indent: str,
-) -> str:
+def _cluster(frame: int, drawn: Scene, colors: Palette, indent: str) -> str:
     title = quote((drawn.frames[frame].title,))
     look = f'labelloc=t; labeljust=l; style=rounded; color="{colors.border}";'
     return f"{indent}subgraph cluster_{frame} {{\n{indent}  label={title}; {look}\n"

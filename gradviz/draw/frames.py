@@ -102,11 +102,7 @@ def _used(graph: Graph) -> dict[int, int]:
     return used
 
 
-def frame_title(
-    scope: Scope,
-    used: int,
-    module: str = "",
-) -> str:
+def frame_title(scope: Scope, used: int, module: str = "") -> str:
     """Path, class, which call when it is a later one, and parameters:
     `fc Linear, 12 parameters`.
 

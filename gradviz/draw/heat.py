@@ -182,10 +182,7 @@ def _of_smallest(norms: Mapping[int, float]) -> list[int]:
     return [box for box, norm in norms.items() if number(norm) == least]
 
 
-def _arriving_text(
-    steps: Sequence[BackwardStep],
-    norms: Sequence[float],
-) -> str:
+def _arriving_text(steps: Sequence[BackwardStep], norms: Sequence[float]) -> str:
     """The norm of the gradient that arrives at a box, or the range of those inside."""
     if steps and not any(step.measured for step in steps):
         return "gradient not measured"

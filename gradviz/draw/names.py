@@ -12,10 +12,7 @@ MOST = 3
 """Names on one edge; where there are more, none is written."""
 
 
-def tensors_along(
-    graph: Graph,
-    edge: Edge,
-) -> list[tuple[int, int]]:
+def tensors_along(graph: Graph, edge: Edge) -> list[tuple[int, int]]:
     """The tensors that go along an edge, as nodes of the whole graph and numbers of
     their outputs: between folded boxes those that ops of one take from ops of the other.
     """
@@ -35,19 +32,13 @@ def tensors_along(
     return list(makers)
 
 
-def _in_order(
-    graph: Graph,
-    nodes: Iterable[int],
-) -> list[int]:
+def _in_order(graph: Graph, nodes: Iterable[int]) -> list[int]:
     """Nodes as their ops ran."""
     sequence = column(graph.nodes, "sequence")
     return sorted(nodes, key=lambda node: sequence[node] or 0)
 
 
-def held_names(
-    graph: Graph,
-    tensors: Sequence[tuple[int, int]],
-) -> str:
+def held_names(graph: Graph, tensors: Sequence[tuple[int, int]]) -> str:
     """`q`, or `box, cls` for what goes along an edge; "" where one has no name."""
     whole, name = graph.original, name_behind_views
     if whole is None:
@@ -79,20 +70,12 @@ def passed_on(graph: Graph, edge: Edge) -> list[str]:
     return [name_behind_views(whole, *tensor) for tensor in passed]
 
 
-def name_behind_views(
-    graph: Graph,
-    node: int,
-    output: int = 0,
-) -> str:
+def name_behind_views(graph: Graph, node: int, output: int = 0) -> str:
     """The name of a tensor, or of the one that it is a view or a copy of."""
     return name_of(graph, *named_behind_views(graph, node, output))
 
 
-def named_behind_views(
-    graph: Graph,
-    node: int,
-    output: int = 0,
-) -> tuple[int, int]:
+def named_behind_views(graph: Graph, node: int, output: int = 0) -> tuple[int, int]:
     """A tensor with a name, or the one that it is a view or a copy of and that has one;
     else the last that could be followed.
     """
@@ -104,11 +87,7 @@ def named_behind_views(
     return node, output
 
 
-def name_of(
-    graph: Graph,
-    node: int,
-    output: int = 0,
-) -> str:
+def name_of(graph: Graph, node: int, output: int = 0) -> str:
     """The variable that the line assigns, else those that hold the tensor. An output
     has a box with its name.
     """

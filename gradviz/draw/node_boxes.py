@@ -36,10 +36,7 @@ class NodeBoxes:
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        options: Options,
-        brief: Callable[[str], str],
+        self, graph: Graph, options: Options, brief: Callable[[str], str]
     ) -> None:
         self._graph, self._options = graph, options
         self._brief = brief
@@ -64,12 +61,7 @@ class NodeBoxes:
         kind = "outside" if "outside" in node.flags else kind_of_node(node)
         return self._box(node, kind, (sign, *rest))
 
-    def leaf(
-        self,
-        leaf: Leaf,
-        uses: int,
-        scope: int | None,
-    ) -> NodeBox:
+    def leaf(self, leaf: Leaf, uses: int, scope: int | None) -> NodeBox:
         """The box of a leaf in the frame of a module call."""
         node = self._graph.nodes[leaf.node]
         lines = details.leaf_lines(leaf, uses, self.path(scope))
@@ -79,12 +71,7 @@ class NodeBoxes:
         """The module whose frame is around a box in this scope."""
         return module_path(self._graph.scopes, scope)
 
-    def _box(
-        self,
-        node: Node,
-        plain: BoxKind,
-        lines: tuple[str, ...],
-    ) -> NodeBox:
+    def _box(self, node: Node, plain: BoxKind, lines: tuple[str, ...]) -> NodeBox:
         """A box with what is said of every node, below the lines that it has."""
         words = labels.flag_words(self._graph, node) if node.flags else {}
         said = (*labels.ALARMS, *labels.REMARKS)

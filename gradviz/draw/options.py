@@ -59,20 +59,12 @@ def _option(
         hint = near(value, choices) if isinstance(value, str) else ""
         raise FormatError(f"{name} cannot be {value!r}. {valid}{hint}")
 
-    metadata = {
-        "help": help,
-        "kinds": kinds,
-        "choices": choices,
-        "check": check,
-    }
+    metadata = {"help": help, "kinds": kinds, "choices": choices, "check": check}
     return field(default=default, metadata=metadata)
 
 
 def _choice(
-    default: str,
-    choices: object,
-    help: str,
-    needs: Mapping[str, str] = {},
+    default: str, choices: object, help: str, needs: Mapping[str, str] = {}
 ) -> Any:
     """A field that takes one of the values of a Literal, as far as the features are
     there that they need.

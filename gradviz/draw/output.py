@@ -47,11 +47,7 @@ def folded(graph: Graph, options: Options, crop: bool = False) -> Graph:
     )
 
 
-def render(
-    graph: Graph,
-    format: str,
-    options: Options | None = None,
-) -> str | bytes:
+def render(graph: Graph, format: str, options: Options | None = None) -> str | bytes:
     """The graph in one format, as text, or bytes for png and pdf. Raises FormatError
     for an unknown format.
 
@@ -317,10 +313,7 @@ def refuse_wrong_file(
 
 
 def write(
-    path: str | os.PathLike[str],
-    chunks: Iterable[bytes],
-    *,
-    force: bool = False,
+    path: str | os.PathLike[str], chunks: Iterable[bytes], *, force: bool = False
 ) -> None:
     """Write chunks to a file, all or nothing. Raises OutputError, also for a file that
     must stay (`refuse_wrong_file`); what `chunks` itself raises goes through.

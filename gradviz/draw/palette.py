@@ -151,8 +151,4 @@ def ground(colors: Palette, depth: int) -> str:
     """The fill of a frame inside `depth` others: each a little further from the
     background.
     """
-    return mix(
-        colors.background,
-        colors.muted,
-        0.06 * (min(depth, 5) + 1),
-    )
+    return mix(colors.background, colors.muted, 0.06 * (min(depth, 5) + 1))

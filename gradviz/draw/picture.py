@@ -176,11 +176,7 @@ class Page:
     """
 
     def __init__(
-        self,
-        drawn: Scene,
-        *,
-        is_flat: bool = False,
-        u_shapes: bool = True,
+        self, drawn: Scene, *, is_flat: bool = False, u_shapes: bool = True
     ) -> None:
         self.is_flat = is_flat
         self.boxes = list(map(typesetting.measured, drawn.boxes))
@@ -295,10 +291,7 @@ class PlacedBoxes:
 
 
 def _drawing(
-    drawn: Scene,
-    boxes: list[Sized],
-    titles: list[tuple[str, str]],
-    is_flat: bool,
+    drawn: Scene, boxes: list[Sized], titles: list[tuple[str, str]], is_flat: bool
 ) -> Drawing:
     """The drawing as a layout sees it, which always runs downwards: where data flows
     sideways, widths and heights are exchanged.

@@ -50,11 +50,7 @@ LINE_STYLE: dict[LinkStyle, str] = {
 }
 
 
-def fixed_dot(
-    image: Picture,
-    colors: Palette,
-    scale: float,
-) -> Iterator[str]:
+def fixed_dot(image: Picture, colors: Palette, scale: float) -> Iterator[str]:
     """DOT for `dot -Knop2`, statement by statement. With `scale` 1, Graphviz paints one
     pixel, or point, for each of ours.
     """
@@ -98,10 +94,7 @@ def fixed_dot(
     yield "}\n"
 
 
-def _texts(
-    image: Picture,
-    colors: Palette,
-) -> Iterator[tuple[Words, str, float]]:
+def _texts(image: Picture, colors: Palette) -> Iterator[tuple[Words, str, float]]:
     """Every line of text with its colour and size."""
     for block in image.blocks:
         for words in block.words:
@@ -125,11 +118,7 @@ def _box_color(tone: Tone, kind: BoxKind, colors: Palette) -> str:
 class _Statements:
     """Statements in Graphviz's units: points, y upwards."""
 
-    def __init__(
-        self,
-        height: float,
-        colors: Palette,
-    ) -> None:
+    def __init__(self, height: float, colors: Palette) -> None:
         self.height, self.colors = height, colors
 
     def block(self, name: str, block: Block) -> str:
@@ -144,28 +133,12 @@ class _Statements:
         fill = self.colors.fills[block.kind]
         return self.rect(name, block.rect, fill, edge, style)
 
-    def rect(
-        self,
-        name: str,
-        rect: Rect,
-        fill: str,
-        edge: str,
-        style: str,
-    ) -> str:
-        place = self.at(
-            rect.x + rect.width / 2,
-            rect.y + rect.height / 2,
-        )
+    def rect(self, name: str, rect: Rect, fill: str, edge: str, style: str) -> str:
+        place = self.at(rect.x + rect.width / 2, rect.y + rect.height / 2)
         size = f"width={_inches(rect.width)},height={_inches(rect.height)}"
         return f'{name} [style="{style}",fillcolor="{fill}",color="{edge}",{size},{place}];\n'
 
-    def text(
-        self,
-        name: str,
-        words: Words,
-        color: str,
-        size: float,
-    ) -> str:
+    def text(self, name: str, words: Words, color: str, size: float) -> str:
         middle = words.x if words.centred else words.x + words.width / 2
         bold = f',fontname="{_FAMILY} Bold"' if words.tone in BOLD else ""
         label = quote([words.text], left=not words.centred)
@@ -261,12 +234,7 @@ def png_scale(width: float, height: float, asked: float | None = None) -> float:
     return min(PNG_SCALE, most) if asked is None else asked
 
 
-def paint(
-    image: Picture,
-    options: Options,
-    format: str,
-    scale: float,
-) -> bytes:
+def paint(image: Picture, options: Options, format: str, scale: float) -> bytes:
     """The picture as Graphviz paints it. A theme that follows the reader's setting is
     light here.
     """

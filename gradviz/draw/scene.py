@@ -150,12 +150,7 @@ class Drafter:
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
         self.nodes = NodeBoxes(graph, options, self.brief)
-        self.words = EdgeWords(
-            graph,
-            options,
-            self.brief,
-            self.nodes.numbers,
-        )
+        self.words = EdgeWords(graph, options, self.brief, self.nodes.numbers)
 
     def draft(self) -> Scene:
         nodes, edges = self.graph.nodes, self.graph.edges
@@ -238,12 +233,7 @@ class Drafter:
             users = [edge.consumer for edge in self.graph.consumers(node.id)]
             self.box_of[node.id] = self._draw_leaf(leaf, users)
 
-    def _draw_leaf(
-        self,
-        leaf: Leaf,
-        users: Sequence[int],
-        uses: int = 1,
-    ) -> int:
+    def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other
         leaf comes from outside.
         """
@@ -251,11 +241,7 @@ class Drafter:
         kind, lines, flags = self.nodes.leaf(leaf, uses, scope)
         return self._add(kind, lines, leaf.node, leaf, flags, scope)
 
-    def _source(
-        self,
-        node: int,
-        user: int | None,
-    ) -> int | None:
+    def _source(self, node: int, user: int | None) -> int | None:
         """The box that stands for `node` towards one user, made now when it is that
         user's copy of a leaf.
         """
@@ -335,13 +321,7 @@ class Drafter:
             scope = self.frames.around(entry.boxes) if entry.inner else None
             for lines, several in data_boxes.few_of(alike):
                 self.data += several
-                drawn = self._add(
-                    "input",
-                    lines,
-                    None,
-                    several[0],
-                    scope=scope,
-                )
+                drawn = self._add("input", lines, None, several[0], scope=scope)
                 for box in entry.boxes:
                     self._link(drawn, box)
                 stands.update((place[id(data)], drawn) for data in several)

@@ -31,19 +31,13 @@ def tensors_of(graph: Graph) -> Iterator[TensorInfo | None]:
     yield from (leaf.tensor for leaf in graph.leaves)
 
 
-def usual_dtype(
-    tensors: Iterable[TensorInfo | None],
-) -> tuple[str, bool]:
+def usual_dtype(tensors: Iterable[TensorInfo | None]) -> tuple[str, bool]:
     """The dtype that most tensors have, which boxes and rows leave out, and whether
     some have another.
     """
     counts = Counter(tensor.dtype for tensor in tensors if tensor is not None)
     # of equally many the last by name, so that every run says the same
-    usual = max(
-        counts,
-        key=lambda dtype: (counts[dtype], dtype),
-        default="",
-    )
+    usual = max(counts, key=lambda dtype: (counts[dtype], dtype), default="")
     return one_line(usual), len(counts) > 1
 
 
@@ -292,10 +286,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows("notes", [note.replace("not drawn: ", "") for note in notes])
 
 
-def _rows(
-    title: str,
-    items: Sequence[str],
-) -> Iterator[str]:
+def _rows(title: str, items: Sequence[str]) -> Iterator[str]:
     """A titled list, one item a line, cut after a few."""
     for i, item in enumerate(items[:SHOWN]):
         yield f"  {title if i == 0 else '':12}  {item}"

@@ -43,12 +43,7 @@ from gradviz.wording import visible
 KINDS: tuple[BoxKind, ...] = get_args(BoxKind)
 
 
-def style_sheet(
-    scope: str,
-    theme: Theme,
-    *,
-    notebook: bool = False,
-) -> str:
+def style_sheet(scope: str, theme: Theme, *, notebook: bool = False) -> str:
     """All rules for one picture whose root has the class `scope`. In a `notebook`
     "auto" is its theme, then the reader's.
     """
@@ -63,10 +58,7 @@ def style_sheet(
     return sheet
 
 
-def _scoped(
-    scope: str,
-    rules: list[tuple[str, str]],
-) -> str:
+def _scoped(scope: str, rules: list[tuple[str, str]]) -> str:
     lines = []
     for names, rule in rules:
         selectors = [f".{scope} {part}".rstrip() for part in names.split(",")]
@@ -153,18 +145,10 @@ def escape(text: str) -> str:
     >>> print(escape("<lambda> & \\x00"))
     &lt;lambda&gt; &amp; \\x00
     """
-    return html.escape(
-        visible(text, keep="\n"),
-        quote=False,
-    ).replace('"', "&quot;")
+    return html.escape(visible(text, keep="\n"), quote=False).replace('"', "&quot;")
 
 
-def write(
-    image: Picture,
-    theme: Theme,
-    *,
-    fit: bool = False,
-) -> Iterator[str]:
+def write(image: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
     """A picture as SVG in pieces. With `fit` it shrinks to the width of the page that
     it stands in.
     """
@@ -185,8 +169,7 @@ def write(
     yield from _heads(image)
     with Stage("write", "boxes", total=len(image.blocks)) as writing:
         yield from _group(
-            "gv-b",
-            map(_block, chain(image.swatches, writing.each(image.blocks))),
+            "gv-b", map(_block, chain(image.swatches, writing.each(image.blocks)))
         )
 
     yield from _joined(_words(words) for words in image.words)
@@ -244,10 +227,7 @@ def _joined(elements: Iterable[str]) -> Iterator[str]:
         yield piece
 
 
-def _group(
-    name: str,
-    elements: Iterable[str],
-) -> Iterator[str]:
+def _group(name: str, elements: Iterable[str]) -> Iterator[str]:
     """The elements inside a `g`; nothing when there are none."""
     opened = False
     for piece in _joined(elements):
@@ -276,12 +256,7 @@ def _words(words: Words, name: str | None = None) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _text(
-    text: str,
-    name: str,
-    width: float,
-    centred: bool,
-) -> str:
+def _text(text: str, name: str, width: float, centred: bool) -> str:
     """What follows the place of a text. Thousands of boxes read the same."""
     style = f' class="{name}"' if name else ""
     # a font that we did not measure draws it: make it keep to its room
@@ -304,10 +279,7 @@ def _wires(image: Picture) -> Iterator[str]:
     """
     starts = image.curves.starts.tolist()
     for first in range(0, len(image.wires), AT_ONCE):
-        wires = range(
-            first,
-            min(first + AT_ONCE, len(image.wires)),
-        )
+        wires = range(first, min(first + AT_ONCE, len(image.wires)))
         begin = starts[first]
         texts = numbers(image.curves.points[begin : starts[wires.stop]])
 

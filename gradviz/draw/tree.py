@@ -211,10 +211,7 @@ COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
         Column("calls", "number", 1),
         lambda row: count_text(row.calls) if row.type else "",
     ),
-    (
-        Column("ops", "number", 2),
-        lambda row: "" if row.node else count_text(row.ops),
-    ),
+    (Column("ops", "number", 2), lambda row: "" if row.node else count_text(row.ops)),
     (
         Column("parameters", "number", 6),
         lambda row: parameters_text(row.parameters, row.registered, row.frozen),
@@ -227,10 +224,7 @@ COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
         Column("trainable", "number", 5),
         lambda row: count_text(row.parameters) if _all_parameters(row) else "",
     ),
-    (
-        Column("FLOPs", "number", 3),
-        lambda row: _flops(row.flops) if row.flops else "",
-    ),
+    (Column("FLOPs", "number", 3), lambda row: _flops(row.flops) if row.flops else ""),
     (Column("forward", "number"), lambda row: _seconds(row.forward)),
     (Column("backward", "number"), lambda row: _seconds(row.backward)),
     (
@@ -343,10 +337,7 @@ def _columns(
     return columns
 
 
-def _module_notes(
-    graph: Graph,
-    rows: Iterable[OutlineRow],
-) -> Iterator[str]:
+def _module_notes(graph: Graph, rows: Iterable[OutlineRow]) -> Iterator[str]:
     """What must be known of a table of modules."""
     most = max((row.alike for row in rows), default=1)
     if most > 1:
@@ -358,11 +349,7 @@ def _module_notes(
 _LEAVES = 6  # of an op that are named
 
 
-def _title(
-    graph: Graph,
-    row: OutlineRow,
-    names: labels.OpNames,
-) -> Text:
+def _title(graph: Graph, row: OutlineRow, names: labels.OpNames) -> Text:
     """Path and class of a module, or an op with its leaves, indented."""
     if row.node is None:
         return outline_title(row)
@@ -386,12 +373,7 @@ def outline_title(row: OutlineRow) -> Text:
     return title.append(name, "bold").append(kind, "dim")
 
 
-def _op_title(
-    graph: Graph,
-    node: Node,
-    around: str,
-    names: labels.OpNames,
-) -> str:
+def _op_title(graph: Graph, node: Node, around: str, names: labels.OpNames) -> str:
     """The variable, the op, other names of its result, and the leaves it was given."""
     held_by = labels.names_text(labels.relative(name, around) for name in node.names)
     titles = labels.op_title(graph, node, around, names=names)

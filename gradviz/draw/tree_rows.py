@@ -19,16 +19,7 @@ from gradviz.report import labels
 from gradviz.wording import clip, tensor_line
 
 Style = Literal[
-    "op",
-    "group",
-    "leaf",
-    "output",
-    "tensor",
-    "place",
-    "saved",
-    "flag",
-    "note",
-    "id",
+    "op", "group", "leaf", "output", "tensor", "place", "saved", "flag", "note", "id"
 ]
 Part = tuple[Style, str]
 FROM = "\u2190"

@@ -82,11 +82,7 @@ _NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 
 
 @lru_cache(maxsize=65536)
-def text_width(
-    text: str,
-    size: float,
-    bold: bool = False,
-) -> float:
+def text_width(text: str, size: float, bold: bool = False) -> float:
     """Width in pixels of one line at a font size.
 
     >>> round(text_width("abc", 10), 2), round(text_width("abc", 10, bold=True), 2)
@@ -190,20 +186,9 @@ class Words(NamedTuple):
     centred: bool = False
 
 
-def words(
-    text: str,
-    tone: Tone,
-    x: float,
-    y: float,
-) -> Words:
+def words(text: str, tone: Tone, x: float, y: float) -> Words:
     """A line of text that begins at `x`, with its room."""
-    return Words(
-        x,
-        y,
-        text,
-        tone,
-        text_width(text, SIZES[tone], tone in BOLD),
-    )
+    return Words(x, y, text, tone, text_width(text, SIZES[tone], tone in BOLD))
 
 
 class Block(NamedTuple):
@@ -253,12 +238,7 @@ class TextColumn:
     should be.
     """
 
-    def __init__(
-        self,
-        x: float,
-        y: float,
-        room: float,
-    ) -> None:
+    def __init__(self, x: float, y: float, room: float) -> None:
         self.x, self.y, self.room = x, y, room
         self.words: list[Words] = []
         self.swatches: list[Block] = []
@@ -269,11 +249,7 @@ class TextColumn:
         ends = (words.x + words.width for words in self.words)
         return max(ends, default=self.x) - self.x
 
-    def lines(
-        self,
-        texts: Iterable[str],
-        tone: Tone = "dim",
-    ) -> None:
+    def lines(self, texts: Iterable[str], tone: Tone = "dim") -> None:
         """Sentences, broken between words where they are wider than the room."""
         height = TITLE_LINE if tone == "title" else NOTE_LINE
         # in less than 8 letters, most words would be torn apart
@@ -284,10 +260,7 @@ class TextColumn:
                 self.words.append(words(line, tone, self.x, baseline))
                 self.y += height
 
-    def legend(
-        self,
-        entries: Sequence[tuple[BoxKind | None, str]],
-    ) -> None:
+    def legend(self, entries: Sequence[tuple[BoxKind | None, str]]) -> None:
         """Coloured squares with their meaning side by side, in as many rows as there
         must be; text alone where there is no kind.
         """
@@ -350,11 +323,7 @@ def measured(box: Box) -> Sized:
 
 
 @lru_cache(maxsize=65536)
-def _measured(
-    lines: tuple[str, ...],
-    flags: tuple[str, ...],
-    is_small: bool,
-) -> Sized:
+def _measured(lines: tuple[str, ...], flags: tuple[str, ...], is_small: bool) -> Sized:
     # most boxes of a large graph read like many others
     title, *rest = lines
     toned: list[tuple[str, Tone]] = [(title, "name" if is_small else "strong")]
@@ -387,14 +356,7 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
     top = rect.y + (rect.height - LINE * len(sized.lines)) / 2 + BASELINE
 
     return tuple(
-        Words(
-            x,
-            top + LINE * i,
-            text,
-            tone,
-            width,
-            centred=True,
-        )
+        Words(x, top + LINE * i, text, tone, width, centred=True)
         for i, (text, tone, width) in enumerate(sized.lines)
     )
 

@@ -52,13 +52,7 @@ class Ground:
     def write(self, text: str, place: Rect) -> Words:
         """A line of text in a place, which is solid from now on."""
         self._words[place.y // SIZE].append(place)
-        return Words(
-            place.x,
-            place.y + 0.8 * SIZE,
-            text,
-            "dim",
-            place.width,
-        )
+        return Words(place.x, place.y + 0.8 * SIZE, text, "dim", place.width)
 
     def lead(self, place: Rect, own: int) -> float | None:
         """How much nearer words in a place are to a line that has them than to any
@@ -184,10 +178,7 @@ def _anchors(points: Floats) -> Iterator[list[float]]:
     yield from loop_corners(points)
 
 
-def _places(
-    anchors: Iterable[Sequence[float]],
-    width: float,
-) -> Iterator[Rect]:
+def _places(anchors: Iterable[Sequence[float]], width: float) -> Iterator[Rect]:
     """Right and left of each point, above it, beside it and below."""
     for x, y in anchors:
         for shift in (-SIZE - 2 * GAP, -SIZE / 2, GAP):

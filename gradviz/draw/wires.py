@@ -29,11 +29,7 @@ ASIDE = 0.3
 LOOP_POINTS = 7
 
 
-def loop_width(
-    drawn: Scene,
-    boxes: Sequence[Sized],
-    placement: Placement,
-) -> float:
+def loop_width(drawn: Scene, boxes: Sequence[Sized], placement: Placement) -> float:
     """The width in which the drawing, in its middle, has the words of its loops beside
     it.
     """
@@ -49,11 +45,7 @@ def loop_width(
 
 
 def with_loops(
-    placement: Placement,
-    scene: Scene,
-    boxes: Sequence[Sized],
-    *,
-    flat: bool,
+    placement: Placement, scene: Scene, boxes: Sequence[Sized], *, flat: bool
 ) -> Placement:
     """The placement with a curve for each loop: at the right of its box, or below it
     where data flows sideways.
@@ -81,12 +73,7 @@ def with_loops(
     )
 
 
-def _loop(
-    x: float,
-    y: float,
-    size: Sized,
-    flat: bool,
-) -> Floats:
+def _loop(x: float, y: float, size: Sized, flat: bool) -> Floats:
     """Control points of two cubic pieces: out of the box near one corner, and back into
     it near the next.
     """
@@ -159,12 +146,7 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
     return replace(placement, points=points)
 
 
-def _part_twins(
-    points: Floats,
-    edges: Ints,
-    starts: Ints,
-    lasts: Ints,
-) -> None:
+def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
     """Moves whole lines that join the same two boxes apart, for else they hide each
     other.
     """
@@ -173,24 +155,12 @@ def _part_twins(
     order = np.argsort(group, kind="stable")
     rank = np.empty(len(edges), dtype=np.int64)
     rank[order] = within(counts)
-    step = np.minimum(
-        TWIN_STEP,
-        2 * TWIN_ROOM / np.maximum(counts - 1, 1),
-    )[group]
-    _shift(
-        points,
-        starts,
-        lasts - starts + 1,
-        (rank - (counts[group] - 1) / 2) * step,
-    )
+    step = np.minimum(TWIN_STEP, 2 * TWIN_ROOM / np.maximum(counts - 1, 1))[group]
+    _shift(points, starts, lasts - starts + 1, (rank - (counts[group] - 1) / 2) * step)
 
 
 def _move_ends(
-    points: Floats,
-    box: Ints,
-    room: Floats,
-    ends: Ints,
-    others: Ints,
+    points: Floats, box: Ints, room: Floats, ends: Ints, others: Ints
 ) -> None:
     """Moves each end of a line, with the straight run before it, to its own port of its
     box; `others` are the other ends.
@@ -245,12 +215,7 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
     return offsets
 
 
-def _shift(
-    points: Floats,
-    first: Ints,
-    counts: Ints,
-    move: Floats,
-) -> None:
+def _shift(points: Floats, first: Ints, counts: Ints, move: Floats) -> None:
     """Moves runs of points to the right."""
     moved = np.repeat(first, counts) + within(counts)
     points[moved, 0] += np.repeat(move, counts)
@@ -285,19 +250,11 @@ def moved(placement: Placement, x: float, y: float) -> Placement:
     """The same placement further right and down."""
     points = placement.points + np.array([x, y])
     frames = tuple(
-        frame._replace(
-            x=frame.x + x,
-            y=frame.y + y,
-        )
-        for frame in placement.frames
+        frame._replace(x=frame.x + x, y=frame.y + y) for frame in placement.frames
     )
 
     return replace(
-        placement,
-        x=placement.x + x,
-        y=placement.y + y,
-        points=points,
-        frames=frames,
+        placement, x=placement.x + x, y=placement.y + y, points=points, frames=frames
     )
 
 
@@ -313,43 +270,28 @@ def smooth(placement: Placement) -> Placement:
     """
     counts = np.diff(placement.starts)
     pieces = np.maximum(counts - 1, 0)
-    starts = np.append(
-        0,
-        np.cumsum(np.where(pieces > 0, 1 + 3 * pieces, 0)),
-    ).astype(np.int64)
+    starts = np.append(0, np.cumsum(np.where(pieces > 0, 1 + 3 * pieces, 0))).astype(
+        np.int64
+    )
     points = np.empty((int(starts[-1]), 2))
     drawn = np.flatnonzero(pieces)
     points[starts[drawn]] = placement.points[placement.starts[drawn]]
     # the point that each piece begins at
-    first = np.repeat(
-        placement.starts[:-1],
-        pieces,
-    ) + within(pieces)
+    first = np.repeat(placement.starts[:-1], pieces) + within(pieces)
     place = np.repeat(starts[:-1], pieces) + 1 + 3 * within(pieces)
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
     bulge = _bulge(placement.points, first, begin, end)
     # a line that is level as a whole leads from side to side
     middle += np.where(np.repeat(pieces == 1, pieces), 0.0, bulge)
-    points[place] = np.stack(
-        [begin[:, 0], middle],
-        axis=1,
-    )
-    points[place + 1] = np.stack(
-        [end[:, 0], middle],
-        axis=1,
-    )
+    points[place] = np.stack([begin[:, 0], middle], axis=1)
+    points[place + 1] = np.stack([end[:, 0], middle], axis=1)
     points[place + 2] = end
 
     return replace(placement, points=points, starts=starts)
 
 
-def _bulge(
-    points: Floats,
-    first: Ints,
-    begin: Floats,
-    end: Floats,
-) -> Floats:
+def _bulge(points: Floats, first: Ints, begin: Floats, end: Floats) -> Floats:
     """How far below its ends a piece bends that goes level from one column to the next:
     a line that comes down turns below, one that comes up above.
     """
@@ -361,10 +303,9 @@ def _bulge(
 
 def within(counts: Ints) -> Ints:
     """0, 1, ... inside each run of the given lengths."""
-    return np.arange(
-        int(counts.sum()),
-        dtype=np.int64,
-    ) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(
+        np.cumsum(counts) - counts, counts
+    )
 
 
 class Curves(NamedTuple):
@@ -384,10 +325,7 @@ def with_heads(placement: Placement, pointed: Sequence[bool]) -> Curves:
     placement must be smooth.
     """
     points, starts = placement.points.copy(), placement.starts
-    heads = np.full(
-        (len(starts) - 1, 3, 2),
-        np.nan,
-    )
+    heads = np.full((len(starts) - 1, 3, 2), np.nan)
     drawn = np.flatnonzero((np.diff(starts) >= 4) & np.array(pointed, dtype=bool))
     last = starts[drawn + 1] - 1
     tip = points[last]

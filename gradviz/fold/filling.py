@@ -51,8 +51,7 @@ class Filling:
         few: list[int] = []
         while waiting:
             choice = max(
-                waiting,
-                key=lambda group_id: (self._weight[group_id], -group_id),
+                waiting, key=lambda group_id: (self._weight[group_id], -group_id)
             )
             waiting.remove(choice)
             if self._groups[choice].parent not in self.opening.open:

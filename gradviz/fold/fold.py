@@ -115,11 +115,7 @@ def fold(
 
 
 def _alone(
-    crop: Crop,
-    depth: Depth,
-    expand: Sequence[str],
-    views: str,
-    measure: Measure | None,
+    crop: Crop, depth: Depth, expand: Sequence[str], views: str, measure: Measure | None
 ) -> Graph:
     """One module opened, with nothing around it but its inputs and outputs; views are
     merged however few there are.
@@ -138,10 +134,7 @@ def _alone(
 
 
 def _small_view(
-    graph: Graph,
-    views: bool,
-    limit: int,
-    measure: Measure | None,
+    graph: Graph, views: bool, limit: int, measure: Measure | None
 ) -> Graph | None:
     """A small graph with all open but layers; the graph itself where it has none. None
     of a larger one, and where the page does not hold it.
@@ -158,10 +151,7 @@ def _small_view(
 
 
 def _show(
-    opening: Opening,
-    depth: Literal["all"] | int,
-    focus: int | None,
-    expand: list[int],
+    opening: Opening, depth: Literal["all"] | int, focus: int | None, expand: list[int]
 ) -> None:
     """Open what is asked for."""
     wanted = expand if focus is None else [focus, *expand]
@@ -173,11 +163,7 @@ def _show(
     opening.show_levels(depth - 1, focus or 0)
 
 
-def _check(
-    depth: Depth,
-    paths: Sequence[str],
-    graph: Graph,
-) -> None:
+def _check(depth: Depth, paths: Sequence[str], graph: Graph) -> None:
     """Raise FormatError for a depth below 1, and for a path that no module or function
     has.
     """
@@ -296,10 +282,7 @@ def _rank(view: _View) -> tuple[float, int]:
 
 
 def _with_few_leaves(
-    opening: Opening,
-    focus: int | None,
-    expand: list[int],
-    measure: Measure,
+    opening: Opening, focus: int | None, expand: list[int], measure: Measure
 ) -> Graph:
     """What is open, with few single leaves; all in one box when no page holds that."""
     few = folded(opening, leaves=LEAVES)
@@ -353,11 +336,7 @@ def _best(views: _Views, sheet: Limits, measure: Measure) -> _View | None:
 # -- the folded graph ------------------------------------------------------------------
 
 
-def folded(
-    opening: Opening,
-    *,
-    leaves: int | None = None,
-) -> Graph:
+def folded(opening: Opening, *, leaves: int | None = None) -> Graph:
     """The graph whose boxes are what is visible. With `leaves`, shared parameters are
     drawn inside a box, and so many single.
     """

@@ -76,11 +76,7 @@ class _Builder:
     scope's id, or ~node of an op with views.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        host: Mapping[int, int],
-    ) -> None:
+    def __init__(self, graph: Graph, host: Mapping[int, int]) -> None:
         self._graph, self._host, self._hosts = graph, host, set(host.values())
         self._scopes, self._tree = column(graph.nodes, "scope"), ScopeTree(graph)
         self._chains: dict[int | None, list[int]] = {}

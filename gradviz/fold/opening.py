@@ -129,12 +129,7 @@ class Opening:
     # -- windows -----------------------------------------------------------------------
 
     def enclose(
-        self,
-        group_id: int,
-        first: int,
-        after: int,
-        *,
-        is_rest: bool = False,
+        self, group_id: int, first: int, after: int, *, is_rest: bool = False
     ) -> int:
         """Put children of a group into a closed box. Returns its number."""
         if is_rest:
@@ -142,20 +137,13 @@ class Opening:
         else:
             piece = Stretch(group_id, "segment")
 
-        (window,) = self.groups.enclose(
-            group_id,
-            [(first, after, piece)],
-        )
+        (window,) = self.groups.enclose(group_id, [(first, after, piece)])
         self.windows.append(window)
         self.sizes.regroup(group_id)
         self._resized(group_id)
         return window
 
-    def enclose_all(
-        self,
-        group_id: int,
-        pieces: list[tuple[int, int]],
-    ) -> None:
+    def enclose_all(self, group_id: int, pieces: list[tuple[int, int]]) -> None:
         """Put several stretches of children into a closed box each."""
         # from the end, so that the places of earlier pieces stay valid
         for first, after in reversed(pieces):
@@ -268,12 +256,7 @@ class Opening:
         scopes = (groups[group_id].scope for group_id in self.open)
         opened = max((depths[s] for s in scopes if s is not None), default=0)
         closed = [
-            (
-                groups[~child].is_rest,
-                -self.sizes.ops(call),
-                call,
-                scope,
-            )
+            (groups[~child].is_rest, -self.sizes.ops(call), call, scope)
             for child, _ in self.visible()
             if child < 0
             for call, scope in calls_in(groups, ~child).items()

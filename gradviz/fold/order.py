@@ -64,11 +64,7 @@ def _is_sorted(graph: Graph, ran: Sequence[int]) -> bool:
 
 def places(graph: Graph, order: Sequence[int]) -> Ints:
     """Place of each node in the order, -1 for those that are not in it."""
-    place = np.full(
-        len(graph.nodes),
-        -1,
-        np.int64,
-    )
+    place = np.full(len(graph.nodes), -1, np.int64)
     place[np.asarray(order, np.int64)] = np.arange(len(order))
     return place
 
@@ -93,10 +89,7 @@ def outermost_first(tree: ScopeTree, scope: int | None) -> list[int]:
     return list(tree.around(scope))[::-1]
 
 
-def common_start(
-    chain: list[int],
-    other: list[int],
-) -> int:
+def common_start(chain: list[int], other: list[int]) -> int:
     """How many of the first entries two lists have in common."""
     return next(
         (i for i, (a, b) in enumerate(zip(chain, other)) if a != b),
@@ -175,10 +168,7 @@ def is_view(op: str) -> bool:
     return _VIEWS.fullmatch(op) is not None
 
 
-def hosts_of_views(
-    graph: Graph,
-    order: Sequence[int],
-) -> dict[int, int]:
+def hosts_of_views(graph: Graph, order: Sequence[int]) -> dict[int, int]:
     """The op that each view belongs to: the one that made what it shows, else the only
     one that uses it. Both ran in one call.
 
@@ -214,24 +204,15 @@ def hosts_of_views(
 
     for node in views:
         if node in alone:
-            settle(
-                node,
-                (producers[place] for place in graph.input_places(node)),
-            )
+            settle(node, (producers[place] for place in graph.input_places(node)))
     # from the last one on, since a view of a view belongs where that does
     for node in reversed(views):
         if node in alone and node not in host:
-            settle(
-                node,
-                (consumers[place] for place in graph.consumer_places(node)),
-            )
+            settle(node, (consumers[place] for place in graph.consumer_places(node)))
     return host
 
 
-def with_views_beside(
-    order: Sequence[int],
-    host: Mapping[int, int],
-) -> list[int]:
+def with_views_beside(order: Sequence[int], host: Mapping[int, int]) -> list[int]:
     """The order with each view right before or right after its host."""
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}
@@ -240,18 +221,13 @@ def with_views_beside(
     for node in order:
         done.add(node)
         if node in host:
-            (after if host[node] in done else before).setdefault(
-                host[node],
-                [],
-            ).append(node)
+            (after if host[node] in done else before).setdefault(host[node], []).append(
+                node
+            )
 
     return [
         placed
         for node in order
         if node not in host
-        for placed in (
-            *before.get(node, ()),
-            node,
-            *after.get(node, ()),
-        )
+        for placed in (*before.get(node, ()), node, *after.get(node, ()))
     ]

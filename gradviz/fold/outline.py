@@ -14,11 +14,7 @@ from typing import Any, NamedTuple, Union
 
 from gradviz.fold.grouping import grouped
 from gradviz.fold.titles import ends, list_of, together
-from gradviz.graph import (
-    Graph,
-    Node,
-    TensorInfo,
-)
+from gradviz.graph import Graph, Node, TensorInfo
 from gradviz.graph.amounts import forward_order, known_elements, parameter_elements
 from gradviz.graph.origins import ScopeTree, op_text
 from gradviz.graph.written import code_of
@@ -160,11 +156,7 @@ _Item = Union["_Group", _Beside, int]
 
 
 def _row(
-    item: _Item,
-    tree: ScopeTree,
-    sums: _Sums,
-    depth: int,
-    codes: Mapping[int, str],
+    item: _Item, tree: ScopeTree, sums: _Sums, depth: int, codes: Mapping[int, str]
 ) -> OutlineRow:
     """The row of a module, of the ops beside its modules, or of one op."""
     if isinstance(item, int):
@@ -190,10 +182,7 @@ class _Sums:
         self.graph, self.nbytes = graph, graph.held
         self.elements = parameter_elements(graph)
 
-    def of(
-        self,
-        nodes: Sequence[int],
-    ) -> dict[str, Any]:
+    def of(self, nodes: Sequence[int]) -> dict[str, Any]:
         """The sums of an OutlineRow."""
         used = {edge.producer for node in nodes for edge in self.graph.inputs(node)}
         parameters = sum(self.elements.get(leaf, 0) for leaf in used)
@@ -205,12 +194,7 @@ class _Sums:
         }
 
 
-def _op_row(
-    graph: Graph,
-    node: int,
-    depth: int,
-    sums: _Sums,
-) -> OutlineRow:
+def _op_row(graph: Graph, node: int, depth: int, sums: _Sums) -> OutlineRow:
     record = graph.nodes[node]
     output = record.outputs[0] if record.outputs else None
     return OutlineRow(
@@ -242,9 +226,7 @@ class _Group(NamedTuple):
 
 
 def _groups(
-    tree: ScopeTree,
-    callers: Sequence[int | None],
-    structure: Mapping[int, int],
+    tree: ScopeTree, callers: Sequence[int | None], structure: Mapping[int, int]
 ) -> list[_Group]:
     """The modules called directly inside some calls, in the order they first ran.
 
@@ -274,9 +256,7 @@ def _groups(
 
 
 def _alike(
-    tree: ScopeTree,
-    siblings: Sequence[int],
-    structure: Mapping[int, int],
+    tree: ScopeTree, siblings: Sequence[int], structure: Mapping[int, int]
 ) -> list[list[str]]:
     """The paths of at least `LEAST` elements of one list of which all calls are alike."""
     calls: dict[str, list[int | None]] = {}
@@ -291,12 +271,7 @@ def _alike(
     return [paths for paths in same.values() if len(paths) >= LEAST]
 
 
-def _module_row(
-    tree: ScopeTree,
-    group: _Group,
-    depth: int,
-    sums: _Sums,
-) -> OutlineRow:
+def _module_row(tree: ScopeTree, group: _Group, depth: int, sums: _Sums) -> OutlineRow:
     calls = [tree.scopes[scope] for scope in group.scopes]
     paths = list(dict.fromkeys(call.path for call in calls))
     registered = {call.path: call.parameters or 0 for call in calls}

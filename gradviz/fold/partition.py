@@ -104,11 +104,7 @@ class Partition:
             users = {
                 self.box_of[edge.consumer] for edge in self.graph.consumers(leaf.node)
             }
-            first = min(
-                users,
-                key=lambda box: first_of.get(box, -1),
-                default=-1,
-            )
+            first = min(users, key=lambda box: first_of.get(box, -1), default=-1)
             others = users - {first} - self.later_users(leaf.node)
             part = self.parts.get(first)
             # only what calls modules says that it has parameters
@@ -192,10 +188,7 @@ class _Folding:
             nodes=tuple(self.nodes),
             edges=tuple(self._edges()),
             leaves=tuple(
-                leaf._replace(
-                    node=self.new[leaf.node],
-                    base=self._moved(leaf.base),
-                )
+                leaf._replace(node=self.new[leaf.node], base=self._moved(leaf.base))
                 for leaf in self.graph.leaves
                 if self._is_single(leaf.node)
             ),
@@ -223,12 +216,7 @@ class _Folding:
         leaf = self.new[slot.leaf] if self._is_single(slot.leaf) else None
         return slot._replace(leaf=leaf)
 
-    def _group(
-        self,
-        i: int,
-        box: int,
-        inside: list[int],
-    ) -> Node:
+    def _group(self, i: int, box: int, inside: list[int]) -> Node:
         part = self.parts[box]
         group = Group(
             kind=part.kind,
@@ -255,10 +243,7 @@ class _Folding:
         if part.op is not None:
             # an op with its views: drawn as that op, with what the last view gives
             single = self._single(i, part.op)
-            last = max(
-                inside,
-                key=lambda node: self.graph.nodes[node].sequence or 0,
-            )
+            last = max(inside, key=lambda node: self.graph.nodes[node].sequence or 0)
             assigned = self.graph.nodes[last].assigned or single.assigned
             return single._replace(
                 outputs=self._outputs(inside, box),
@@ -294,11 +279,7 @@ class _Folding:
                     passed[use.producer, use.output] = None
         return tuple(passed)
 
-    def _outputs(
-        self,
-        inside: list[int],
-        box: int,
-    ) -> tuple[TensorInfo | None, ...]:
+    def _outputs(self, inside: list[int], box: int) -> tuple[TensorInfo | None, ...]:
         """What leaves the box: outputs used by other boxes or given to the caller; each
         kind of tensor once.
         """
@@ -340,9 +321,7 @@ class _Folding:
             return kinds.get(self.outputs[node][output], 0)
         return 0
 
-    def _shared(
-        self,
-    ) -> dict[tuple[int, int], tuple[Uses, ...]]:
+    def _shared(self) -> dict[tuple[int, int], tuple[Uses, ...]]:
         """For each box of later calls, with the first call: what of its edges are uses
         of parameters drawn with that one.
         """
@@ -384,34 +363,18 @@ class _Folding:
             if consumer in self.parts or producer in self.parts:
                 place = 0 if is_inside else self._place(make, output)
                 joined.setdefault(
-                    (
-                        self.new[use],
-                        self.new[make],
-                        place,
-                    ),
-                    [position, 0],
+                    (self.new[use], self.new[make], place), [position, 0]
                 )[1] += count
             else:
                 edges.append(
-                    Edge(
-                        self.new[use],
-                        self.new[make],
-                        output,
-                        position,
-                        count,
-                    )
+                    Edge(self.new[use], self.new[make], output, position, count)
                 )
 
         edges += [
             Edge(*key, position, count) for key, (position, count) in joined.items()
         ]
         edges.sort(
-            key=lambda edge: (
-                edge.consumer,
-                edge.position,
-                edge.producer,
-                edge.output,
-            )
+            key=lambda edge: (edge.consumer, edge.position, edge.producer, edge.output)
         )
         inputs = Counter[int]()
 

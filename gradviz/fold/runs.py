@@ -80,21 +80,14 @@ class _Found(NamedTuple):
 
 def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
     children = list(groups[group_id].children)
-    keys = np.array(
-        [signs.key(child) for child in children],
-        np.int64,
-    )
+    keys = np.array([signs.key(child) for child in children], np.int64)
     found: list[_Found] = []
     waiting = [(0, len(children))]
 
     while waiting:
         start, end = waiting.pop()
         if end - start > 1:
-            run = _longest(
-                keys[start:end],
-                children[start:end],
-                signs,
-            )
+            run = _longest(keys[start:end], children[start:end], signs)
         else:
             run = None
         if run is not None:
@@ -104,29 +97,15 @@ def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
             waiting += [(start, run.start), (run.end, end)]
 
     pieces = [
-        (
-            run.start,
-            run.end,
-            Stretch(group_id, "run", turns=run.turns),
-        )
+        (run.start, run.end, Stretch(group_id, "run", turns=run.turns))
         for run in sorted(found)
     ]
-    for run_id, run in zip(
-        groups.enclose(group_id, pieces),
-        sorted(found),
-    ):
+    for run_id, run in zip(groups.enclose(group_id, pieces), sorted(found)):
         if run.period > 1:
             turns = range(0, run.period * run.turns, run.period)
             groups[run_id].shown = groups.enclose(
                 run_id,
-                (
-                    (
-                        turn,
-                        turn + run.period,
-                        Stretch(run_id, "turn"),
-                    )
-                    for turn in turns
-                ),
+                ((turn, turn + run.period, Stretch(run_id, "turn")) for turn in turns),
             )[:1]
         # the first turn can be opened, and the rest stays one box
         if run.turns > 2:
@@ -142,11 +121,7 @@ def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
             )
 
 
-def _longest(
-    keys: Ints,
-    children: Sequence[int],
-    signs: Signs,
-) -> _Found | None:
+def _longest(keys: Ints, children: Sequence[int], signs: Signs) -> _Found | None:
     """The run that has most children, of equal ones that with the shortest turns."""
     count = len(keys)
     # equal children, less the period, where they begin and end
@@ -158,17 +133,10 @@ def _longest(
     ):
         # children that are equal to the one a period before them, as stretches
         same = np.concatenate(
-            [
-                [0],
-                (keys[period:] == keys[:-period]).view(np.int8),
-                [0],
-            ]
+            [[0], (keys[period:] == keys[:-period]).view(np.int8), [0]]
         )
         edges = np.flatnonzero(np.diff(same))
-        for begin, end in zip(
-            edges[::2].tolist(),
-            edges[1::2].tolist(),
-        ):
+        for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist()):
             # two turns at least
             if end - begin >= period:
                 candidates.append(
@@ -242,11 +210,7 @@ class Signs:
         source = self._source[node]
         return self._number((self._sign(child), source and (source.file, source.line)))
 
-    def proven(
-        self,
-        run: _Found,
-        children: Sequence[int],
-    ) -> _Found | None:
+    def proven(self, run: _Found, children: Sequence[int]) -> _Found | None:
         """The run, or the longest part of it whose turns are wired alike; None when
         what is left is better read one by one.
         """
@@ -257,25 +221,12 @@ class Signs:
             ]
             lengths = {
                 start: end - start
-                for start, end in zip(
-                    starts,
-                    [*starts[1:], len(turns)],
-                )
+                for start, end in zip(starts, [*starts[1:], len(turns)])
             }
-            first = max(
-                lengths,
-                key=lambda start: (lengths[start], -start),
-            )
-            run = _Found(
-                run.start + first * run.period,
-                run.period,
-                lengths[first],
-            )
+            first = max(lengths, key=lambda start: (lengths[start], -start))
+            run = _Found(run.start + first * run.period, run.period, lengths[first])
 
-        if self._is_shorter(
-            run,
-            children[run.start : run.start + run.period],
-        ):
+        if self._is_shorter(run, children[run.start : run.start + run.period]):
             return run
 
         return None
@@ -292,12 +243,7 @@ class Signs:
         least = LEAST_OPS if run.period == 1 else 2 * LEAST_OPS
         return ops * run.turns >= least and (run.turns > 2 or run.period >= LEAST_OPS)
 
-    def _turn(
-        self,
-        children: Sequence[int],
-        run: _Found,
-        turn: int,
-    ) -> Hashable:
+    def _turn(self, children: Sequence[int], run: _Found, turn: int) -> Hashable:
         begin = run.start + turn * run.period
         nodes = [
             node
@@ -306,12 +252,7 @@ class Signs:
         ]
         place = {node: i for i, node in enumerate(nodes)}
         wires = (
-            (
-                place[edge.consumer],
-                place[edge.producer],
-                edge.output,
-                edge.position,
-            )
+            (place[edge.consumer], place[edge.producer], edge.output, edge.position)
             for node in nodes
             for edge in self._graph.inputs(node)
             if edge.producer in place
@@ -362,11 +303,7 @@ class Signs:
         if child < 0:
             return self.of[~child]
         return self._number(
-            (
-                self._op[child],
-                self._outputs[child],
-                self._leaf_inputs.get(child, ()),
-            )
+            (self._op[child], self._outputs[child], self._leaf_inputs.get(child, ()))
         )
 
     def _inputs_from_leaves(self) -> dict[int, tuple[Hashable, ...]]:
@@ -379,9 +316,7 @@ class Signs:
                 )
         return inputs
 
-    def _wires_by_group(
-        self,
-    ) -> dict[int, list[tuple[int, ...]]]:
+    def _wires_by_group(self) -> dict[int, list[tuple[int, ...]]]:
         """Edges between different children of each group but the whole: where in the
         group they end and begin.
         """

@@ -37,6 +37,5 @@ def _cut(groups: Groups, group_id: int) -> None:
     count = max(round((after - start) / SIZE), 1)
     cuts = [start + (after - start) * i // count for i in range(count + 1)]
     groups.enclose(
-        group_id,
-        ((a, b, Stretch(group_id, "segment")) for a, b in pairwise(cuts)),
+        group_id, ((a, b, Stretch(group_id, "segment")) for a, b in pairwise(cuts))
     )

@@ -154,13 +154,7 @@ class Sizes:
             top + (LEAF[1] + RANK_GAP if leaves[i] else 0.0)
             for i, top in enumerate(tops)
         )
-        width = self._width(
-            below,
-            tops,
-            [size.width for size in sizes],
-            leaves,
-            wires,
-        )
+        width = self._width(below, tops, [size.width for size in sizes], leaves, wires)
         has_frame = self._groups[group_id].kind == "call"
         count = sum(boxes for _, boxes in shown) + sum(leaves)
         extra = FRAME if has_frame else (0.0, AROUND) if group_id == 0 else (0.0, 0.0)
@@ -186,10 +180,7 @@ class Sizes:
     def _wires(self, children: list[int]) -> list[tuple[int, int]]:
         spans = [self.span(child) for child in children]
         first = spans[0][0]
-        low, high = np.searchsorted(
-            self._consumers,
-            [first, spans[-1][1]],
-        )
+        low, high = np.searchsorted(self._consumers, [first, spans[-1][1]])
         producers, consumers = self._producers[low:high], self._consumers[low:high]
         inside = producers >= first
         bounds, count = np.asarray([begin for begin, _ in spans]), len(children)
@@ -210,20 +201,9 @@ class Sizes:
         wires: list[tuple[int, int]],
     ) -> float:
         """The most that stands beside each other."""
-        spans = [
-            (
-                below[i],
-                tops[i],
-                widths[i] + GAP,
-            )
-            for i in range(len(below))
-        ]
+        spans = [(below[i], tops[i], widths[i] + GAP) for i in range(len(below))]
         spans += [
-            (
-                tops[i],
-                tops[i] + LEAF[1],
-                leaves[i] * (LEAF[0] + GAP),
-            )
+            (tops[i], tops[i] + LEAF[1], leaves[i] * (LEAF[0] + GAP))
             for i in range(len(below))
             if leaves[i]
         ]
@@ -232,14 +212,7 @@ class Sizes:
         for maker, user in wires:
             last[maker] = max(last.get(maker, user), user)
 
-        spans += [
-            (
-                tops[user],
-                below[maker],
-                LINE,
-            )
-            for maker, user in last.items()
-        ]
+        spans += [(tops[user], below[maker], LINE) for maker, user in last.items()]
         starts = sorted({start for start, *_ in spans})
         change = [0.0] * (len(starts) + 1)
 
@@ -252,10 +225,7 @@ class Sizes:
         return max(accumulate(change))
 
 
-def _spans(
-    groups: Groups,
-    place: dict[int, int],
-) -> dict[int, tuple[int, int]]:
+def _spans(groups: Groups, place: dict[int, int]) -> dict[int, tuple[int, int]]:
     """The places in the order that each group takes."""
     spans: dict[int, tuple[int, int]] = {}
     for group_id in reversed(groups.top_down()):

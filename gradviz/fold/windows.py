@@ -42,11 +42,7 @@ def window(opening: Opening, group_id: int, limits: Limits) -> bool:
     return least >= 0
 
 
-def between(
-    opening: Opening,
-    group_id: int,
-    shown: int,
-) -> list[tuple[int, int]]:
+def between(opening: Opening, group_id: int, shown: int) -> list[tuple[int, int]]:
     """Of the stretches that a window leaves closed those of loose ops, and those of
     elements of one list.
     """
@@ -78,11 +74,7 @@ def _sort(opening: Opening, child: int) -> object:
     return list_of(paths[0]) if is_list(paths) and list_of(paths[0]) else child
 
 
-def _stretches(
-    opening: Opening,
-    group_id: int,
-    shown: int,
-) -> list[tuple[int, int]]:
+def _stretches(opening: Opening, group_id: int, shown: int) -> list[tuple[int, int]]:
     """The stretches of children but some at both ends, what is open, and a large
     part.
     """
@@ -97,13 +89,7 @@ def _stretches(
         for i, child in enumerate(children)
         if child < 0 and _is_kept(opening, ~child, most)
     ]
-    ends = pairwise(
-        [
-            first - 1,
-            *(i for i in kept if first <= i < after),
-            after,
-        ]
-    )
+    ends = pairwise([first - 1, *(i for i in kept if first <= i < after), after])
 
     return [(a + 1, b) for a, b in ends if LEAST <= b - a - 1 < len(children)]
 

@@ -54,9 +54,7 @@ def formula_of(op: str) -> Formula | Derivative | None:
     return FORMULA_OF.get(op) or derivatives().get(op)
 
 
-def lines(
-    formula: Formula | Derivative,
-) -> Iterator[tuple[str, str]]:
+def lines(formula: Formula | Derivative) -> Iterator[tuple[str, str]]:
     """What is known, as a word and a sentence for each line."""
     if isinstance(formula, Derivative):
         yield "op", formula.call

@@ -84,9 +84,7 @@ def mathml(expression: str) -> str:
     return f"<math>{''.join(elements)}</math>".replace(" ", "\u00a0")
 
 
-def kept(
-    formula: Formula,
-) -> dict[str, tuple[str, ...]]:
+def kept(formula: Formula) -> dict[str, tuple[str, ...]]:
     """What backward needs of the forward pass, each with the inputs whose gradient
     needs its values.
 
@@ -156,11 +154,7 @@ def _fenced(node: ast.expr, strength: float) -> str:
     return f"({part.text})" if part.strength < strength else part.text
 
 
-def _joined(
-    operator: ast.AST,
-    left: ast.expr,
-    right: ast.expr,
-) -> Written:
+def _joined(operator: ast.AST, left: ast.expr, right: ast.expr) -> Written:
     """Two operands and what is between them."""
     if isinstance(operator, ast.Pow):
         base, exponent = _fenced(left, 6), _fenced(right, 9)

@@ -41,21 +41,9 @@ class Formula(NamedTuple):
 
 
 def _one(
-    op: str,
-    code: str,
-    result: str,
-    gradient: str,
-    dims: Dims = "each",
-    note: str = "",
+    op: str, code: str, result: str, gradient: str, dims: Dims = "each", note: str = ""
 ) -> Formula:
-    return Formula(
-        op,
-        code,
-        result,
-        {"x": gradient},
-        dims,
-        note=note,
-    )
+    return Formula(op, code, result, {"x": gradient}, dims, note=note)
 
 
 _BACK = "like(g, x)"  # in the shape of x
@@ -269,13 +257,7 @@ FORMULAS: tuple[Formula, ...] = (
     Formula(
         "MvBackward0", "x @ v", "x @ v", {"x": "outer(g, v)", "v": "T(x) @ g"}, "rows"
     ),
-    Formula(
-        "DotBackward0",
-        "x @ y",
-        "sum(x * y)",
-        {"x": "g * y", "y": "g * x"},
-        "all",
-    ),
+    Formula("DotBackward0", "x @ y", "sum(x * y)", {"x": "g * y", "y": "g * x"}, "all"),
     Formula(
         "ScaledDotProductFlashAttentionForCpuBackward0",
         "F.scaled_dot_product_attention(q, k, v)",

@@ -63,9 +63,7 @@ def timed_graph(source: Source) -> RunResult[Graph]:
 
     captured = source.read(timed, steps=STEPS)
     return replace(
-        captured,
-        result=together((captured.result, *captured.later)),
-        later=(),
+        captured, result=together((captured.result, *captured.later)), later=()
     )
 
 
@@ -83,11 +81,7 @@ BY = ("module", "leaf")
 @form_option("Print every edge, leaf and function as JSON.")
 @target_argument
 def flow_command(
-    source: Source,
-    by: Any,
-    top: int | None,
-    run_custom: bool,
-    form: Form,
+    source: Source, by: Any, top: int | None, run_custom: bool, form: Form
 ) -> None:
     """Show how large the gradient is along the graph.
 
@@ -129,11 +123,7 @@ def flow_data(flow: GradientFlow) -> dict[str, Any]:
         "title": graph.title,
         "outputs": [root.name for root in graph.roots],
         "order": [
-            {
-                "node": node,
-                "op": graph.nodes[node].op,
-                "name": title(graph, node),
-            }
+            {"node": node, "op": graph.nodes[node].op, "name": title(graph, node)}
             for node in flow.order
         ],
         "edges": [
@@ -177,12 +167,7 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
 @form_option("Print every path that was followed as JSON.")
 @target_argument
 def paths_command(
-    source: Source,
-    name: str,
-    top: int | None,
-    limit: int,
-    run_custom: bool,
-    form: Form,
+    source: Source, name: str, top: int | None, limit: int, run_custom: bool, form: Form
 ) -> None:
     """Show the chain rule path by path.
 
@@ -210,11 +195,7 @@ def paths_command(
 
 
 def _find(
-    live: LiveOutputs,
-    name: str,
-    limit: int,
-    place: str,
-    run_custom: bool,
+    live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool
 ) -> Paths:
     from gradviz.gradients.live import opened
     from gradviz.gradients.paths import find_paths
@@ -230,10 +211,7 @@ def _find(
     return paths.with_target(name)
 
 
-def paths_data(
-    paths: Paths,
-    top: int | None = None,
-) -> dict[str, Any]:
+def paths_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Large tensors are given by their norm
     only.
     """

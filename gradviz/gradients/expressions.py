@@ -59,11 +59,7 @@ def _operands(graph: Graph, node: int) -> list[str]:
     return [one_line(several[0]) for several in names] if all(names) else []
 
 
-def _code(
-    node: Node,
-    op: str,
-    operands: Sequence[str],
-) -> str:
+def _code(node: Node, op: str, operands: Sequence[str]) -> str:
     if op in _OPERATORS and len(operands) == 2:
         return f"({f' {_OPERATORS[op]} '.join(operands)})"
 

@@ -150,9 +150,7 @@ def _ones(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout == torch.sparse_coo:
         same = tensor.coalesce()
         return torch.sparse_coo_tensor(
-            same.indices(),
-            torch.ones_like(same.values()),
-            same.shape,
+            same.indices(), torch.ones_like(same.values()), same.shape
         )
     return torch.ones_like(tensor)
 
@@ -160,10 +158,7 @@ def _ones(tensor: torch.Tensor) -> torch.Tensor:
 # -- notes -----------------------------------------------------------------------------
 
 
-def _notes(
-    graph: Graph,
-    large: Sequence[str],
-) -> Iterator[str]:
+def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
     if large:
         names = ", ".join(large[:3]) + (", ..." if len(large) > 3 else "")
         yield f"{names}: not a single number, so these are the gradients of the sum of all elements"
@@ -209,10 +204,7 @@ def stopped_note(
         )
 
 
-def called_note(
-    graph: Graph,
-    custom: Sequence[int],
-) -> Iterator[str]:
+def called_note(graph: Graph, custom: Sequence[int]) -> Iterator[str]:
     """That the backward of these custom Functions ran, as it does in backward()."""
     if custom:
         yield f"the backward of {functions(graph, custom)} ran once more, with all that it does"
@@ -263,10 +255,7 @@ def compiled_functions(graph: Graph) -> tuple[int, ...]:
     return tuple(node.id for node in graph.nodes if "compiled" in node.flags)
 
 
-def refuse(
-    graph: Graph,
-    live: Iterable[tuple[int, Node]],
-) -> None:
+def refuse(graph: Graph, live: Iterable[tuple[int, Node]]) -> None:
     """Raise GradientError when one of these live nodes, given with their ids, must not
     be called.
     """
@@ -313,10 +302,7 @@ def recomputes(node: Record) -> bool:
     )
 
 
-def once(
-    graph: Graph,
-    action: Callable[[], T],
-) -> T:
+def once(graph: Graph, action: Callable[[], T]) -> T:
     """What `action` returns, which calls each backward function at most once, so that
     every checkpoint recomputes once.
     """

@@ -199,11 +199,7 @@ def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
     raise NoPathError(f"no path leads from the output to this tensor: {why}")
 
 
-def _gradient(
-    live: LiveGraph,
-    place: Place,
-    ways: Mapping[int, int],
-) -> torch.Tensor:
+def _gradient(live: LiveGraph, place: Place, ways: Mapping[int, int]) -> torch.Tensor:
     """The gradient of the target, from one pass over the nodes that lead to it."""
     for step in replay(live, {*ways, place[0]}):
         if (
@@ -217,11 +213,7 @@ def _gradient(
     )
 
 
-def _beam(
-    graph: Graph,
-    ways: Mapping[int, int],
-    limit: int,
-) -> int:
+def _beam(graph: Graph, ways: Mapping[int, int], limit: int) -> int:
     """How many paths go on from each node at most."""
     calls = max(_CALLS, 2 * len(ways)) // max(1, len(ways))
     outputs = [output for node in ways for output in graph.nodes[node].outputs]
@@ -285,10 +277,7 @@ def _follow(
 
 
 def _onward(
-    live: LiveGraph,
-    path: _Open,
-    place: Place,
-    ways: Mapping[int, int],
+    live: LiveGraph, path: _Open, place: Place, ways: Mapping[int, int]
 ) -> Iterator[_Open]:
     """The path, one edge longer, along every edge that leads to the target and that a
     gradient takes.
@@ -305,18 +294,11 @@ def _onward(
         if leaving is not None and (
             edge.producer in ways or (edge.producer, edge.output) == place
         ):
-            step = PathStep(
-                edge,
-                size(leaving).norm,
-                _factor(path.gradient, leaving),
-            )
+            step = PathStep(edge, size(leaving).norm, _factor(path.gradient, leaving))
             yield _Open(edge.producer, edge.output, leaving, (step, path.way))
 
 
-def _factor(
-    before: torch.Tensor,
-    after: torch.Tensor,
-) -> float | None:
+def _factor(before: torch.Tensor, after: torch.Tensor) -> float | None:
     if (
         before.numel() != 1
         or after.numel() != 1

@@ -69,10 +69,7 @@ def call(
     return tuple(outgoing)
 
 
-def _call(
-    function: Any,
-    incoming: Sequence[Gradient],
-) -> list[Gradient]:
+def _call(function: Any, incoming: Sequence[Gradient]) -> list[Gradient]:
     custom = isinstance(function, BackwardCFunction)
     if custom:
         # torch's own way to run the backward of a Python Function
@@ -94,10 +91,7 @@ def _reason(error: Exception) -> str:
     return f"its backward raised {type(error).__name__}: {text}"
 
 
-def _by_entry(
-    function: Any,
-    gradients: Sequence[Gradient],
-) -> list[Gradient]:
+def _by_entry(function: Any, gradients: Sequence[Gradient]) -> list[Gradient]:
     """What the backward of a custom Function made. It returns a gradient per argument;
     only tensors have an entry in `next_functions`, and those that require grad are the
     ones with an edge in it.
@@ -116,10 +110,7 @@ def _by_entry(
     return [next(rest) if entry else None for entry in entries]
 
 
-def _with_zeros(
-    function: Node,
-    incoming: Sequence[Gradient],
-) -> list[torch.Tensor]:
+def _with_zeros(function: Node, incoming: Sequence[Gradient]) -> list[torch.Tensor]:
     """A custom Function sees zeros where no gradient came, as the engine gives it
     unless it says otherwise.
     """
@@ -127,20 +118,14 @@ def _with_zeros(
     for output, gradient in zip(function._input_metadata, incoming):
         if gradient is None:
             gradient = torch.zeros(
-                tuple(output.shape),
-                dtype=output.dtype,
-                device=output.device,
+                tuple(output.shape), dtype=output.dtype, device=output.device
             )
         gradients.append(gradient)
 
     return gradients
 
 
-def _fitted(
-    function: Node,
-    output: int,
-    gradient: torch.Tensor,
-) -> torch.Tensor:
+def _fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor:
     """A gradient with the shape and dtype of the output that it belongs to, as the
     engine makes it before a call.
     """
@@ -174,9 +159,7 @@ def _engine_work(op: str) -> Iterator[None]:
 
 
 def replay(
-    live: LiveGraph,
-    only: Collection[int] | None = None,
-    stops: Collection[int] = (),
+    live: LiveGraph, only: Collection[int] | None = None, stops: Collection[int] = ()
 ) -> Iterator[Step]:
     """Call every function that the engine would run, in its order.
 
@@ -195,10 +178,7 @@ def replay(
     unknown = behind(graph, stops)
     silent = unknown.union(stops)
     calls_nothing = silent.union(graph.leaf_of)
-    refuse(
-        graph,
-        ((node, live.nodes[node]) for node in sorted(inside - silent)),
-    )
+    refuse(graph, ((node, live.nodes[node]) for node in sorted(inside - silent)))
     waiting = _waiting(graph, inside)
     expected = inside - unknown
     arrived: dict[int, list[Gradient]] = {}
@@ -222,13 +202,7 @@ def replay(
         yield Step(node, incoming, outgoing)
         for edge in graph.inputs(node):
             if outgoing and edge.producer in expected:
-                _add(
-                    live,
-                    arrived,
-                    edge.producer,
-                    edge.output,
-                    outgoing[edge.position],
-                )
+                _add(live, arrived, edge.producer, edge.output, outgoing[edge.position])
             # also where nothing was sent: the producer waits for its other users only
             waiting[edge.producer] -= 1
             if edge.producer in inside and not waiting[edge.producer]:
@@ -253,10 +227,7 @@ def _reached(
     return reached
 
 
-def _waiting(
-    graph: Graph,
-    inside: Collection[int],
-) -> Counter[int]:
+def _waiting(graph: Graph, inside: Collection[int]) -> Counter[int]:
     """By node the edges that a gradient may come in by."""
     return Counter(edge.producer for node in inside for edge in graph.inputs(node))
 
@@ -265,10 +236,7 @@ def _nothing_in(gradients: Iterable[Gradient]) -> bool:
     return all(gradient is None for gradient in gradients)
 
 
-def behind(
-    graph: Graph,
-    stops: Collection[int],
-) -> set[int]:
+def behind(graph: Graph, stops: Collection[int]) -> set[int]:
     """The nodes that gradients reach through these, at least in part."""
     ahead = {edge.producer for node in stops for edge in graph.inputs(node)}
     return _reached(graph, sorted(ahead), None)
@@ -284,10 +252,7 @@ def _add(
     if gradient is None:
         return
 
-    slots = arrived.setdefault(
-        node,
-        [None] * max(live.outputs(node), output + 1),
-    )
+    slots = arrived.setdefault(node, [None] * max(live.outputs(node), output + 1))
     earlier = slots[output]
     if earlier is None:
         slots[output] = gradient

@@ -241,11 +241,7 @@ def flow_table(
     return Group(*parts, *note_lines(flow.notes))
 
 
-def _table(
-    shown: Sequence[FlowRow],
-    by: By,
-    on: Scale | None,
-) -> FittedTable:
+def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> FittedTable:
     is_odd = any(row.nonfinite for row in shown)
     columns = [
         Column("step", "number", 1),
@@ -296,9 +292,7 @@ def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     title = "contribution" if _single(paths) else "norm of contribution"
     columns = (Column(title, "number"), Column("path", "text"))
     table = FittedTable(
-        columns,
-        amounts,
-        summary=[(Text(total, "bold"), Text(label, "bold"))],
+        columns, amounts, summary=[(Text(total, "bold"), Text(label, "bold"))]
     )
     remarks = [Text(line, style="dim") for line in _path_remarks(paths, len(shown))]
     head = f"{plural(paths.count, 'path')} from {root} to {target}"

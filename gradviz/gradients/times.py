@@ -66,10 +66,7 @@ def timed(live: LiveOutputs) -> Graph:
     return replace(graph, scopes=scopes, notes=notes)
 
 
-def _seconds(
-    walked: LiveGraph,
-    stops: Sequence[int],
-) -> dict[int, float]:
+def _seconds(walked: LiveGraph, stops: Sequence[int]) -> dict[int, float]:
     """Of each backward function."""
 
     def run() -> dict[int, float]:
@@ -91,10 +88,7 @@ def together(steps: Sequence[Graph]) -> Graph:
 
     for step in kept:
         for scope in step.scopes:
-            calls.setdefault(
-                (scope.path, scope.call),
-                [],
-            ).append(scope)
+            calls.setdefault((scope.path, scope.call), []).append(scope)
 
     graph = steps[0]
     scopes = []
@@ -110,11 +104,7 @@ def together(steps: Sequence[Graph]) -> Graph:
         "" if len(steps) > 1 else ": the script has no other"
     )
 
-    return replace(
-        graph,
-        scopes=tuple(scopes),
-        notes=(*graph.notes, note),
-    )
+    return replace(graph, scopes=tuple(scopes), notes=(*graph.notes, note))
 
 
 def _median(seconds: Sequence[float]) -> float | None:

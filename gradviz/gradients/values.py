@@ -143,10 +143,7 @@ class Held(NamedTuple):
     is_changed: bool = False  # a view, or it was modified after it was saved
 
 
-def held_tensors(
-    graph: Graph,
-    nodes: Sequence[Any],
-) -> Iterator[Held]:
+def held_tensors(graph: Graph, nodes: Sequence[Any]) -> Iterator[Held]:
     """What is in saved slots, as far as no hook has packed it, and in leaves."""
     position = {function: i for i, function in enumerate(nodes)}
     for node in graph.nodes:

@@ -114,10 +114,7 @@ def forward_order(graph: Graph) -> list[int]:
         _LAST if sequence is None else sequence
         for sequence in column(graph.nodes, "sequence")
     ]
-    return sorted(
-        range(len(number) - 1, -1, -1),
-        key=number.__getitem__,
-    )
+    return sorted(range(len(number) - 1, -1, -1), key=number.__getitem__)
 
 
 def owners(graph: Graph) -> dict[int, int]:
@@ -227,12 +224,7 @@ def depth(graph: Graph) -> int:
 
 
 def _ranked(counts: Counter[K]) -> dict[K, int]:
-    return dict(
-        sorted(
-            counts.items(),
-            key=lambda item: (-item[1], item[0]),
-        )
-    )
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def own_seconds(graph: Graph) -> list[float]:

@@ -209,12 +209,7 @@ class ValueCodec:
 
         return {"bytes": value.hex()} if kind is bytes else str(value)
 
-    def read(
-        self,
-        value: Any,
-        context: Context,
-        level: int = 0,
-    ) -> Any:
+    def read(self, value: Any, context: Context, level: int = 0) -> Any:
         kind = type(value)
         if level > DEPTH:
             raise Bad(f"is nested more than {DEPTH} deep")
@@ -229,22 +224,14 @@ class ValueCodec:
         except (ValueError, TypeError, AttributeError, KeyError):
             raise Bad(f"is {shown(value)}, which is no value of this format") from None
 
-    def _tagged(
-        self,
-        tag: str,
-        content: Any,
-        context: Context,
-        level: int,
-    ) -> Any:
+    def _tagged(self, tag: str, content: Any, context: Context, level: int) -> Any:
         if tag == "int":
             return bounded(int(content, 16))
 
         if tag == "float":
-            return {
-                "nan": float("nan"),
-                "inf": float("inf"),
-                "-inf": float("-inf"),
-            }[content]
+            return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[
+                content
+            ]
 
         if tag == "list":
             return list(self.read(content, context, level))
@@ -261,11 +248,7 @@ class ValueCodec:
 class AttributesCodec:
     """A mapping of names to values."""
 
-    def write(
-        self,
-        value: Mapping[str, Any],
-        context: Context,
-    ) -> Any:
+    def write(self, value: Mapping[str, Any], context: Context) -> Any:
         return {str(name): VALUE.write(item, context) for name, item in value.items()}
 
     def read(self, value: Any, context: Context) -> Any:
@@ -305,11 +288,7 @@ class Many:
     def write(self, value: Iterable[Any], context: Context) -> Any:
         return [self.inner.write(item, context) for item in value]
 
-    def read(
-        self,
-        value: Any,
-        context: Context,
-    ) -> tuple[Any, ...]:
+    def read(self, value: Any, context: Context) -> tuple[Any, ...]:
         if type(value) is not list:
             raise Bad(f"is {shown(value)}, not an array")
         items = []
@@ -335,11 +314,7 @@ class Record:
     unknown keys are passed over.
     """
 
-    def __init__(
-        self,
-        make: Callable[..., Any],
-        codecs: Mapping[str, Codec],
-    ) -> None:
+    def __init__(self, make: Callable[..., Any], codecs: Mapping[str, Codec]) -> None:
         defaults = make._field_defaults  # type: ignore[attr-defined]
         names: tuple[str, ...] = make._fields  # type: ignore[attr-defined]
         self.make, self.codecs = make, codecs
@@ -362,12 +337,7 @@ class Record:
                 written[name] = codec.write(item, context)
         return written
 
-    def read(
-        self,
-        value: Any,
-        context: Context,
-        *leading: Any,
-    ) -> Any:
+    def read(self, value: Any, context: Context, *leading: Any) -> Any:
         if type(value) is not dict:
             raise Bad(f"is {shown(value)}, not an object")
 
@@ -405,12 +375,7 @@ class RowCodec(Record):
             for item, field in zip(value[:size], self.fields)
         ]
 
-    def read(
-        self,
-        value: Any,
-        context: Context,
-        *leading: Any,
-    ) -> Any:
+    def read(self, value: Any, context: Context, *leading: Any) -> Any:
         if type(value) is not list or not len(self.required) <= len(value) <= len(
             self.fields
         ):

@@ -54,10 +54,7 @@ _BY_TYPE: dict[Any, Codec] = {
     model.SourceLine: SharedCodec("sources"),
 }
 _INDICES: dict[str, Codec] = {
-    **dict.fromkeys(
-        ("node", "consumer", "producer", "leaf"),
-        Reference("nodes"),
-    ),
+    **dict.fromkeys(("node", "consumer", "producer", "leaf"), Reference("nodes")),
     **dict.fromkeys(("scope", "parent"), Reference("scopes")),
     **dict.fromkeys(("storage", "parts"), Reference("storages")),
 }
@@ -81,11 +78,7 @@ def _codec(type: Any, integers: Codec) -> Codec:
     return Optional(_codec(value, integers))
 
 
-def _record(
-    make: Any,
-    kind: type[Record] = Record,
-    **indices: Codec,
-) -> Record:
+def _record(make: Any, kind: type[Record] = Record, **indices: Codec) -> Record:
     """How a record is written: every field as its type in the graph model says, but for
     the number that is its place.
     """
@@ -111,12 +104,7 @@ class _SavedRecord(Record):
     in the words of its note alone.
     """
 
-    def read(
-        self,
-        value: Any,
-        context: Context,
-        *leading: Any,
-    ) -> Any:
+    def read(self, value: Any, context: Context, *leading: Any) -> Any:
         saved: model.SavedTensor = super().read(value, context, *leading)
         if not saved.note:
             return saved
@@ -139,11 +127,7 @@ class _SavedRecord(Record):
 class _Flags(Many):
     """The flags of a node, without retired ones."""
 
-    def read(
-        self,
-        value: Any,
-        context: Context,
-    ) -> tuple[Any, ...]:
+    def read(self, value: Any, context: Context) -> tuple[Any, ...]:
         if type(value) is list:
             # an older file stays readable
             kept = [flag for flag in value if flag not in _RETIRED_FLAGS]
@@ -208,11 +192,7 @@ _TABLES: tuple[tuple[str, Record], ...] = (
     ("tensors", TENSOR_ROW),
     ("sources", SOURCE_ROW),
 )
-_ENCODER = json.JSONEncoder(
-    ensure_ascii=False,
-    separators=(",", ":"),
-    allow_nan=False,
-)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _MAY_BE_MISSING = ("backward", "data", "functions", "program", "by_rank", "marks")
 _HEAD: dict[str, Codec] = {
     "title": TEXT,
@@ -229,10 +209,7 @@ def _encode(value: object) -> str:
     """One value as JSON. What cannot be seen is written as an escape of JSON's, which
     reads back as what it was.
     """
-    return without_hidden(
-        _ENCODER.encode(value),
-        lambda c: json.dumps(c)[1:-1],
-    )
+    return without_hidden(_ENCODER.encode(value), lambda c: json.dumps(c)[1:-1])
 
 
 def dump(graph: Graph) -> Iterator[str]:
@@ -365,12 +342,7 @@ def _graph(data: dict[str, Any]) -> Graph:
         context.lengths[key] = len(data[key])
 
     for key, record in _TABLES:
-        context.read[key] = _records(
-            key,
-            record,
-            data[key],
-            context,
-        )
+        context.read[key] = _records(key, record, data[key], context)
 
     fields: dict[str, Any] = {
         key: tuple(_records(key, record, data[key], context)) for key, record in _LISTS
@@ -398,12 +370,7 @@ def _graph(data: dict[str, Any]) -> Graph:
     return graph
 
 
-def _head(
-    key: str,
-    codec: Codec,
-    data: dict[str, Any],
-    context: Context,
-) -> Any:
+def _head(key: str, codec: Codec, data: dict[str, Any], context: Context) -> Any:
     if key not in data:
         raise Bad("is missing", key)
     try:
@@ -412,12 +379,7 @@ def _head(
         raise bad.inside(key) from None
 
 
-def _records(
-    key: str,
-    record: Record,
-    items: list[Any],
-    context: Context,
-) -> list[Any]:
+def _records(key: str, record: Record, items: list[Any], context: Context) -> list[Any]:
     records: list[Any] = []
     numbered = record.first
     try:

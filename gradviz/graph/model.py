@@ -82,23 +82,11 @@ class Graph:
     # of a graph that was merged from those of several ranks
     by_rank: tuple[RankShare, ...] = ()
     # to be drawn; a graph file keeps no findings
-    marks: tuple[Mark, ...] = field(
-        default=(),
-        compare=False,
-        repr=False,
-    )
+    marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)
     # of the running program; no file keeps them
-    absent: tuple[Absent, ...] = field(
-        default=(),
-        compare=False,
-        repr=False,
-    )
+    absent: tuple[Absent, ...] = field(default=(), compare=False, repr=False)
     # what a folded graph was folded from
-    original: Graph | None = field(
-        default=None,
-        compare=False,
-        repr=False,
-    )
+    original: Graph | None = field(default=None, compare=False, repr=False)
     # and which of its groups are open, as `fold` has it
     opening: Any = field(default=None, compare=False, repr=False)
 
@@ -371,10 +359,7 @@ class Graph:
         return load("gradviz.notebook:mimebundle")(self)  # type: ignore[no-any-return]
 
 
-def column(
-    records: Sequence[Any],
-    name: str,
-) -> list[Any]:
+def column(records: Sequence[Any], name: str) -> list[Any]:
     """One field of all records.
 
     >>> column(Graph(edges=(Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))).edges, "producer")
@@ -383,10 +368,7 @@ def column(
     return list(map(attrgetter(name), records))
 
 
-def _starts(
-    count: int,
-    keys: Iterable[int],
-) -> array[int]:
+def _starts(count: int, keys: Iterable[int]) -> array[int]:
     """Where each of the keys 0 to `count` - 1 begins when the keys are sorted, and the
     end. 8 bytes an entry.
     """

@@ -53,20 +53,14 @@ class _Nested(Protocol):
     def parent(self) -> int | None: ...
 
 
-def around(
-    records: Sequence[_Nested],
-    index: int | None,
-) -> Iterator[int]:
+def around(records: Sequence[_Nested], index: int | None) -> Iterator[int]:
     """A record, by its index, and all that it is inside of, inner first."""
     while index is not None:
         yield index
         index = records[index].parent
 
 
-def common(
-    records: Sequence[_Nested],
-    some: Iterable[int],
-) -> int | None:
+def common(records: Sequence[_Nested], some: Iterable[int]) -> int | None:
     """The innermost record that all of these are, or are inside of."""
     first, *rest = (list(around(records, index)) for index in sorted(some))
     others = [set(outer) for outer in rest]
@@ -293,10 +287,7 @@ def op_of(backward: str) -> str:
     if name == op:  # AccumulateGrad, and names that are not made by autograd's rule
         return op
 
-    return _WORD_STARTS.sub(
-        "_",
-        _DIMENSIONS.sub(r"\1d", name),
-    ).lower()
+    return _WORD_STARTS.sub("_", _DIMENSIONS.sub(r"\1d", name)).lower()
 
 
 def op_text(node: Node) -> str:
@@ -338,20 +329,12 @@ _KERNEL = re.compile(
 """What names of ops say of how they are computed."""
 
 
-def _place(
-    dim: int,
-    inside: str,
-    sizes: Sequence[int],
-) -> str:
+def _place(dim: int, inside: str, sizes: Sequence[int]) -> str:
     return f"[{':, ' * (dim + len(sizes) if dim < 0 else dim)}{inside}]"
 
 
 def _slice(
-    dim: int,
-    start: int,
-    end: int,
-    step: int,
-    self_sym_sizes: Sequence[int] = (),
+    dim: int, start: int, end: int, step: int, self_sym_sizes: Sequence[int] = ()
 ) -> str:
     reaches_end = end >= (self_sym_sizes[dim] if self_sym_sizes else 2**63 - 1)
     inside = (
@@ -360,11 +343,7 @@ def _slice(
     return _place(dim, inside, self_sym_sizes)
 
 
-def _select(
-    dim: int,
-    index: int,
-    self_sym_sizes: Sequence[int] = (),
-) -> str:
+def _select(dim: int, index: int, self_sym_sizes: Sequence[int] = ()) -> str:
     return _place(dim, str(index), self_sym_sizes)
 
 

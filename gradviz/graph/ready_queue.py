@@ -58,11 +58,7 @@ class ReadyQueue:
             hole = child - 1
         return hole
 
-    def _rise(
-        self,
-        hole: int,
-        value: tuple[int, int],
-    ) -> None:
+    def _rise(self, hole: int, value: tuple[int, int]) -> None:
         """Put `value` into the hole or above it, below every parent that is not
         smaller.
         """
@@ -106,9 +102,7 @@ def engine_order(graph: Graph) -> list[int]:
     return order
 
 
-def _waiting(
-    graph: Graph,
-) -> tuple[tuple[int, ...], list[int]]:
+def _waiting(graph: Graph) -> tuple[tuple[int, ...], list[int]]:
     """Where backward starts; and of each node, how many edges lead to it from what is
     reached. None ever is of what was cut off.
     """

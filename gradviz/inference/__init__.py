@@ -188,11 +188,7 @@ def _origins(
     return uses, origin
 
 
-def _is_layer(
-    graph: Graph,
-    node: int,
-    inputs: Sequence[int],
-) -> bool:
+def _is_layer(graph: Graph, node: int, inputs: Sequence[int]) -> bool:
     """Whether an operation works with a finished weight: a convolution, a look-up, a
     product with what was turned for it.
     """
@@ -274,10 +270,7 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     }
     for leaf, owners in ownership.owners.items():
         outers = (outer for owner in owners for outer in around(modules, owner))
-        place[leaf] = next(
-            (first[outer] for outer in outers if outer in first),
-            None,
-        )
+        place[leaf] = next((first[outer] for outer in outers if outer in first), None)
 
     nodes = tuple(
         node if node.scope == scope else node._replace(scope=scope)
@@ -334,21 +327,14 @@ def _scopes(
     number: dict[InferredCall, int] = {}
     times: dict[int, int] = {}
 
-    for call in sorted(
-        calls,
-        key=lambda call: (call.start, call.module),
-    ):
+    for call in sorted(calls, key=lambda call: (call.start, call.module)):
         module = modules[call.module]
         times[call.module] = times.get(call.module, 0) + 1
         number[call] = len(scopes)
         parent = number[call.parent] if call.parent is not None else None
         scopes.append(
             Scope(
-                module.path,
-                module.type,
-                times[call.module],
-                parent,
-                module.parameters,
+                module.path, module.type, times[call.module], parent, module.parameters
             )
         )
 

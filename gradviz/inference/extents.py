@@ -17,26 +17,11 @@ from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent
 from gradviz.inference.order import ForwardOrder, InferredCall, adapter_ends
 
 _CELL = (
-    frozenset(
-        (
-            "Add",
-            "Mul",
-            "Sub",
-            "Rsub",
-            "Sigmoid",
-            "Tanh",
-            "Relu",
-            "Stack",
-            "Cat",
-        )
-    )
+    frozenset(("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat"))
     | VIEWS
 )
 _ENDS_WITH: dict[str, frozenset[str]] = {
-    **dict.fromkeys(
-        ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"),
-        _CELL,
-    ),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"), _CELL),
     **dict.fromkeys(
         ("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "GroupNorm"), VIEWS
     ),
@@ -89,12 +74,7 @@ class Extents:
             for group in level:
                 self._widen(group, later=False)
 
-    def _widen(
-        self,
-        group: list[InferredCall],
-        *,
-        later: bool,
-    ) -> None:
+    def _widen(self, group: list[InferredCall], *, later: bool) -> None:
         # how far a call reaches is a question of its kind
         base = self._modules[group[0].module].base
         if base == "Linear":
@@ -148,10 +128,7 @@ class Extents:
 
         levels: dict[int, list[list[InferredCall]]] = {}
         for group in groups.values():
-            levels.setdefault(
-                level[group[0]],
-                [],
-            ).append(group)
+            levels.setdefault(level[group[0]], []).append(group)
 
         return [levels[number] for number in sorted(levels)]
 
@@ -252,11 +229,7 @@ class Extents:
             self._used[call, chosen] += 1
             self.made_by[position] = call, chosen
 
-    def _makers(
-        self,
-        modules: Iterable[int],
-        position: int,
-    ) -> list[int]:
+    def _makers(self, modules: Iterable[int], position: int) -> list[int]:
         """Those of these modules that can have made an operation."""
         return [
             module
@@ -302,12 +275,7 @@ class Extents:
             end += step
         return range(first, end, step)
 
-    def _gaps(
-        self,
-        group: Iterable[InferredCall],
-        *,
-        later: bool,
-    ) -> list[range]:
+    def _gaps(self, group: Iterable[InferredCall], *, later: bool) -> list[range]:
         return [self._gap(call, later=later) for call in group]
 
     def _take(self, call: InferredCall, positions: Sequence[int]) -> None:
@@ -375,11 +343,7 @@ class Extents:
         self._take(call, positions[:count])
 
     def _with_common_ends(
-        self,
-        group: list[InferredCall],
-        allowed: frozenset[str],
-        *,
-        later: bool,
+        self, group: list[InferredCall], allowed: frozenset[str], *, later: bool
     ) -> None:
         if not allowed:
             return
@@ -399,12 +363,7 @@ class Extents:
 
         return _leading(map(are_alike, zip(*gaps)))
 
-    def _with_ends(
-        self,
-        group: list[InferredCall],
-        *,
-        later: bool,
-    ) -> None:
+    def _with_ends(self, group: list[InferredCall], *, later: bool) -> None:
         outermost = [call for call in group if call.parent is None]
         rest = [call for call in group if call.parent is not None]
         if rest and later:
@@ -444,11 +403,7 @@ class Extents:
             return
         self._by_cost(group, gaps, self._common(gaps), later=True)
 
-    def _parts(
-        self,
-        group: list[InferredCall],
-        gaps: list[range],
-    ) -> list[list[int]]:
+    def _parts(self, group: list[InferredCall], gaps: list[range]) -> list[list[int]]:
         """Calls of one class that went on differently, as with a mask and without one:
         where they part in the midst of something, each kind is judged on its own.
         """
@@ -480,10 +435,7 @@ class Extents:
         """
         further = self._common(gaps)
         total = self._total(group, further, later=True)
-        return min(
-            total[most + 1 :],
-            default=total[0],
-        ) < min(total[: most + 1])
+        return min(total[most + 1 :], default=total[0]) < min(total[: most + 1])
 
     def _widen_earlier(self, group: list[InferredCall]) -> None:
         for call in group:
@@ -495,36 +447,21 @@ class Extents:
         self._by_cost(group, gaps, self._common(gaps), later=False)
 
     def _by_cost(
-        self,
-        group: list[InferredCall],
-        gaps: list[range],
-        most: int,
-        *,
-        later: bool,
+        self, group: list[InferredCall], gaps: list[range], most: int, *, later: bool
     ) -> None:
         """Begin or end where the fewest values pass; of several such places the one
         that the kind of module suggests.
         """
         if not most:
             return
-        count = self._count(
-            group,
-            gaps[0][:most],
-            later=later,
-        )
+        count = self._count(group, gaps[0][:most], later=later)
         for call, gap in zip(group, gaps):
             self._take(call, gap[:count])
 
     def _is_numbered(self, call: InferredCall) -> bool:
         return self._modules[call.module].path.rpartition(".")[2].isdigit()
 
-    def _count(
-        self,
-        group: list[InferredCall],
-        gap: range,
-        *,
-        later: bool,
-    ) -> int:
+    def _count(self, group: list[InferredCall], gap: range, *, later: bool) -> int:
         """How much of the gap is the call's."""
         most = len(gap)
         total = self._total(group, most, later=later)
@@ -537,11 +474,7 @@ class Extents:
 
         if later:
             loss = self._with_loss(gap, most) if own_end else 0
-            count = max(
-                count,
-                loss,
-                self._with_known(group[0], gap, total),
-            )
+            count = max(count, loss, self._with_known(group[0], gap, total))
 
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
@@ -555,13 +488,7 @@ class Extents:
 
         return count
 
-    def _total(
-        self,
-        group: list[InferredCall],
-        most: int,
-        *,
-        later: bool,
-    ) -> list[int]:
+    def _total(self, group: list[InferredCall], most: int, *, later: bool) -> list[int]:
         """How many values pass into and out of all these calls when each is 0, 1, ...
         `most` operations longer.
         """
@@ -579,12 +506,7 @@ class Extents:
             return call.parent.end
         return len(self._order)
 
-    def _with_known(
-        self,
-        call: InferredCall,
-        gap: range,
-        total: list[int],
-    ) -> int:
+    def _with_known(self, call: InferredCall, gap: range, total: list[int]) -> int:
         """How long a call must be to hold the last operation that a module without
         parameters inside it made.
         """
@@ -623,11 +545,7 @@ class Extents:
             self._take(group[0], gaps[0])
             return
 
-        costs = self._order.costs_after(
-            group[0],
-            most,
-            len(self._order),
-        )
+        costs = self._order.costs_after(group[0], most, len(self._order))
         count = 0
         while (
             count < most

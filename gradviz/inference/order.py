@@ -37,10 +37,7 @@ class ForwardOrder:
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        parameters: Iterable[int],
-        inputs: Sequence[Sequence[int]],
+        self, graph: Graph, parameters: Iterable[int], inputs: Sequence[Sequence[int]]
     ) -> None:
         sequences = column(graph.nodes, "sequence")
         self.nodes = [
@@ -96,10 +93,7 @@ class ForwardOrder:
         return len(self.nodes)
 
     def costs_after(
-        self,
-        call: InferredCall,
-        further: int,
-        outer_end: int,
+        self, call: InferredCall, further: int, outer_end: int
     ) -> list[int]:
         """How many values go into and out of a call, and when it is 1, 2, ... `further`
         positions longer.
@@ -150,12 +144,7 @@ class ForwardOrder:
             costs.append(alive + len(outside))
         return costs
 
-    def _note_inputs(
-        self,
-        outside: set[int],
-        i: int,
-        start: int,
-    ) -> None:
+    def _note_inputs(self, outside: set[int], i: int, start: int) -> None:
         """Add what position `i` takes from before `start`; a list of tensors counts as
         one.
         """
@@ -198,11 +187,7 @@ class InferredCall:
     __slots__ = ("end", "inner", "module", "parent", "start")
 
     def __init__(
-        self,
-        module: int,
-        start: int,
-        end: int,
-        inner: list[InferredCall],
+        self, module: int, start: int, end: int, inner: list[InferredCall]
     ) -> None:
         self.module, self.start, self.end, self.inner = module, start, end, inner
         self.parent: InferredCall | None = None
@@ -243,22 +228,11 @@ def find_calls(
     for module in range(len(modules) - 1, -1, -1):
         calls = []
         for run in _runs(
-            sorted(
-                items.pop(module, []),
-                key=lambda item: item.start,
-            ),
-            positions,
+            sorted(items.pop(module, []), key=lambda item: item.start), positions
         ):
             for part in _turns(modules[module], run):
                 inner = [item.call for item in part if item.call is not None]
-                calls.append(
-                    InferredCall(
-                        module,
-                        part[0].start,
-                        part[-1].end,
-                        inner,
-                    )
-                )
+                calls.append(InferredCall(module, part[0].start, part[-1].end, inner))
         calls_of_all.extend(calls)
         parent = modules[module].parent
         if parent is not None:
@@ -269,10 +243,7 @@ def find_calls(
     return calls_of_all
 
 
-def _runs(
-    items: Sequence[_Item],
-    positions: Sequence[int],
-) -> list[list[_Item]]:
+def _runs(items: Sequence[_Item], positions: Sequence[int]) -> list[list[_Item]]:
     """Items between which nothing of other modules ran."""
     runs: list[list[_Item]] = []
     for item in items:
@@ -286,10 +257,7 @@ def _runs(
     return runs
 
 
-def _turns(
-    module: Registered,
-    run: list[_Item],
-) -> list[list[_Item]]:
+def _turns(module: Registered, run: list[_Item]) -> list[list[_Item]]:
     """A run cut into calls: where it begins anew, and every turn consists of the same
     things. A module of one's own that calls only one other has a loop of it.
     """

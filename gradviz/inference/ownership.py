@@ -61,18 +61,9 @@ class OwnershipAttribution:
             tuple(self._registered), {node: of for node, of in owners.items() if of}
         )
 
-        return Places(
-            (),
-            repeat(None, len(bare.sequences)),
-            repeat(None),
-            repeat(None),
-        )
+        return Places((), repeat(None, len(bare.sequences)), repeat(None), repeat(None))
 
-    def _add(
-        self,
-        path: str,
-        root: torch.nn.Module,
-    ) -> None:
+    def _add(self, path: str, root: torch.nn.Module) -> None:
         below, inside = _under(path, root, self._seen), parameters_of_each(root)
         number: dict[int | None, int] = {}
         for i in _outer_first(below):
@@ -92,10 +83,7 @@ class OwnershipAttribution:
 
             for _, parameter in members(entry.module, "_parameters"):
                 if i in number:
-                    self._owners.setdefault(
-                        id(parameter),
-                        [],
-                    ).append(number[i])
+                    self._owners.setdefault(id(parameter), []).append(number[i])
 
 
 @dataclass(slots=True)
@@ -128,9 +116,7 @@ def _runs(kind: type) -> type:
 
 
 def _under(
-    path: str,
-    root: torch.nn.Module,
-    seen: set[torch.nn.Module],
+    path: str, root: torch.nn.Module, seen: set[torch.nn.Module]
 ) -> list[_Under]:
     """All modules below a root that were not seen yet, each once.
 
@@ -189,10 +175,7 @@ def _is_sequence(module: torch.nn.Module) -> bool:
 
 
 def _registered(
-    path: str,
-    module: torch.nn.Module,
-    parent: int | None,
-    count: int | None,
+    path: str, module: torch.nn.Module, parent: int | None, count: int | None
 ) -> Registered:
     kind = type(module)
     runs = _runs(kind)

@@ -88,10 +88,7 @@ def version() -> str:
     """Version of the Graphviz that `run` takes, such as "14.1.5": it is in every
     picture. Raises what `run` raises.
     """
-    match = re.search(
-        r"version ([^\s)]+)",
-        run("graph {}").decode(errors="replace"),
-    )
+    match = re.search(r"version ([^\s)]+)", run("graph {}").decode(errors="replace"))
     return match[1] if match else "unknown"
 
 
@@ -133,11 +130,7 @@ def _wheel_folder() -> str:
     return ""
 
 
-def _command(
-    engine: Engine,
-    program: str,
-    format: str,
-) -> list[str]:
+def _command(engine: Engine, program: str, format: str) -> list[str]:
     if engine == "system":
         return [shutil.which("dot") or "", f"-K{program}", f"-T{format}"]
     # isolated and without site, so that nothing of the user's is imported

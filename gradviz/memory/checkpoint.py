@@ -123,9 +123,7 @@ def _cheapest(costs: ModuleCosts, budget: int) -> Collection[str]:
     # the most bytes for each op that runs again
     useful.sort(key=lambda path: (alone[path].held - costs.total) / alone[path].ops)
 
-    def rank(
-        paths: Sequence[str],
-    ) -> tuple[int, int, int]:
+    def rank(paths: Sequence[str]) -> tuple[int, int, int]:
         state = Checkpointed(costs, paths)
         return max(state.peak - budget, 0), state.ops, state.peak
 
@@ -137,26 +135,16 @@ def _cheapest(costs: ModuleCosts, budget: int) -> Collection[str]:
         small = [path for path in useful if costs.again(path) <= limit]
         # the fewest of them that keep the budget
         count = bisect_left(
-            range(len(small)),
-            True,
-            key=lambda count: rank(small[:count])[0] == 0,
+            range(len(small)), True, key=lambda count: rank(small[:count])[0] == 0
         )
         best = min(best, small[:count], key=rank)
 
     for kind in dict.fromkeys(map(pattern, best)):  # what later ones made needless
-        best = min(
-            [path for path in best if pattern(path) != kind],
-            best,
-            key=rank,
-        )
+        best = min([path for path in best if pattern(path) != kind], best, key=rank)
     return Checkpointed(costs, best).paths
 
 
-def _plan(
-    costs: ModuleCosts,
-    budget: int,
-    paths: Collection[str],
-) -> Advice:
+def _plan(costs: ModuleCosts, budget: int, paths: Collection[str]) -> Advice:
     """What comes of wrapping these modules one after the other, without those that free
     nothing then.
     """
@@ -184,11 +172,4 @@ def _plan(
             state = after
 
     ops = len(costs.graph.nodes) - len(costs.graph.leaf_of)
-    return Advice(
-        budget,
-        costs.total,
-        tuple(steps),
-        state.held,
-        state.peak,
-        ops,
-    )
+    return Advice(budget, costs.total, tuple(steps), state.held, state.peak, ops)

@@ -50,11 +50,7 @@ BY = ("line", "module", "op", "tensor")
 @input_option
 @target_argument
 def command(
-    source: Source,
-    by: Any,
-    top: int | None,
-    budget: int | None,
-    form: Form,
+    source: Source, by: Any, top: int | None, budget: int | None, form: Form
 ) -> None:
     """Show the tensors saved for backward, in bytes.
 
@@ -103,11 +99,7 @@ def advice_data(advice: Advice, title: str) -> dict[str, Any]:
     }
 
 
-def as_data(
-    tensors: Saved,
-    title: str,
-    top: int | None = None,
-) -> dict[str, Any]:
+def as_data(tensors: Saved, title: str, top: int | None = None) -> dict[str, Any]:
     """Everything the command knows, for `--json`, in bytes. What `top` cuts is one row,
     `more`.
     """

@@ -64,20 +64,10 @@ class ModuleCosts:
         self.scopes: dict[str, list[int]] = {}  # of a module, by its path
         for scope in self.tree.top_down:
             if self.tree.members[scope]:
-                self.calls[scope] = self._cost(
-                    self.tree.members[scope],
-                    memory,
-                )
-                self.scopes.setdefault(
-                    graph.scopes[scope].path,
-                    [],
-                ).append(scope)
+                self.calls[scope] = self._cost(self.tree.members[scope], memory)
+                self.scopes.setdefault(graph.scopes[scope].path, []).append(scope)
 
-    def _cost(
-        self,
-        nodes: Sequence[int],
-        memory: Mapping[Tensor, Unit],
-    ) -> CallCost:
+    def _cost(self, nodes: Sequence[int], memory: Mapping[Tensor, Unit]) -> CallCost:
         inside = set(nodes)
         saves: set[int] = set()
         inputs: set[Unit] = set()
@@ -90,11 +80,7 @@ class ModuleCosts:
                 if edge.producer not in inside:
                     inputs.add(memory[edge.producer, edge.output])
 
-        return CallCost(
-            nodes,
-            saves & self.savers.keys(),
-            inputs & self.nbytes.keys(),
-        )
+        return CallCost(nodes, saves & self.savers.keys(), inputs & self.nbytes.keys())
 
     def can_go(self, storage: int) -> bool:
         """Whether nobody but the graph holds it."""
@@ -125,11 +111,7 @@ class Checkpointed:
     calls inside others are part of them.
     """
 
-    def __init__(
-        self,
-        costs: ModuleCosts,
-        paths: Iterable[str] = (),
-    ) -> None:
+    def __init__(self, costs: ModuleCosts, paths: Iterable[str] = ()) -> None:
         self._costs = costs
         chosen = {scope for path in paths for scope in costs.scopes[path]}
         outermost = [
@@ -217,13 +199,7 @@ _INPUTS = {
     for name in names.split()
 }
 # ops whose first input is added to the product of the others
-_WITH_SUMMAND = (
-    "Addm",
-    "Addb",
-    "Addc",
-    "Badd",
-    "Sparse",
-)
+_WITH_SUMMAND = ("Addm", "Addb", "Addc", "Badd", "Sparse")
 
 
 def memory_of_tensors(graph: Graph) -> dict[Tensor, Unit]:
@@ -262,10 +238,7 @@ def memory_of_tensors(graph: Graph) -> dict[Tensor, Unit]:
 
     tensors = [(edge.producer, edge.output) for edge in graph.edges]
     return {
-        tensor: storages.get(
-            bases.get(tensor, tensor),
-            bases.get(tensor, tensor),
-        )
+        tensor: storages.get(bases.get(tensor, tensor), bases.get(tensor, tensor))
         for tensor in tensors
     }
 

@@ -76,11 +76,7 @@ def _lines(
         return
 
     attribution = recording.attribution(None, spaces) if recording is not None else None
-    graph = capture(
-        list(outputs.values()),
-        variables=spaces,
-        attribution=attribution,
-    )
+    graph = capture(list(outputs.values()), variables=spaces, attribution=attribution)
     held = saved(graph, "op").total.held
     yield f"gradviz: out of memory; {bytes_text(held)} are saved for backward"
     for by in ("line", "module"):
@@ -119,10 +115,7 @@ class ExplainOom(ExitStack):
         self.push(self._explain)
 
     def _explain(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: Any,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
     ) -> None:
         if error is not None and self._recording is not None:
             sys.stderr.write(explanation(error, self._recording))

@@ -177,10 +177,7 @@ class Saved:
         total.row = row
         return total
 
-    def top(
-        self,
-        count: int | None,
-    ) -> tuple[tuple[SavedRow, ...], SavedRow | None]:
+    def top(self, count: int | None) -> tuple[tuple[SavedRow, ...], SavedRow | None]:
         """The first `count` rows, and the others as one row; None where there are none.
         With None or 0 all rows.
 
@@ -327,12 +324,7 @@ def _checked(graph: Graph, by: By | None) -> By:
     return by
 
 
-def _row(
-    graph: Graph,
-    by: By,
-    holder: Holder,
-    lines: Lines,
-) -> SavedRow:
+def _row(graph: Graph, by: By, holder: Holder, lines: Lines) -> SavedRow:
     """An empty row with the name that this storage counts under."""
     _, node, slot = holder
     if by == "op":

@@ -23,9 +23,7 @@ class Series(NamedTuple):
 
 
 def series(
-    items: Sequence[T],
-    path: Callable[[T], str],
-    alike: Callable[[T], Hashable],
+    items: Sequence[T], path: Callable[[T], str], alike: Callable[[T], Hashable]
 ) -> Iterator[Series]:
     """Items in the order of the first of each series. `alike` is what all items of one
     have in common.

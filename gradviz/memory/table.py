@@ -170,11 +170,7 @@ def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-_BESIDE: dict[By, str] = {
-    "line": "code",
-    "module": "class",
-    "tensor": "id",
-}
+_BESIDE: dict[By, str] = {"line": "code", "module": "class", "tensor": "id"}
 
 
 def row_name(row: SavedRow, by: By) -> tuple[Text, Text]:

@@ -73,10 +73,7 @@ def script() -> str:
         for imported in _IMPORT.findall(text):
             if imported not in parts:
                 visit(imported)
-        parts[name] = _EXPORT.sub(
-            "",
-            _IMPORT.sub("", _COMMENT.sub("", text)),
-        )
+        parts[name] = _EXPORT.sub("", _IMPORT.sub("", _COMMENT.sub("", text)))
 
     visit(_FIRST)
     return '"use strict";\n(() => {\n' + "\n".join(parts.values()) + "})();\n"
@@ -109,9 +106,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 def render(
-    graph: Graph,
-    options: Options,
-    add: Callable[[Pack], None] = lambda pack: None,
+    graph: Graph, options: Options, add: Callable[[Pack], None] = lambda pack: None
 ) -> Iterator[str]:
     """The page of a graph, in pieces. A folded graph is shown as it is folded, and
     opens.
@@ -145,10 +140,7 @@ def render(
         )
         add(facts)
         clean = without_folders(original)
-        blocks = {
-            "view": drawn.base64(clean),
-            "facts": facts.base64(clean),
-        }
+        blocks = {"view": drawn.base64(clean), "facts": facts.base64(clean)}
         return _pieces(original, options, blocks, clean)
 
 
@@ -165,10 +157,7 @@ def about(graph: Graph) -> list[str]:
 
 
 def _pieces(
-    graph: Graph,
-    options: Options,
-    blocks: dict[str, str],
-    clean: Callable[[str], str],
+    graph: Graph, options: Options, blocks: dict[str, str], clean: Callable[[str], str]
 ) -> Iterator[str]:
     """The pieces of the file around its two blocks of data."""
     title = clean(one_line(graph.title).strip()) or "graph"
@@ -235,10 +224,7 @@ def render_findings(findings: Findings, options: Options) -> Iterator[str]:
         listed = [
             _finding(number, finding) for number, finding in enumerate(findings, 1)
         ]
-        pack.put(
-            findings=listed,
-            checked=[one_line(name) for name in findings.checked],
-        )
+        pack.put(findings=listed, checked=[one_line(name) for name in findings.checked])
 
     return render(folded(findings.graph, options), options, add)
 
@@ -292,17 +278,11 @@ def _change(change: FieldChange) -> str:
     return f"{field}: {before} → {after}"
 
 
-def _edges(
-    difference: GraphDiff,
-    both: Joined,
-) -> list[tuple[int, int]]:
+def _edges(difference: GraphDiff, both: Joined) -> list[tuple[int, int]]:
     """Edges of the joined graph that came or went, by place, each with what it did."""
     places: dict[tuple[int, int, int], list[int]] = {}
     for place, (consumer, producer, _, position, _) in enumerate(both.graph.edges):
-        places.setdefault(
-            (consumer, producer, position),
-            [],
-        ).append(place)
+        places.setdefault((consumer, producer, position), []).append(place)
 
     kinds: dict[int, int] = {}
     for e in difference.added_edges:

@@ -94,11 +94,7 @@ class _Boxes:
         for index, data in enumerate(self._groups.graph.data):
             nodes = tuple(node for node in data.nodes if self._groups.home[node] >= 0)
             if nodes:
-                self._enter(
-                    entries,
-                    self._home(data, nodes),
-                    _Use(index, nodes),
-                )
+                self._enter(entries, self._home(data, nodes), _Use(index, nodes))
 
         for (group, _), uses in entries.items():
             if self._ways(group, uses) <= MOST_WAYS:
@@ -110,26 +106,14 @@ class _Boxes:
         entries: dict[Entry, list[_Use]] = {}
         for use in uses:
             for group, nodes in self._by_group(use.nodes).items():
-                self._enter(
-                    entries,
-                    group,
-                    _Use(use.data, tuple(nodes)),
-                )
+                self._enter(entries, group, _Use(use.data, tuple(nodes)))
 
         for (group, _), some in entries.items():
             yield from self._merged(group, some)
 
-    def _enter(
-        self,
-        entries: dict[Entry, list[_Use]],
-        group: int,
-        use: _Use,
-    ) -> None:
+    def _enter(self, entries: dict[Entry, list[_Use]], group: int, use: _Use) -> None:
         takers = dict.fromkeys(self._child(group, node) for node in use.nodes)
-        entries.setdefault(
-            (group, tuple(takers)),
-            [],
-        ).append(use)
+        entries.setdefault((group, tuple(takers)), []).append(use)
 
     def _home(self, data: Data, nodes: Iterable[int]) -> int:
         # the user's own code made it, which stands on the page
@@ -145,10 +129,7 @@ class _Boxes:
                 return outer
         return 0
 
-    def _by_group(
-        self,
-        nodes: Iterable[int],
-    ) -> dict[int, list[int]]:
+    def _by_group(self, nodes: Iterable[int]) -> dict[int, list[int]]:
         users: dict[int, list[int]] = {}
         for node in nodes:
             group = self._open(self._groups.home[node])
@@ -182,11 +163,7 @@ class _Boxes:
                     child = ~outer
         return max(counts.values())
 
-    def _merged(
-        self,
-        group: int,
-        uses: Iterable[_Use],
-    ) -> Iterator[InputBox]:
+    def _merged(self, group: int, uses: Iterable[_Use]) -> Iterator[InputBox]:
         """One box for what reads alike, and one for the rest of many."""
         alike: dict[tuple[str, ...], list[_Use]] = {}
         path = self._path(group)

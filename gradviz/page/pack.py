@@ -33,10 +33,7 @@ class Table:
     ([0, 1, -1, 0], ['mul', 'add'])
     """
 
-    def __init__(
-        self,
-        row: Callable[[Any], Any] | None = None,
-    ) -> None:
+    def __init__(self, row: Callable[[Any], Any] | None = None) -> None:
         self._row = row
         self._number: dict[Hashable, int] = {None: NOTHING}
         self.rows: list[Any] = []
@@ -77,54 +74,30 @@ class Pack:
         """Columns of whole numbers; None is written as -1."""
         for name, numbers in columns.items():
             values = [NOTHING if number is None else number for number in numbers]
-            largest = max(
-                max(values, default=0),
-                -min(values, default=0),
-            )
+            largest = max(max(values, default=0), -min(values, default=0))
             wide = largest >= 2**31
             if wide:
                 values = [min(max(value, -LARGEST), LARGEST) for value in values]
             self._data.append(varints(zigzag(np.array(values, np.int64))))
             size = len(self._data[-1])
-            self._columns.append(
-                (
-                    name,
-                    len(values),
-                    size,
-                    int(wide),
-                )
-            )
+            self._columns.append((name, len(values), size, int(wide)))
 
     def put(self, **texts: Any) -> None:
         """Anything that JSON knows."""
         self._texts |= texts
 
-    def base64(
-        self,
-        clean: Callable[[str], str] = str,
-    ) -> str:
+    def base64(self, clean: Callable[[str], str] = str) -> str:
         """The whole block; every text passes `clean`."""
         head = {"columns": self._columns, **everywhere(clean, self._texts)}
-        text = json.dumps(
-            head,
-            separators=(",", ":"),
-            ensure_ascii=True,
-        ).encode("ascii")
-        body = b"".join(
-            (
-                len(text).to_bytes(4, "little"),
-                text,
-                *self._data,
-            )
+        text = json.dumps(head, separators=(",", ":"), ensure_ascii=True).encode(
+            "ascii"
         )
+        body = b"".join((len(text).to_bytes(4, "little"), text, *self._data))
 
         return base64.b64encode(zlib.compress(body, 9)).decode("ascii")
 
 
-def everywhere(
-    clean: Callable[[str], str],
-    value: Any,
-) -> Any:
+def everywhere(clean: Callable[[str], str], value: Any) -> Any:
     """What `clean` makes of every text in lists and mappings."""
     if isinstance(value, str):
         return clean(value)
@@ -135,9 +108,7 @@ def everywhere(
     return value
 
 
-def zigzag(
-    numbers: npt.NDArray[np.int64],
-) -> npt.NDArray[np.uint64]:
+def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """Differences as small numbers: 0, -1, 1, -2 become 0, 1, 2, 3."""
     steps = np.diff(numbers, prepend=0)
     return ((steps << 1) ^ (steps >> 63)).astype(np.uint64)

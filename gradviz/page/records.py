@@ -27,11 +27,7 @@ from gradviz.graph import (
     TensorInfo,
     column,
 )
-from gradviz.graph.amounts import (
-    counted_bytes,
-    known_elements,
-    tensor_bytes,
-)
+from gradviz.graph.amounts import counted_bytes, known_elements, tensor_bytes
 from gradviz.graph.origins import forward_name
 from gradviz.graph.ready_queue import engine_order
 from gradviz.page.pack import NOTHING, Pack, Table
@@ -39,11 +35,7 @@ from gradviz.report import labels
 from gradviz.wording import clip, file_text, one_line, tensor_line
 
 
-def records(
-    graph: Graph,
-    held: Iterable[int],
-    seconds: Iterable[float],
-) -> Pack:
+def records(graph: Graph, held: Iterable[int], seconds: Iterable[float]) -> Pack:
     """The block that is read second. Columns of nodes are by node id; -1 stands for
     nothing.
 
@@ -82,9 +74,7 @@ def records(
     return pack
 
 
-def _formulas(
-    graph: Graph,
-) -> dict[str, dict[str, Any]]:
+def _formulas(graph: Graph) -> dict[str, dict[str, Any]]:
     """What the ops compute, send back and keep, as far as it is known."""
     facts_of = hook("gradviz.formulas.lookup:facts_of")
     # the formulas are a feature, which may be left out
@@ -129,12 +119,7 @@ def _nodes(graph: Graph, pack: Pack, texts: Table) -> None:
 def _types(graph: Graph, pack: Pack, texts: Table) -> None:
     """Columns that hardly differ among nodes of one type."""
     nodes, flags = graph.nodes, Table(_flags)
-    types = list(
-        zip(
-            column(nodes, "op"),
-            column(nodes, "function"),
-        )
-    )
+    types = list(zip(column(nodes, "op"), column(nodes, "function")))
     forward_of: dict[tuple[str, Function | None], str] = {}
     for i, type in enumerate(types):
         # many nodes have one of few types
@@ -173,12 +158,7 @@ def _slots(graph: Graph, pack: Pack, texts: Table) -> None:
 
 def _slot_words(saved: SavedTensor) -> str:
     state = labels.state_text(saved.state) if saved.state != "live" else ""
-    return ", ".join(
-        filter(
-            None,
-            (labels.kind_text(saved), state, saved.note),
-        )
-    )
+    return ", ".join(filter(None, (labels.kind_text(saved), state, saved.note)))
 
 
 def _tensor_lines(tensors: Iterable[TensorInfo | None]) -> list[str]:
@@ -189,21 +169,15 @@ def _names(names: Iterable[str]) -> list[str]:
     return [one_line(name) for name in names]
 
 
-def _as_text(
-    attributes: Mapping[str, Any],
-) -> tuple[tuple[str, str], ...]:
+def _as_text(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple([(name, str(value)) for name, value in attributes.items()])
 
 
-def _attributes(
-    attributes: Iterable[tuple[str, str]],
-) -> list[tuple[str, str]]:
+def _attributes(attributes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(one_line(name), clip(value, 300)) for name, value in attributes]
 
 
-def _flags(
-    flags: Iterable[tuple[str, str]],
-) -> list[tuple[str, str]]:
+def _flags(flags: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(flag.removeprefix("in_"), words) for flag, words in flags]
 
 
@@ -308,11 +282,7 @@ def _backward(graph: Graph, pack: Pack) -> None:
         for step in graph.backward
         if step.arrived or step.value or step.sent or step.spread or step.freed
     ]
-    pack.put(
-        heldAtFirst=sum(steps.freed),
-        measured=bool(graph.backward),
-        small=small,
-    )
+    pack.put(heldAtFirst=sum(steps.freed), measured=bool(graph.backward), small=small)
     if graph.backward:
         pack.put(norms=[_norm(step.norm) for step in graph.backward])
 
@@ -348,17 +318,10 @@ class BackwardSteps(NamedTuple):
 def backward_steps(graph: Graph) -> BackwardSteps:
     """The steps of one backward call from all roots."""
     order = [step.node for step in graph.backward] or engine_order(graph)
-    return BackwardSteps(
-        order,
-        _freed(graph, order),
-        *_gradients(graph, order),
-    )
+    return BackwardSteps(order, _freed(graph, order), *_gradients(graph, order))
 
 
-def _freed(
-    graph: Graph,
-    order: list[int],
-) -> list[int]:
+def _freed(graph: Graph, order: list[int]) -> list[int]:
     """Bytes held for backward that each step frees: at the last one that still needs
     them.
     """
@@ -378,10 +341,7 @@ def _freed(
     return freed
 
 
-def _gradients(
-    graph: Graph,
-    order: list[int],
-) -> tuple[list[int], list[int]]:
+def _gradients(graph: Graph, order: list[int]) -> tuple[list[int], list[int]]:
     """Bytes of gradients that wait after each step, and bytes of `.grad` that each step
     makes.
     """

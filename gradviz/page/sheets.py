@@ -138,22 +138,13 @@ class Walk:
 
         for leaf in sorted(self._inside.get(old, ())):
             self.copy_of[leaf, old] = len(self.cells)
-            self._cell(
-                leaf,
-                COPY if len(self._homes[leaf]) > 1 else LEAF,
-                group,
-            )
+            self._cell(leaf, COPY if len(self._homes[leaf]) > 1 else LEAF, group)
         for number in self._inputs_in.get(old, ()):
             self._cell(number, DATA, group)
 
         return group
 
-    def _cell(
-        self,
-        record: int,
-        kind: int,
-        group: int,
-    ) -> None:
+    def _cell(self, record: int, kind: int, group: int) -> None:
         if kind in (OP, LEAF):
             self.cell_of[record] = len(self.cells)
         self.items[group].append(len(self.cells))
@@ -164,10 +155,7 @@ class Walk:
         to its box, and from each box of data to the ops that take it.
         """
         graph = self.graph
-        ends = zip(
-            column(graph.edges, "producer"),
-            column(graph.edges, "consumer"),
-        )
+        ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
         edges = [
             (self._beside(producer, consumer), self._beside(consumer, producer))
             for producer, consumer in ends
@@ -250,10 +238,7 @@ class Sheets(NamedTuple):
     ports: list[list[int]]
 
 
-def make_sheets(
-    walk: Walk,
-    width_of: Callable[[int], float],
-) -> Sheets:
+def make_sheets(walk: Walk, width_of: Callable[[int], float]) -> Sheets:
     """Sheets of all groups. `width_of` gives the width of an item: a cell, or ~group."""
     borders = _Borders(walk)
     of: list[int] = []
@@ -347,10 +332,7 @@ class _Borders:
 def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
     """Places for all shapes, in one run of the layered layout."""
     counts = [len(shape.widths) + shape.into + shape.out for shape in shapes]
-    first = np.append(
-        0,
-        np.cumsum(counts, dtype=np.int64),
-    )
+    first = np.append(0, np.cumsum(counts, dtype=np.int64))
     sizes: list[tuple[float, float, int]] = []  # width, height and pin of everything
     ends: list[tuple[int, int]] = []
 
@@ -367,27 +349,10 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
             ends.append((offset + top, offset + bottom))
 
     if not sizes:
-        return [
-            Laid(
-                shape,
-                0,
-                0,
-                [],
-                [],
-                [],
-            )
-            for shape in shapes
-        ]
+        return [Laid(shape, 0, 0, [], [], []) for shape in shapes]
 
     widths, heights, pins = np.array(sizes, np.float64).T
-    above, below = (
-        np.array(ends, np.int64)
-        .reshape(
-            -1,
-            2,
-        )
-        .T
-    )
+    above, below = np.array(ends, np.int64).reshape(-1, 2).T
     nothing = np.zeros(len(ends))
     sheet = Sheet(
         widths=widths,

@@ -46,10 +46,7 @@ def own_code(graph: Graph) -> list[Code]:
     return found
 
 
-def _read(
-    file: str,
-    recorded: dict[int, str],
-) -> tuple[dict[int, str], str]:
+def _read(file: str, recorded: dict[int, str]) -> tuple[dict[int, str], str]:
     """All lines of a file that was read, if they are those that the graph was told of;
     else these, and why.
     """

@@ -24,16 +24,7 @@ from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import module_path
 from gradviz.page.inputs import is_beside
 from gradviz.page.pack import Pack, Table
-from gradviz.page.sheets import (
-    COPY,
-    DATA,
-    LEAF,
-    OP,
-    Cell,
-    Sheets,
-    Walk,
-    make_sheets,
-)
+from gradviz.page.sheets import COPY, DATA, LEAF, OP, Cell, Sheets, Walk, make_sheets
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line
 
@@ -66,10 +57,7 @@ class Text(NamedTuple):
             text_width(self.line, LINE_SIZE),
             text_width("0" * self.room, LINE_SIZE),
         )
-        return max(
-            LEAST,
-            -(-(widest + 2 * PAD) // 4) * 4,
-        )
+        return max(LEAST, -(-(widest + 2 * PAD) // 4) * 4)
 
 
 class Sums(NamedTuple):
@@ -112,12 +100,7 @@ class Texts:
             leaf = self._graph.leaf_of[cell.record]
             copies = self._copies[cell.record] if cell.kind == COPY else 1
             title = labels.leaf_title(leaf, self._path(cell.group), copies)
-            return self._short(
-                title,
-                tensor_line(leaf.tensor),
-                "leaf",
-                cell.record,
-            )
+            return self._short(title, tensor_line(leaf.tensor), "leaf", cell.record)
 
         if cell.kind == DATA:
             box = self._walk.inputs[cell.record]
@@ -145,17 +128,9 @@ class Texts:
             words.append(f"{count_text(sums.parameters)} parameters")
         line = shorten(", ".join(words), CELLS)
         if old == 0:
-            return Text(
-                shorten(one_line(self._graph.title) or "graph", CELLS),
-                line,
-            )
+            return Text(shorten(one_line(self._graph.title) or "graph", CELLS), line)
 
-        box = Group(
-            kind_of(groups, old),
-            title(groups, old),
-            (),
-            group.turns,
-        )
+        box = Group(kind_of(groups, old), title(groups, old), (), group.turns)
         box = box._replace(ops=sums.ops, parameters=sums.parameters)
         path = self._path(self._walk.parent[number])
         name, kind = one_line(labels.group_title(box, path)), ""
@@ -165,29 +140,17 @@ class Texts:
             if module and separator:
                 name, kind = before, f"{module}{after}"
         return Text(
-            shorten(name, CELLS),
-            line,
-            shorten(kind, CELLS),
-            kind_of_group(box),
+            shorten(name, CELLS), line, shorten(kind, CELLS), kind_of_group(box)
         )
 
     def _op(self, node: Node) -> Text:
         path = module_path(self._graph.scopes, node.scope)
-        title, op = labels.op_title(
-            self._graph,
-            node,
-            path,
-            names=self._names,
-        )
+        title, op = labels.op_title(self._graph, node, path, names=self._names)
         line = f"{op} {labels.outputs_line(node.outputs)}".strip()
         return self._short(title, line, kind_of_node(node), node.id)
 
     def _short(
-        self,
-        title: str,
-        line: str,
-        color: BoxKind,
-        node: int | None = None,
+        self, title: str, line: str, color: BoxKind, node: int | None = None
     ) -> Text:
         title, line = shorten(title, CELLS), shorten(self._brief(line), CELLS)
         room = NUMBERS if node in self._numbers else 0
@@ -210,11 +173,7 @@ class Texts:
                 # a copy counts where it stands first
                 sums[1] += elements.pop(cell.record, 0)
 
-        for group in range(
-            len(walk.groups) - 1,
-            0,
-            -1,
-        ):
+        for group in range(len(walk.groups) - 1, 0, -1):
             # inner groups have higher numbers, so their sums are complete
             for k in range(3):
                 counted[walk.parent[group]][k] += counted[group][k]
@@ -234,11 +193,7 @@ def main_ops(walk: Walk) -> list[list[int]]:
         if cell.kind == OP and not is_beside(ops[cell.record]):
             working[cell.group].append(number)
 
-    for group in range(
-        len(walk.groups) - 1,
-        0,
-        -1,
-    ):
+    for group in range(len(walk.groups) - 1, 0, -1):
         # which says that they are many
         working[walk.parent[group]] += working[group][: FEW + 1]
 
@@ -274,21 +229,11 @@ def view(
     texts = Texts(walk, dtype, names, held)
     table, words, pack = Table(), Table(), Pack()
     cell_text = table.numbers(map(texts.cell, walk.cells))
-    group_text = table.numbers(
-        map(
-            texts.group,
-            range(len(walk.groups)),
-        )
-    )
+    group_text = table.numbers(map(texts.group, range(len(walk.groups))))
     title, line, kind, color = zip(*(words.numbers(text[:4]) for text in table.rows))
     ops, parameters, nbytes = zip(*texts.sums)
     pack.put(words=words.rows)
-    pack.add(
-        title=title,
-        line=line,
-        type=kind,
-        color=color,
-    )
+    pack.add(title=title, line=line, type=kind, color=color)
     pack.add(cellText=cell_text, groupText=group_text)
     pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
     _tree(pack, groups, walk, is_open)
@@ -304,12 +249,7 @@ def view(
     return pack
 
 
-def _tree(
-    pack: Pack,
-    groups: Groups,
-    walk: Walk,
-    is_open: Container[int],
-) -> None:
+def _tree(pack: Pack, groups: Groups, walk: Walk, is_open: Container[int]) -> None:
     kinds, mains = get_args(Kind), main_ops(walk)
     pack.add(
         record=(cell.record for cell in walk.cells),
@@ -344,10 +284,7 @@ def _sheets(pack: Pack, sheets: Sheets) -> None:
         width=map(attrgetter("width"), laid),
         height=map(attrgetter("height"), laid),
         boxWidth=flat(map(attrgetter("widths"), shapes)),
-        isGroup=map(
-            int,
-            flat(map(attrgetter("is_group"), shapes)),
-        ),
+        isGroup=map(int, flat(map(attrgetter("is_group"), shapes))),
         x=flat(map(attrgetter("x"), laid)),
         y=flat(map(attrgetter("y"), laid)),
         above=map(itemgetter(0), edges),

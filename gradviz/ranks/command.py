@@ -36,17 +36,9 @@ DIFFERENT = 1
 @file_options
 @json_option("Print it all as JSON.")
 @render_options("direction", "depth", "focus")
-@click.argument(
-    "files",
-    nargs=-1,
-    required=True,
-    metavar="FILE...",
-)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def command(
-    files: tuple[str, ...],
-    output: str | None,
-    as_json: bool,
-    **options: Any,
+    files: tuple[str, ...], output: str | None, as_json: bool, **options: Any
 ) -> None:
     """Compare the graphs of several ranks.
 

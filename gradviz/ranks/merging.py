@@ -26,9 +26,7 @@ from gradviz.stages import Stage
 _RANK = re.compile(r"rank(\d+)")
 
 
-def merge(
-    graphs: Iterable[object] | Mapping[int, object],
-) -> RankDiff:
+def merge(graphs: Iterable[object] | Mapping[int, object]) -> RankDiff:
     """What the graphs of several ranks have in common, and what some have alone; each may
     be given as its tensors.
 

@@ -157,11 +157,7 @@ def _alone(diff: RankDiff) -> list[Mark]:
     found = []
     for (ranks, place), nodes in nodes_of.items():
         names = dict.fromkeys(_name(diff.graph, node) for node in nodes)
-        words = _joined(
-            named(ranks),
-            place,
-            few(list(names), 4),
-        )
+        words = _joined(named(ranks), place, few(list(names), 4))
         found.append(
             Mark(
                 0,

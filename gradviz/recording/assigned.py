@@ -151,10 +151,7 @@ def _last_uses(bare: BareGraph, order: Sequence[int]) -> _LastUses:
     return _LastUses(position, last_use)
 
 
-def _runs(
-    order: Sequence[int],
-    sites: Sequence[CallSite | None],
-) -> list[AssignedOps]:
+def _runs(order: Sequence[int], sites: Sequence[CallSite | None]) -> list[AssignedOps]:
     """Every run, of each function that was running."""
     assigned: dict[CallSite, list[tuple[CallSite, Assignment]]] = {}
     open_runs: dict[CallSite, tuple[int, AssignedOps]] = {}
@@ -387,19 +384,13 @@ def _last_of_each(
     """The values that a function assigns last to the variables that it returns."""
     last: dict[str, int] = {}
     for _, assignment in pairs:
-        last[assignment.name] = max(
-            assignment.line,
-            last.get(assignment.name, 0),
-        )
+        last[assignment.name] = max(assignment.line, last.get(assignment.name, 0))
     for span, assignment in pairs:
         if assignment.name in names and assignment.line == last[assignment.name]:
             yield span
 
 
-def _pairs(
-    node: ast.AST,
-    in_loop: bool,
-) -> Iterator[tuple[Span, Assignment]]:
+def _pairs(node: ast.AST, in_loop: bool) -> Iterator[tuple[Span, Assignment]]:
     """What a statement, or an expression with `:=`, assigns: the spans of each value
     with the variable.
     """

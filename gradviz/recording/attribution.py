@@ -31,12 +31,7 @@ from gradviz.recording.operands import OperandReader
 from gradviz.recording.program import Noted, ProgramText, written
 from gradviz.recording.running import RunningCall
 from gradviz.source.written import forget
-from gradviz.variables.objects import (
-    children,
-    is_compiled,
-    joined,
-    parameters,
-)
+from gradviz.variables.objects import children, is_compiled, joined, parameters
 from gradviz.walker.names import distinct
 from gradviz.walker.places import Argument, BareGraph, Places
 from gradviz.walker.private import LAST
@@ -203,10 +198,7 @@ class Recorded:
 
     # -- scopes ------------------------------------------------------------------------
 
-    def _scopes(
-        self,
-        kept: Mapping[ModuleCall, int],
-    ) -> list[Scope]:
+    def _scopes(self, kept: Mapping[ModuleCall, int]) -> list[Scope]:
         numbers = _call_numbers(kept)
         frozen: dict[SeenModule, int] = {}
         scopes = []
@@ -249,10 +241,7 @@ class Recorded:
         recorded no op.
         """
         calls: Counter[str] = Counter(scope.path for scope in scopes)
-        for node, modules in sorted(
-            checkpoints.items(),
-            key=lambda item: -item[0],
-        ):
+        for node, modules in sorted(checkpoints.items(), key=lambda item: -item[0]):
             outer_scope = scope_of[node]
             outer = scopes[outer_scope].path if outer_scope is not None else None
             candidates = {}
@@ -303,10 +292,7 @@ class Recorded:
         name = self._known(call.module)
         if name is not None:
             return name
-        return joined(
-            self._prefixes[call.tree],
-            call.tree.paths.get(call.module, ""),
-        )
+        return joined(self._prefixes[call.tree], call.tree.paths.get(call.module, ""))
 
     def _known(self, seen: SeenModule) -> str | None:
         """The caller's name for a module."""
@@ -339,9 +325,7 @@ class Recorded:
         return found
 
     def _owner(
-        self,
-        variable: torch.Tensor,
-        first_calls: Mapping[tuple[ModuleTree, str], int],
+        self, variable: torch.Tensor, first_calls: Mapping[tuple[ModuleTree, str], int]
     ) -> int | None:
         """The first call of the module that owns a parameter, or of the next module
         around it that was called.
@@ -368,10 +352,7 @@ def _noted_at(
     return site, call, function
 
 
-_WHY = {
-    "edited": "its text is not what ran",
-    "absent": "its text is not there",
-}
+_WHY = {"edited": "its text is not what ran", "absent": "its text is not there"}
 
 
 def _unread(files: Mapping[str, str]) -> Iterator[str]:
@@ -420,9 +401,7 @@ def _read_line(source: SourceLine | None) -> SourceLine | None:
     return with_text(source) if source is not None else None
 
 
-def _first_calls(
-    kept: Mapping[ModuleCall, int],
-) -> dict[tuple[ModuleTree, str], int]:
+def _first_calls(kept: Mapping[ModuleCall, int]) -> dict[tuple[ModuleTree, str], int]:
     """The first call of each module, by its tree and the path that it has there."""
     first: dict[tuple[ModuleTree, str], int] = {}
     for call, scope in kept.items():
@@ -431,9 +410,7 @@ def _first_calls(
     return first
 
 
-def _kept(
-    calls: Sequence[ModuleCall | None],
-) -> dict[ModuleCall, int]:
+def _kept(calls: Sequence[ModuleCall | None]) -> dict[ModuleCall, int]:
     """The calls that made nodes and the calls around them, in the order they began,
     with their scope ids.
     """
@@ -447,9 +424,7 @@ def _kept(
     }
 
 
-def _call_numbers(
-    kept: Mapping[ModuleCall, int],
-) -> dict[ModuleCall, int]:
+def _call_numbers(kept: Mapping[ModuleCall, int]) -> dict[ModuleCall, int]:
     """Which call of its module each is, those counted too that made nothing of the
     graph, but for outermost ones.
     """
@@ -512,10 +487,7 @@ def _doubtful(bare: BareGraph, several_threads: bool) -> set[int]:
     return doubtful
 
 
-def _notes(
-    unknown: Counter[str],
-    threads: Sequence[str],
-) -> tuple[str, ...]:
+def _notes(unknown: Counter[str], threads: Sequence[str]) -> tuple[str, ...]:
     why = (
         f"another thread ({few(threads, 3)}) ran part of the time, and lines are recorded only while no other thread can "
         "build a graph, because the two could wait for each other forever"
@@ -544,11 +516,7 @@ def _notes(
         ),
     )
     return tuple(
-        text.format(
-            plural(count, "operation"),
-            verb(count, "has", "have"),
-        )
-        + reason
+        text.format(plural(count, "operation"), verb(count, "has", "have")) + reason
         for count, text, reason in notes
         if count
     )

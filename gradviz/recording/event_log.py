@@ -260,10 +260,7 @@ class ModuleTree:
         """The name of a parameter below the outermost module; None of a tensor that is
         not owned here.
         """
-        reference, name = self.owners.get(
-            id(parameter),
-            (None, None),
-        )
+        reference, name = self.owners.get(id(parameter), (None, None))
         return name if reference is not None and reference() is parameter else None
 
     def _path(self, call: ModuleCall, path: str | None) -> str:
@@ -281,11 +278,7 @@ class ModuleTree:
             attribute or call.module.type,
         )
 
-    def _own(
-        self,
-        prefix: str,
-        module: torch.nn.Module,
-    ) -> None:
+    def _own(self, prefix: str, module: torch.nn.Module) -> None:
         # and not named_parameters(), which may be the user's
         for path, inside in submodules(module):
             for name, parameter in members(inside, "_parameters"):
@@ -295,10 +288,7 @@ class ModuleTree:
                 )
 
 
-def _held_as(
-    module: torch.nn.Module | None,
-    caller: torch.nn.Module | None,
-) -> str:
+def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> str:
     """The attribute of `caller` that holds `module` past torch: itself, or in a list,
     tuple or dict; "" when there is none.
     """

@@ -67,11 +67,7 @@ _without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_fun
 class ModuleCalls:
     """The hooks. `event_log` gives that of the running thread."""
 
-    def __init__(
-        self,
-        event_log: Callable[[], EventLog],
-        user: UserCode,
-    ) -> None:
+    def __init__(self, event_log: Callable[[], EventLog], user: UserCode) -> None:
         self._event_log = event_log
         self._user = user
         self._seen: dict[int, SeenModule] = {}
@@ -104,11 +100,7 @@ class ModuleCalls:
         while self._handles:
             self._handles.pop().remove()
 
-    def _exports(
-        self,
-        *_: Any,
-        **__: Any,
-    ) -> Ended | None:
+    def _exports(self, *_: Any, **__: Any) -> Ended | None:
         """Called as an export begins; what it returns is called as it ends."""
         # inside another export, which brings the hooks back at its own end
         if not self._handles:
@@ -141,11 +133,7 @@ class ModuleCalls:
     # code is about to meet it, or not.
 
     @uninterrupted
-    def _enter(
-        self,
-        module: torch.nn.Module,
-        arguments: Any,
-    ) -> None:
+    def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
         try:
             if not torch.compiler.is_compiling():
                 self._note_entered(module, arguments, sys._getframe(1))
@@ -153,12 +141,7 @@ class ModuleCalls:
             pass
 
     @uninterrupted
-    def _leave(
-        self,
-        module: torch.nn.Module,
-        arguments: Any,
-        *result: Any,
-    ) -> None:
+    def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
         try:
             if not torch.compiler.is_compiling():
                 self._note_left(module, result[-1])
@@ -300,10 +283,7 @@ def _runs_in(frame: FrameType | None, call: ModuleCall) -> bool:
     return frame is not None
 
 
-def _closed(
-    stack: list[ModuleCall],
-    module: torch.nn.Module,
-) -> ModuleCall | None:
+def _closed(stack: list[ModuleCall], module: torch.nn.Module) -> ModuleCall | None:
     """Take the innermost call of `module` from the stack, and whatever was left open
     inside it.
     """
@@ -332,12 +312,7 @@ def _note_outputs(call: ModuleCall, output: Any) -> None:
         call.module.gave_graph = not tensors or True in gradients
         for first in tensors[:1]:
             try:
-                call.output = (
-                    first.shape,
-                    first.dtype,
-                    first.device,
-                    first.layout,
-                )
+                call.output = (first.shape, first.dtype, first.device, first.layout)
             except RuntimeError:  # a strided nested tensor has no shape
                 pass
 

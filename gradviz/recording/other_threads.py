@@ -64,11 +64,7 @@ class OtherThreads:
     run, and when it ends, in it.
     """
 
-    def __init__(
-        self,
-        changed: Callable[[], None],
-        ends: Callable[[], None],
-    ) -> None:
+    def __init__(self, changed: Callable[[], None], ends: Callable[[], None]) -> None:
         self._changed, self._ends = changed, ends
         # with the next number of the thread that began it
         self._begun: dict[weakref.ref[_Started], int] = {}
@@ -122,24 +118,14 @@ class OtherThreads:
         """Leave everything as it was."""
         self._undo.close()
 
-    def _noticing(
-        self,
-        original: Callable[..., Any],
-    ) -> Callable[..., Any]:
+    def _noticing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def begin(
-            function: Any,
-            *arguments: Any,
-            **options: Any,
-        ) -> Any:
+        def begin(function: Any, *arguments: Any, **options: Any) -> Any:
             return original(self._noticed(function), *arguments, **options)
 
         return begin
 
-    def _noticing_work(
-        self,
-        original: Callable[..., Any],
-    ) -> Callable[..., Any]:
+    def _noticing_work(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def submit(
             pool: ThreadPoolExecutor, function: Any, /, *arguments: Any, **options: Any
@@ -154,12 +140,7 @@ class OtherThreads:
         # a loader or a log writer makes no nodes, so the recording goes on beside it
         return function
 
-    def _replace(
-        self,
-        home: object,
-        name: str,
-        mine: object,
-    ) -> None:
+    def _replace(self, home: object, name: str, mine: object) -> None:
         self._undo.callback(setattr, home, name, getattr(home, name))
         setattr(home, name, mine)
 

@@ -155,9 +155,7 @@ class Recording:
             )
 
     def last_outputs(
-        self,
-        error: BaseException,
-        variables: Sequence[Namespace] | None = None,
+        self, error: BaseException, variables: Sequence[Namespace] | None = None
     ) -> LastOutputs:
         """What a forward had computed when it failed, to be given to `graph`, and where
         it failed.

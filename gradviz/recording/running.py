@@ -42,12 +42,7 @@ class RunningCall:
         self.function = 0  # identity of its lines
         self.sites: Mapping[tuple[int, int], CallSite] = NO_SITES
 
-    def __call__(
-        self,
-        frame: FrameType,
-        event: str,
-        argument: object,
-    ) -> None:
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         """What a tracer calls that begins while the frame runs."""
 
 

@@ -53,9 +53,7 @@ _set, _is_on, _checks_nan = (
 )
 
 
-def _by_number(
-    stack_for: Callable[[dict[int, list[str]], int], list[str]],
-) -> NodeMade:
+def _by_number(stack_for: Callable[[dict[int, list[str]], int], list[str]]) -> NodeMade:
     """`stack_for` for each number that the next node would get, once; nothing of Python
     runs where it is the latest one.
 
@@ -142,12 +140,7 @@ class NodeWatch:
         self._open = False
         self._changed()
 
-    def _replace(
-        self,
-        home: Any,
-        name: str,
-        mine: Any,
-    ) -> None:
+    def _replace(self, home: Any, name: str, mine: Any) -> None:
         self._undo.callback(setattr, home, name, getattr(home, name))
         setattr(home, name, mine)
 
@@ -189,12 +182,7 @@ class NodeWatch:
             self._apply()
 
     @uninterrupted
-    def _backward_began(
-        self,
-        engine: FrameType,
-        *_: Any,
-        **__: Any,
-    ) -> Ended:
+    def _backward_began(self, engine: FrameType, *_: Any, **__: Any) -> Ended:
         after = self._around_backward(engine.f_back)
         # in anomaly mode the engine prints more when it fails, and holds more: from now
         # on, until it has ended, the mode is the user's
@@ -271,10 +259,7 @@ class Session:
         local, user, frame = self._local, self.user, sys._getframe
 
         @uninterrupted
-        def made(
-            latest: dict[int, list[str]],
-            following: int,
-        ) -> list[str]:
+        def made(latest: dict[int, list[str]], following: int) -> list[str]:
             # only the latest number has an entry, and the next question about it is
             # answered without Python
             latest.clear()
@@ -317,10 +302,7 @@ class Session:
         return site, call
 
     @uninterrupted
-    def _around_backward(
-        self,
-        frame: FrameType | None,
-    ) -> Callable[[], None]:
+    def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
         """The calling thread runs a backward: the nodes that it makes come from the
         line that called it.
         """

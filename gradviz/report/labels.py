@@ -193,11 +193,7 @@ def _module(graph: Graph, node: Node, module: str) -> str:
     return one_line(attribute.group()) if attribute is not None else ""
 
 
-def _is_inside(
-    graph: Graph,
-    inner: int | None,
-    outer: int | None,
-) -> bool:
+def _is_inside(graph: Graph, inner: int | None, outer: int | None) -> bool:
     """Whether one module call ran inside another, or is the same."""
     while inner is not None and inner != outer:
         inner = graph.scopes[inner].parent
@@ -262,11 +258,7 @@ def same_line(group: Group) -> str:
     return ""
 
 
-def leaf_title(
-    leaf: Leaf,
-    module: str = "",
-    uses: int = 1,
-) -> str:
+def leaf_title(leaf: Leaf, module: str = "", uses: int = 1) -> str:
     """The leaf's names, or what kind of tensor it is when it has none. `uses` above 1
     marks one of several boxes of this leaf: `weight ×12`.
     """
@@ -298,13 +290,7 @@ def source_text(source: SourceLine) -> str:
     """
     package = f"{one_line(source.package)}: " if source.package else ""
     return package + place_text(
-        one_line(
-            source.file.replace(chr(92), "/").rsplit(
-                "/",
-                1,
-            )[-1]
-        ),
-        source.line,
+        one_line(source.file.replace(chr(92), "/").rsplit("/", 1)[-1]), source.line
     )
 
 

@@ -98,11 +98,7 @@ def _for_both(color: re.Match[str]) -> str:
     return f"light-dark({color[0]}, #{lighter:06x})"
 
 
-def write_table(
-    stream: TextIO,
-    table: RenderableType,
-    title: str = "",
-) -> None:
+def write_table(stream: TextIO, table: RenderableType, title: str = "") -> None:
     """A line that says what is looked at, and a table: in colour and as wide as the
     terminal, or plain and as wide as it needs.
     """

@@ -19,22 +19,12 @@ from typing import Literal, NamedTuple, TypeVar
 from rich.cells import cell_len
 
 from gradviz.report.results import console
-from gradviz.report.rich_parts import (
-    Console,
-    ConsoleOptions,
-    RenderResult,
-    Text,
-)
+from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 
 T = TypeVar("T")
 
 Kind = Literal["number", "word", "bar", "name", "title", "code", "text"]
-_LEAST: dict[Kind, int] = {
-    "name": 16,
-    "title": 16,
-    "code": 16,
-    "text": 24,
-}
+_LEAST: dict[Kind, int] = {"name": 16, "title": 16, "code": 16, "text": 24}
 """Cells that a column keeps while others can leave, of the kinds that need not be
 whole; what is left over goes to the first.
 """
@@ -62,12 +52,7 @@ class Amount(Text):
 
     __slots__ = ("value",)
 
-    def __init__(
-        self,
-        value: float | None,
-        words: str,
-        style: str = "",
-    ) -> None:
+    def __init__(self, value: float | None, words: str, style: str = "") -> None:
         super().__init__(words, style)
         self.value = value
 
@@ -103,14 +88,9 @@ class FittedTable:
 
         titles = self._titles(bodies, room)
         fitted = self._fitted(
-            [_width(*column) for column in zip(titles, bodies)],
-            bodies,
-            room,
+            [_width(*column) for column in zip(titles, bodies)], bodies, room
         )
-        above = max(
-            (len(titles[i]) for i in fitted),
-            default=0,
-        )
+        above = max((len(titles[i]) for i in fitted), default=0)
         # short titles stand at the bottom, right above their column
         heads = {
             i: [Text()] * (above - len(titles[i])) + [*map(Text, titles[i])]
@@ -121,14 +101,7 @@ class FittedTable:
         for row, style in zip(every, self.styles or repeat("")):
             yield from self._lines(
                 fitted,
-                {
-                    i: _cell(
-                        row[i],
-                        self.columns[i].kind,
-                        fitted[i],
-                    )
-                    for i in fitted
-                },
+                {i: _cell(row[i], self.columns[i].kind, fitted[i]) for i in fitted},
                 style,
             )
 
@@ -138,11 +111,7 @@ class FittedTable:
         if hidden:
             yield Text(f"hidden to fit {width} columns: {', '.join(hidden)}", "dim")
 
-    def _titles(
-        self,
-        bodies: Sequence[Sequence[str]],
-        room: int,
-    ) -> list[list[str]]:
+    def _titles(self, bodies: Sequence[Sequence[str]], room: int) -> list[list[str]]:
         """The lines of each title: one, unless it must be broken."""
         if not self.header:
             return [[] for _ in self.columns]
@@ -154,10 +123,7 @@ class FittedTable:
         ]
 
     def _fitted(
-        self,
-        widths: Sequence[int],
-        bodies: Sequence[Sequence[str]],
-        room: int,
+        self, widths: Sequence[int], bodies: Sequence[Sequence[str]], room: int
     ) -> dict[int, int]:
         """The columns that are shown, by number, and the cells of each: what is left
         over goes to names first.
@@ -166,11 +132,7 @@ class FittedTable:
             return dict(enumerate(widths))
 
         fitted = {
-            i: _least(
-                self.columns[i].kind,
-                width,
-                bodies[i],
-            )
+            i: _least(self.columns[i].kind, width, bodies[i])
             for i, width in enumerate(widths)
         }
         for i in sorted(
@@ -219,11 +181,7 @@ class FittedTable:
             yield line
 
 
-def _cell(
-    text: Text,
-    kind: Kind,
-    width: int,
-) -> Sequence[Text]:
+def _cell(text: Text, kind: Kind, width: int) -> Sequence[Text]:
     """The lines of a cell as they fit its column. What names are indented by stays."""
     if kind == "text":
         return list(text.wrap(console(io.StringIO()), width))
@@ -248,37 +206,20 @@ def _together(widths: Collection[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _width(
-    title: Sequence[str],
-    body: Sequence[str],
-) -> int:
-    return max(
-        map(cell_len, (*title, *body)),
-        default=0,
-    )
+def _width(title: Sequence[str], body: Sequence[str]) -> int:
+    return max(map(cell_len, (*title, *body)), default=0)
 
 
-def _broken(
-    title: str,
-    body: Sequence[str],
-) -> list[str]:
+def _broken(title: str, body: Sequence[str]) -> list[str]:
     """The title in lines that are no wider than what is below it, as far as its words
     allow that.
     """
     if title:
-        return wrap(
-            title,
-            _width(title.split(), body),
-            break_long_words=False,
-        )
+        return wrap(title, _width(title.split(), body), break_long_words=False)
     return []
 
 
-def _least(
-    kind: Kind,
-    width: int,
-    body: Sequence[str],
-) -> int:
+def _least(kind: Kind, width: int, body: Sequence[str]) -> int:
     """The cells that a column keeps while others can leave."""
     if kind != "name":
         return min(width, _LEAST.get(kind, width))
@@ -301,13 +242,7 @@ def end_of(name: str, width: int) -> str:
     if cell_len(name) <= width:
         return name
 
-    end = _DIGITS.sub(
-        "",
-        _start(
-            name[::-1],
-            width - 1,
-        )[::-1],
-    )
+    end = _DIGITS.sub("", _start(name[::-1], width - 1)[::-1])
     part = _PART.match(end)
     return _ELLIPSIS + (
         end[part.end() :] if part is not None and part.end() <= len(end) // 3 else end

@@ -54,10 +54,7 @@ def read_notebook(path: str, place: str, text: bytes) -> Notebook:
     cells: dict[str, str] = {}
     left_out: list[str] = []
 
-    for number, source in enumerate(
-        filter(str.strip, _code(place, text)),
-        1,
-    ):
+    for number, source in enumerate(filter(str.strip, _code(place, text)), 1):
         file = f"{path}{CELL}{number}"
         python, lines = _python(source)
         cells[file] = python
@@ -100,9 +97,7 @@ def _code(place: str, text: bytes) -> list[str]:
     return sources
 
 
-def _python(
-    source: str,
-) -> tuple[str, list[tuple[int, str]]]:
+def _python(source: str) -> tuple[str, list[tuple[int, str]]]:
     """A cell as Python, with as many lines, and the lines that are no Python, by
     number.
 

@@ -78,18 +78,10 @@ class Failure:
                 link.__traceback__ = users_part(link.__traceback__)
 
         try:
-            self.show_with(
-                type(self.error),
-                self.error,
-                self.error.__traceback__,
-            )
+            self.show_with(type(self.error), self.error, self.error.__traceback__)
         except Exception:
             # the user's own hook failed: show the error all the same
-            sys.__excepthook__(
-                type(self.error),
-                self.error,
-                self.error.__traceback__,
-            )
+            sys.__excepthook__(type(self.error), self.error, self.error.__traceback__)
 
     def raise_error(self, target: Target, before: str = "") -> None:
         """Show it, then raise ScriptError, which has a message only where the script's
@@ -242,10 +234,7 @@ def users_part(traceback: TracebackType | None) -> TracebackType | None:
     for link in reversed(kept):
         # some instructions have none
         trimmed = TracebackType(
-            trimmed,
-            link.tb_frame,
-            link.tb_lasti,
-            link.tb_lineno or 0,
+            trimmed, link.tb_frame, link.tb_lasti, link.tb_lineno or 0
         )
 
     return trimmed

@@ -64,10 +64,7 @@ def watching_backward(seen: OnBackward) -> Iterator[None]:
     transform of torch.func, whose tensors have no numbers, and those of forked
     processes.
     """
-    with (
-        ExitStack() as until,
-        when_imported("torch", lambda: _watch(seen, until)),
-    ):
+    with ExitStack() as until, when_imported("torch", lambda: _watch(seen, until)):
         yield
 
 
@@ -85,10 +82,7 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
     process = os.getpid()
 
     def began(
-        engine: FrameType,
-        outputs: Sequence[Any],
-        *arguments: Any,
-        **options: Any,
+        engine: FrameType, outputs: Sequence[Any], *arguments: Any, **options: Any
     ) -> Ended | None:
         frame = engine.f_back
         # a fork has the hooks of its parent; a task that runs already is a checkpoint
@@ -163,11 +157,7 @@ class _Watcher:
     watches its loader.
     """
 
-    def __init__(
-        self,
-        name: str,
-        action: Callable[[], None],
-    ) -> None:
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name = name
         self._action = action
 
@@ -204,10 +194,7 @@ class _Watcher:
 
 
 @contextmanager
-def when_imported(
-    name: str,
-    action: Callable[[], None],
-) -> Iterator[None]:
+def when_imported(name: str, action: Callable[[], None]) -> Iterator[None]:
     """Run `action` once module `name` has been imported: now if it already is, else as
     soon as it is, or never.
     """
@@ -288,10 +275,7 @@ def _called_on(frame: FrameType | None) -> str:
     return called[0] if len(called) == 1 else ""
 
 
-def _names(
-    outputs: Sequence[Any],
-    variables: Sequence[Namespace],
-) -> list[str]:
+def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
     names = [name_of(output, variables) for output in outputs[:_NAMED]]
     if not all(names):
         return []

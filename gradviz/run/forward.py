@@ -44,10 +44,7 @@ class Forward(NamedTuple):
 
 @contextmanager
 def forward_pass(
-    value: object,
-    name: str,
-    place: str,
-    inputs: Sequence[tuple[InputSpec, object]],
+    value: object, name: str, place: str, inputs: Sequence[tuple[InputSpec, object]]
 ) -> Iterator[Forward]:
     """Call the model that `name` in `place` holds, once; all is as before when the block
     ends. Each input has its value, if it is no shape.
@@ -299,10 +296,7 @@ def _with_grad(value: Any) -> Any:
 
 
 def _spread(
-    model: Model,
-    inputs: Sequence[Any],
-    named: Mapping[str, Any],
-    label: str,
+    model: Model, inputs: Sequence[Any], named: Mapping[str, Any], label: str
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of the call: a batch whose parts are what forward() takes one by
     one is given so.

@@ -64,11 +64,7 @@ class LiveOutputs:
 
 
 def lookup(
-    name: str,
-    namespaces: Sequence[Namespace],
-    place: str,
-    *,
-    classes: bool = False,
+    name: str, namespaces: Sequence[Namespace], place: str, *, classes: bool = False
 ) -> object:
     """The value of a dotted name (`net[0]` as `net.0`), the innermost namespace first.
     Raises TargetError with near names, those of `classes` too if one is looked for.
@@ -137,11 +133,7 @@ def check_tensors(outputs: object, name: str, place: str) -> None:
         raise NotATensorError(f"{name} in {place}: {error}") from None
 
 
-def final_tensors(
-    namespace: Namespace,
-    lead: str,
-    *advice: str,
-) -> dict[str, Any]:
+def final_tensors(namespace: Namespace, lead: str, *advice: str) -> dict[str, Any]:
     """The tensors with a graph among global variables that no other such tensor depends
     on, by name.
 
@@ -158,19 +150,13 @@ def final_tensors(
     return outputs
 
 
-def _not_depended_on(
-    tensors: Mapping[str, Any],
-) -> dict[str, Any]:
+def _not_depended_on(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """Those with a graph that are not part of another one's graph."""
     from gradviz.walker.walk import capture
 
     if not tensors:
         return {}
-    graph = capture(
-        list(tensors.values()),
-        saved=False,
-        need_graph=False,
-    )
+    graph = capture(list(tensors.values()), saved=False, need_graph=False)
     used = {(edge.producer, edge.output) for edge in graph.edges}
     # what another output was computed from is on the way to that one
     return {
@@ -222,11 +208,7 @@ def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
     return {named.name: named.value for named in first.values()}
 
 
-def _no_graph(
-    seen: Mapping[str, Any],
-    lead: str,
-    advice: Sequence[str],
-) -> str:
+def _no_graph(seen: Mapping[str, Any], lead: str, advice: Sequence[str]) -> str:
     from gradviz.walker.isolation import isolated
     from gradviz.walker.tensors import why_no_graph
 

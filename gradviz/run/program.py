@@ -55,11 +55,7 @@ def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
                 f"{name!r} is a package without a __main__ module, so there is nothing to run. Name one of its modules."
             )
 
-    code = getattr(
-        spec.loader,
-        "get_code",
-        lambda name: None,
-    )(spec.name)
+    code = getattr(spec.loader, "get_code", lambda name: None)(spec.name)
     if code is None:
         raise TargetError(f"{spec.name!r} has no Python code to run ({spec.origin})")
 
@@ -114,10 +110,7 @@ class Program:
         if target.kind == "script":
             self._folder = os.path.dirname(os.path.realpath(target.place))
             # not normalised, as in Python
-            file, text = (
-                os.path.join(os.getcwd(), target.place),
-                _read(target.place),
-            )
+            file, text = (os.path.join(os.getcwd(), target.place), _read(target.place))
             self.parts[file] = text
             if target.is_notebook:
                 notebook = read_notebook(file, target.place, text)
@@ -327,10 +320,7 @@ def _handlers() -> int:
 
 
 def _back_to(
-    modules: dict[str, ModuleType],
-    replaced: Replaced,
-    argv: list[str],
-    folder: str,
+    modules: dict[str, ModuleType], replaced: Replaced, argv: list[str], folder: str
 ) -> None:
     """What the handlers of the script find, as its end left it."""
     sys.modules.update(modules)
@@ -340,10 +330,7 @@ def _back_to(
         os.chdir(folder)
 
 
-def _forget_neighbours(
-    modules_before: set[str],
-    folder: str,
-) -> dict[str, ModuleType]:
+def _forget_neighbours(modules_before: set[str], folder: str) -> dict[str, ModuleType]:
     """Drop the modules that were imported from the script's own folder, so that another
     script finds its own neighbours.
     """

@@ -80,12 +80,7 @@ class Moments:
     With `need_graph` a name has to hold a tensor.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        program: Program,
-        need_graph: bool,
-    ) -> None:
+    def __init__(self, target: Target, program: Program, need_graph: bool) -> None:
         self._target, self._program = target, program
         self._need_graph = need_graph
         process = rank()
@@ -215,10 +210,7 @@ class Moments:
         """What the model that the target names returns for its inputs. Until `borrowed` is
         closed, it is as the call left it.
         """
-        from gradviz.run.forward import (
-            forward_pass,
-            names_of_modules,
-        )
+        from gradviz.run.forward import forward_pass, names_of_modules
 
         name, place = self._target.name, self._target.short
         if not name:

@@ -44,12 +44,7 @@ class Look(Protocol):
     def passes(self, number: int, call: EngineCall) -> bool:
         """Whether call `number`, which is about to run, is passed over."""
 
-    def before(
-        self,
-        number: int,
-        call: EngineCall,
-        reading: bool,
-    ) -> bool:
+    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         """Whether call `number`, which is about to run, is to be read; `reading` when
         it is anyway.
         """
@@ -68,10 +63,7 @@ class Selection:
 
     standing_in = timed_out = False
 
-    def __init__(
-        self,
-        out_of_patience: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, out_of_patience: Callable[[], None] = lambda: None) -> None:
         self.enough = False
         self._out_of_patience = out_of_patience
         self._began = time.monotonic()
@@ -92,12 +84,7 @@ class Selection:
         """
         return False
 
-    def remarks(
-        self,
-        number: int,
-        call: EngineCall,
-        place: str,
-    ) -> tuple[str, ...]:
+    def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
         """What to know about a call that is to be read and that nobody chose."""
         return ()
 
@@ -214,12 +201,7 @@ class FirstBackward(Selection):
             self.standing_in = True
             self._wait_for_more()
 
-    def remarks(
-        self,
-        number: int,
-        call: EngineCall,
-        place: str,
-    ) -> tuple[str, ...]:
+    def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
         """Which calls were passed over for it, or what it stands in for."""
         if not call.accumulates:
             self._first_place = place

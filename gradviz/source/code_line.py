@@ -66,9 +66,7 @@ def in_place(source: SourceLine | None) -> tuple[str, str]:
     return "", ""
 
 
-def _in_place(
-    source: SourceLine | None,
-) -> Iterator[tuple[ast.stmt, InPlace]]:
+def _in_place(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPlace]]:
     """The pieces of a line that change something in place, each with its statement."""
     for statement in flattened(parsed(source)):
         for piece in pieces_in_place(statement):

@@ -63,9 +63,7 @@ def _is_block(node: ast.stmt) -> bool:
     return hasattr(node, "body")
 
 
-def _gives(
-    node: ast.stmt,
-) -> tuple[Sequence[str], ast.expr | None]:
+def _gives(node: ast.stmt) -> tuple[Sequence[str], ast.expr | None]:
     """The plain names that a statement gives a value to, or puts one into, and the
     expression that they get it from.
     """

@@ -118,11 +118,7 @@ def unrecorded(source: SourceLine) -> Cut:
     return Cut("no_grad", source, of=of, part=of, off=off)
 
 
-def _cut(
-    location: CodeLocation,
-    statement: ast.stmt,
-    value: ast.expr,
-) -> Cut | None:
+def _cut(location: CodeLocation, statement: ast.stmt, value: ast.expr) -> Cut | None:
     """What a statement does that drops a graph, as far as its text says; the last call
     of several.
     """

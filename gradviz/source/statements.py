@@ -207,9 +207,7 @@ def recording_off(code: str) -> str:
     return "inference" if is_inference else ""
 
 
-def assigned(
-    statement: ast.stmt,
-) -> tuple[tuple[str, ...], ast.expr | None]:
+def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
     """The plain names that a statement gives a value to, as `x` of `for x in data:`,
     and the expression that they get it from.
     """
@@ -220,10 +218,7 @@ def assigned(
     return tuple(given), value
 
 
-def _named(
-    node: ast.AST,
-    context: type[ast.expr_context],
-) -> Iterator[str]:
+def _named(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
     """The plain and dotted names in a piece of code that are read, or given a value: `a`
     and `self.b` of `(a, self.b)`, none of `c[0]`.
     """
@@ -313,9 +308,7 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
             yield from (InPlace(call, changed) for changed in subject(call))
 
 
-def method_calls(
-    statement: ast.stmt,
-) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+def method_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
     """The calls of methods, and of functions of modules, that a statement makes, each
     with what it calls; none of the head of a block.
     """

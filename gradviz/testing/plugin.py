@@ -146,11 +146,7 @@ def _write(file: Path, text: str) -> None:
     new.replace(file)
 
 
-def _found(
-    outputs: object,
-    graph: Graph,
-    model: torch.nn.Module | None,
-) -> str:
+def _found(outputs: object, graph: Graph, model: torch.nn.Module | None) -> str:
     """The report of the checks, where they find something."""
     from gradviz.checks.check import check
 

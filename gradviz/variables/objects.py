@@ -117,10 +117,7 @@ _WRAPPER = "DistributedDataParallel"
 _Kind = TypeVar("_Kind")
 
 
-def is_a(
-    value: object,
-    kind: type[_Kind],
-) -> TypeGuard[_Kind]:
+def is_a(value: object, kind: type[_Kind]) -> TypeGuard[_Kind]:
     """Whether a value's own type is this one or derived from it. `isinstance` asks the
     value, too: a proxy would run.
 
@@ -155,10 +152,7 @@ def class_attribute(kind: type, name: str) -> Any:
     """What the class or a base of it defines under a name, itself and not bound; None
     when nobody does.
     """
-    return next(
-        (_own(base)[name] for base in _mro(kind) if name in _own(base)),
-        None,
-    )
+    return next((_own(base)[name] for base in _mro(kind) if name in _own(base)), None)
 
 
 def own_class(kind: type) -> dict[str, Any]:
@@ -166,9 +160,7 @@ def own_class(kind: type) -> dict[str, Any]:
     return dict(_own(kind))
 
 
-def submodules(
-    module: torch.nn.Module,
-) -> Iterator[tuple[str, torch.nn.Module]]:
+def submodules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """A module ("" is its path) and those inside it, each once, as `named_modules` but
     for overrides of it.
 
@@ -181,9 +173,7 @@ def submodules(
             yield path, inside
 
 
-def every_path(
-    module: torch.nn.Module,
-) -> Iterator[tuple[str, torch.nn.Module]]:
+def every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """The same with every path of a module that several others hold."""
     return ((path, inside) for path, inside, _ in paths_with_ancestors(module))
 
@@ -213,10 +203,7 @@ def paths_with_ancestors(
     return found
 
 
-def children(
-    path: str,
-    module: torch.nn.Module,
-) -> list[tuple[str, torch.nn.Module]]:
+def children(path: str, module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     """The modules directly inside a module at `path`, with their paths.
 
     What `torch.compile(module)` wraps has the wrapper's own path: code may leave the
@@ -259,10 +246,7 @@ def _wraps(kind: type) -> bool:
 
 
 @once
-def members(
-    module: torch.nn.Module,
-    table: Table,
-) -> list[tuple[str, Any]]:
+def members(module: torch.nn.Module, table: Table) -> list[tuple[str, Any]]:
     """The modules, parameters or buffers that a module itself registered. Reads its
     tables, calls nothing of its class.
     """
@@ -294,9 +278,7 @@ def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
     return list(by_identity.values())
 
 
-def parameters_of_each(
-    module: torch.nn.Module,
-) -> dict[int, dict[int, torch.Tensor]]:
+def parameters_of_each(module: torch.nn.Module) -> dict[int, dict[int, torch.Tensor]]:
     """The parameters of a module and of each one inside it, both by identity."""
     found: dict[int, dict[int, torch.Tensor]] = {}
     for _, inside, ancestors in paths_with_ancestors(module):

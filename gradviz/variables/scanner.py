@@ -150,11 +150,7 @@ class _Scanner:
         # of what lies in a container: entries of the outermost one so far
         self._counters: dict[int, list[int]] = {}
 
-    def scan(
-        self,
-        namespaces: Sequence[Namespace],
-        model: Any,
-    ) -> list[NamedValue]:
+    def scan(self, namespaces: Sequence[Namespace], model: Any) -> list[NamedValue]:
         # first, so that names inside it begin without a variable
         if model is not None:
             self._wait("", model, 0, 0, False)
@@ -194,12 +190,7 @@ class _Scanner:
             level.clear()
 
     def _wait(
-        self,
-        name: str,
-        value: Any,
-        level: int,
-        space: int,
-        private: bool,
+        self, name: str, value: Any, level: int, space: int, private: bool
     ) -> None:
         kind = self._kind(type(value))
         if not kind or level > _DEEPEST or not self._left:
@@ -248,10 +239,7 @@ class _Scanner:
                     holder.private or private,
                 )
 
-    def _attributes(
-        self,
-        module: Any,
-    ) -> Iterator[tuple[str, Any]]:
+    def _attributes(self, module: Any) -> Iterator[tuple[str, Any]]:
         """What a module holds beside its tables."""
         # torch's own keep sizes in tuples, of which a model has hundreds
         is_torchs = type(module).__module__.startswith("torch.nn.modules.")
@@ -272,10 +260,7 @@ class _Scanner:
         self._counters[id(value)] = counter
         return True
 
-    def _entries(
-        self,
-        value: Any,
-    ) -> Iterator[tuple[str, Any]]:
+    def _entries(self, value: Any) -> Iterator[tuple[str, Any]]:
         """The entries of a container that are worth a look, with the step to each as
         Python writes it.
         """
@@ -327,10 +312,7 @@ class _Scanner:
         return "container" if issubclass(type, (dict, *_ITERATE)) else "object"
 
 
-def _keys(
-    kind: type,
-    keys: Iterable[Any],
-) -> Iterator[str]:
+def _keys(kind: type, keys: Iterable[Any]) -> Iterator[str]:
     """The step to each entry of a dict, "" for a key that no name is made of."""
     dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
     for key in keys:
@@ -367,16 +349,9 @@ def name_of(value: object, namespaces: Sequence[Namespace]) -> str:
     return next(named, "")
 
 
-def value_of(
-    name: str,
-    namespaces: Sequence[Namespace],
-    absent: object = None,
-) -> Any:
+def value_of(name: str, namespaces: Sequence[Namespace], absent: object = None) -> Any:
     """What the innermost variable of this name holds."""
-    return next(
-        (space[name] for space in namespaces if name in space),
-        absent,
-    )
+    return next((space[name] for space in namespaces if name in space), absent)
 
 
 def as_written(name: str, namespaces: Sequence[Namespace]) -> str:
@@ -389,9 +364,7 @@ def as_written(name: str, namespaces: Sequence[Namespace]) -> str:
     return f"{local_name}.{rest}" if local_name else name
 
 
-def namespaces(
-    frame: FrameType | None,
-) -> list[dict[str, object]]:
+def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
     """Copies of the local and global variables of a frame, inner first. Leaves nothing
     behind in the frame.
     """
@@ -456,20 +429,12 @@ def variables_at(
             models.append(_models(inner) if rest else {})
             continue
         if caller.f_globals is not main:
-            outer.setdefault(
-                id(caller.f_globals),
-                rest[0] if rest else inner,
-            )
+            outer.setdefault(id(caller.f_globals), rest[0] if rest else inner)
         if rest:
             # without rest these are globals, which come below
             local.append(inner)
 
-    return [
-        *local,
-        *outer.values(),
-        main,
-        *filter(None, models),
-    ]
+    return [*local, *outer.values(), main, *filter(None, models)]
 
 
 def callers_variables(frame: FrameType) -> list[Namespace]:

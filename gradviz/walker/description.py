@@ -315,11 +315,7 @@ class Description:
 
     # -- leaves and roots --------------------------------------------------------------
 
-    def _leaf_names(
-        self,
-        node: int,
-        variable: torch.Tensor,
-    ) -> tuple[str, ...]:
+    def _leaf_names(self, node: int, variable: torch.Tensor) -> tuple[str, ...]:
         """What the caller calls a leaf, else what the recording does."""
         recorded = self.places.names.get(node)
         return self._names.leaf(variable) or (
@@ -369,23 +365,14 @@ class Description:
         info, base = tensor_info(tensor), self._base(root.base)
         if root.node is not None:
             return Root(
-                self._live.position_of[root.node],
-                root.output,
-                root.name,
-                info,
-                base,
+                self._live.position_of[root.node], root.output, root.name, info, base
             )
 
         # of a view it may raise
         if base is not None or not tensor.requires_grad or not tensor.is_leaf:
             return Root(None, 0, root.name, info, base, root.why)
 
-        return Root(
-            self._leaf_node(tensor, info),
-            0,
-            root.name,
-            info,
-        )
+        return Root(self._leaf_node(tensor, info), 0, root.name, info)
 
     def _leaf_node(self, tensor: torch.Tensor, info: TensorInfo) -> int:
         """The AccumulateGrad of an output that is itself a leaf. Torch makes it when it

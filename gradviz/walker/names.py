@@ -71,9 +71,7 @@ class Names:
             self._tell_apart()
             self._index()
 
-    def named(
-        self,
-    ) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
+    def named(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
         """Every tensor that has a name, with all its names."""
         for tensor, names, _ in self._tensors.values():
             yield tensor, names
@@ -100,10 +98,7 @@ class Names:
         """Names of the tensors that `node` made, by output number."""
         return tuple(
             name
-            for _, name in sorted(
-                self.results.get(node, ()),
-                key=lambda item: item[0],
-            )
+            for _, name in sorted(self.results.get(node, ()), key=lambda item: item[0])
         )
 
     def kind(self, tensor: torch.Tensor) -> StorageKind:
@@ -134,8 +129,7 @@ class Names:
         named = [item for item in values if item.kind == "tensor"]
 
         for _, equals in groupby(
-            sorted(named, key=lambda item: item.rank),
-            key=lambda item: item.rank,
+            sorted(named, key=lambda item: item.rank), key=lambda item: item.rank
         ):
             yield ((item.name, item.value) for item in equals)
 
@@ -153,22 +147,13 @@ class Names:
                 (name, tensor) for tensor in (full, shard) if tensor is not None
             )
 
-    def _add(
-        self,
-        name: str,
-        tensor: torch.Tensor,
-        rank: int,
-    ) -> None:
+    def _add(self, name: str, tensor: torch.Tensor, rank: int) -> None:
         entry = self._tensors.get(id(tensor))
         if entry is None:
             self._tensors[id(tensor)] = (tensor, (name,), rank)
         elif entry[2] == rank and name not in entry[1]:
             # the same source names it twice: a tied parameter
-            self._tensors[id(tensor)] = (
-                tensor,
-                (*entry[1], name),
-                rank,
-            )
+            self._tensors[id(tensor)] = (tensor, (*entry[1], name), rank)
         elif name not in entry[1]:
             self._aliases.setdefault(id(tensor), []).append(name)
 
@@ -213,11 +198,7 @@ class Names:
                 if tensor._backward_hooks:
                     self.hooked.add(node)
 
-    def _owner(
-        self,
-        tensor: torch.Tensor,
-        node: Node | None,
-    ) -> StorageKind:
+    def _owner(self, tensor: torch.Tensor, node: Node | None) -> StorageKind:
         """Whose memory this is. A view that was computed says nothing by itself: its
         base does.
         """
@@ -230,9 +211,7 @@ class Names:
         return "output" if node is not None else self.kind(tensor)
 
 
-def _checked(
-    params: Mapping[str, torch.Tensor],
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in params.items():
         if not isinstance(value, torch.Tensor):
             raise NotATensorError(
@@ -307,20 +286,13 @@ def outermost(
             id(unwrapped(named.value)) not in inside
             and _wrapped(named.value) not in inside
         ):
-            kept.append(
-                (
-                    _called(named, (name for name, _ in kept)),
-                    named.value,
-                )
-            )
+            kept.append((_called(named, (name for name, _ in kept)), named.value))
             inside.update(id(module) for _, module in parts)
 
     return kept
 
 
-def below(
-    outer: _Named,
-) -> Iterator[tuple[str, torch.nn.Module]]:
+def below(outer: _Named) -> Iterator[tuple[str, torch.nn.Module]]:
     """These modules and those inside them, with the whole path of each."""
     return (
         (joined(name, path), module)
@@ -329,9 +301,7 @@ def below(
     )
 
 
-def _size(
-    parts: Sequence[tuple[str, torch.nn.Module]],
-) -> int:
+def _size(parts: Sequence[tuple[str, torch.nn.Module]]) -> int:
     """How many modules these are, without torch's wrappers of compiled ones: what a
     wrapper wraps has the better name.
     """
@@ -343,10 +313,7 @@ def _wrapped(module: torch.nn.Module) -> int | None:
     any other module.
     """
     if is_compiled(module):
-        return next(
-            (id(inside) for _, inside in children("", module)),
-            None,
-        )
+        return next((id(inside) for _, inside in children("", module)), None)
     return None
 
 

@@ -100,11 +100,9 @@ def as_tensor(output: Output) -> torch.Tensor:
     if isinstance(output, torch.Tensor):
         return output
     metadata = output.node._input_metadata[output.output_nr]
-    return torch.zeros(
-        (),
-        dtype=metadata.dtype,
-        device=metadata.device,
-    ).expand(tuple(metadata.shape))
+    return torch.zeros((), dtype=metadata.dtype, device=metadata.device).expand(
+        tuple(metadata.shape)
+    )
 
 
 def _result(value: Any) -> Output:
@@ -211,12 +209,7 @@ def find_root(name: str, output: Output) -> LiveRoot:
     return LiveRoot(name, output, base, node, output.output_nr)
 
 
-def root_name(
-    variable: str,
-    path: str,
-    output: Output,
-    names: Names,
-) -> str:
+def root_name(variable: str, path: str, output: Output, names: Names) -> str:
     """The variable's name plus the path inside it: "y", "out['loss']"; "output" where
     there is no variable.
 

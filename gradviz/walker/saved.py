@@ -151,12 +151,7 @@ class SavedReader:
         states = {slot.state for slot in self._slots}
         return tuple(sorted(_FLAGS[state] for state in states if state in _FLAGS))
 
-    def _read(
-        self,
-        node: Node,
-        name: str,
-        fetch: slots.Fetch,
-    ) -> bool:
+    def _read(self, node: Node, name: str, fetch: slots.Fetch) -> bool:
         """One slot, or a list of them. False where it holds nothing."""
         try:
             # the raw slot, not the tensor: unpacking would run the user's hooks
@@ -171,12 +166,7 @@ class SavedReader:
             self._read_one(f"{name}[{i}]", element)
         return True
 
-    def _read_one(
-        self,
-        slot: str,
-        raw: Any,
-        node: Node | None = None,
-    ) -> bool:
+    def _read_one(self, slot: str, raw: Any, node: Node | None = None) -> bool:
         """A slot of `node`, or without one an element of a list. False where it holds
         nothing.
         """

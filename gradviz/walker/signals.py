@@ -170,11 +170,7 @@ class _Handlers:
             _signal.raise_signal(number)
         self._late.remove(number)
 
-    def _setter(
-        self,
-        original: Callable[..., Any],
-        asked: Callable[..., Any],
-    ) -> Any:
+    def _setter(self, original: Callable[..., Any], asked: Callable[..., Any]) -> Any:
         @wraps(original)
         def set_handler(signalnum: Any, handler: Any) -> Any:
             before = self._getter(asked)(signalnum)

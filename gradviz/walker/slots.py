@@ -212,11 +212,7 @@ def is_freed(node: Node, slot: str) -> bool:
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
 
 
-def state(
-    raw: Any,
-    node: Node | None,
-    slot: str,
-) -> tuple[SavedState, str]:
+def state(raw: Any, node: Node | None, slot: str) -> tuple[SavedState, str]:
     """Whether torch says that an unhooked slot of `node` was modified since it was
     saved, and what else it says.
 
@@ -242,10 +238,7 @@ def state(
     return "live", ""
 
 
-def tensors_on(
-    name: str,
-    value: Any,
-) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in an attribute of `ctx`, at most one list, tuple or dict deep, with
     the names of their slots.
     """

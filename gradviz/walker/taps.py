@@ -80,11 +80,7 @@ class _Tap:
         self._function.__code__ = self._with_call if listeners else self._code
 
     @uninterrupted
-    def _began(
-        self,
-        *arguments: Any,
-        **options: Any,
-    ) -> list[Ended]:
+    def _began(self, *arguments: Any, **options: Any) -> list[Ended]:
         """Who is told when it ends, the first one last. It is taken from the list then,
         or the frame would keep itself alive.
         """
@@ -122,9 +118,7 @@ def tapped(function: Any, listener: Began) -> Iterator[None]:
 
 
 @contextmanager
-def all_tapped(
-    listeners: Iterable[tuple[Any, Began]],
-) -> Iterator[None]:
+def all_tapped(listeners: Iterable[tuple[Any, Began]]) -> Iterator[None]:
     """The same for several functions, each with its listener."""
     with ExitStack() as until:
         for function, listener in listeners:
@@ -219,10 +213,7 @@ class _Returning(ast.NodeTransformer):
         if node.value is not None:
             name = ast.Name("_gradviz_result", ast.Store())
             node.value = ast.copy_location(
-                ast.NamedExpr(
-                    ast.copy_location(name, node.value),
-                    node.value,
-                ),
+                ast.NamedExpr(ast.copy_location(name, node.value), node.value),
                 node.value,
             )
         return node

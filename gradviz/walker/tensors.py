@@ -120,9 +120,7 @@ def answers_itself(tensor: torch.Tensor) -> bool:
 _ORDINARY: Any = torch.Tensor.__torch_dispatch__
 
 
-def parts_of(
-    tensor: torch.Tensor,
-) -> tuple[tuple[str, torch.Tensor], ...]:
+def parts_of(tensor: torch.Tensor) -> tuple[tuple[str, torch.Tensor], ...]:
     """The tensors that a sparse one or a wrapping subclass is made of, by name, values
     last; nothing for any other.
     """
@@ -143,9 +141,7 @@ _SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
 }
 
 
-def _inner(
-    tensor: torch.Tensor,
-) -> tuple[tuple[str, torch.Tensor], ...]:
+def _inner(tensor: torch.Tensor) -> tuple[tuple[str, torch.Tensor], ...]:
     """The inner tensors that a wrapping subclass names. The largest holds the values."""
     try:
         names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
@@ -158,12 +154,7 @@ def _inner(
     except Exception:  # the class's own code: whatever it raises, its parts are unknown
         return ()
 
-    return tuple(
-        sorted(
-            tensors,
-            key=lambda part: (storage_of(part[1]) or (0, -1))[1],
-        )
-    )
+    return tuple(sorted(tensors, key=lambda part: (storage_of(part[1]) or (0, -1))[1]))
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
@@ -181,11 +172,7 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor._base if tensor._is_view() else None
 
 
-def grad_fn_of(
-    tensor: torch.Tensor,
-    *,
-    asked_for: bool = False,
-) -> Node | None:
+def grad_fn_of(tensor: torch.Tensor, *, asked_for: bool = False) -> Node | None:
     """`tensor.grad_fn`, or None where it has none or where reading it could make a
     node.
 
@@ -304,10 +291,7 @@ class Storages:
         storage = storage_of(tensor)
         return self.number_of.get(storage[0]) if storage is not None else None
 
-    def name(
-        self,
-        named: Iterable[tuple[torch.Tensor, tuple[str, ...]]],
-    ) -> None:
+    def name(self, named: Iterable[tuple[torch.Tensor, tuple[str, ...]]]) -> None:
         """Note the names of inputs that need no gradient, which no leaf tells."""
         for tensor, names in named:
             number = None if tensor.requires_grad else self.known(tensor)

@@ -316,9 +316,7 @@ def _keep(node: Node, children: Sequence[Node]) -> None:
         metadata[KEY] = _Keeper(list(children))
 
 
-def _keep_all(
-    waiting: list[tuple[Node, list[Node]]],
-) -> None:
+def _keep_all(waiting: list[tuple[Node, list[Node]]]) -> None:
     """`_keep` for each pair, and empty the list."""
     for node, children in waiting:
         _keep(node, children)

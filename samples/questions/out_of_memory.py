@@ -12,8 +12,7 @@ from torch import nn
 
 torch.manual_seed(0)
 net = nn.Sequential(
-    nn.Sequential(nn.Linear(3000, 3000), nn.GELU()),
-    nn.Sequential(nn.Linear(3000, 10), nn.LogSoftmax(dim=1)),
+    nn.Sequential(nn.Linear(3000, 3000), nn.GELU()), nn.Sequential(nn.Linear(3000, 10), nn.LogSoftmax(dim=1))
 )
 
 scores = net(torch.randn(64, 3000))

@@ -15,12 +15,7 @@ import pytest
 import torch
 
 from gradviz.cli.main import cli
-from tests.attack.budget import (
-    BOUND,
-    SECONDS,
-    SEED,
-    report,
-)
+from tests.attack.budget import BOUND, SECONDS, SEED, report
 from tests.cli.scripts import script
 from tests.command_line import CliRunner
 

@@ -15,23 +15,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import gradviz
-from gradviz.checks.call import (
-    BackwardCall,
-    LeafGradient,
-    Model,
-    NamedTensor,
-    Parameter,
-)
+from gradviz.checks.call import BackwardCall, LeafGradient, Model, NamedTensor, Parameter
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.registry import checks, run
 from gradviz.errors import FormatError, NotATensorError
 from gradviz.recording.record import ModuleRun
 from gradviz.source.statements import body_around
-from tests.builders import (
-    GRAPHS,
-    chain,
-    freed,
-)
+from tests.builders import GRAPHS, chain, freed
 from tests.walker.graphs import needs_raw
 
 

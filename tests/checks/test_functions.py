@@ -193,10 +193,7 @@ def test_one_that_cannot_be_replayed_is_told(tmp_path: Path) -> None:
             "signal.signal(signal.SIGCHLD, print)",
             "Mine would need a child process, which this system or script forbids",
         ),
-        (
-            "os.environ.update(RANK='0', WORLD_SIZE='2')",
-            "Mine is not replayed beside CUDA or several ranks",
-        ),
+        ("os.environ.update(RANK='0', WORLD_SIZE='2')", "Mine is not replayed beside CUDA or several ranks"),
     ],
     ids=["workers", "a handler", "ranks"],
 )
@@ -207,7 +204,9 @@ def test_what_speaks_against_a_child_is_told(line: str, told: str, tmp_path: Pat
     assert (f"wrong-backward skipped: {told}" if told else "backward() of Mine is not the derivative") in said, said
 
 
-SETS_UP = "def forward(x):\n    return x * x\ndef setup_context(ctx, inputs, output):\n    ctx.save_for_backward(*inputs)"
+SETS_UP = (
+    "def forward(x):\n    return x * x\ndef setup_context(ctx, inputs, output):\n    ctx.save_for_backward(*inputs)"
+)
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,7 @@ KEPT = {
     "layers in a dict": ("self.kept = {'a': nn.Linear(2, 2)}", "self.kept['a'](x)"),
     "parameters in a list": ("self.kept = [nn.Parameter(torch.rand(2))]", "x * self.kept[0]"),
     "parameters in a dict": ("self.kept = {'a': nn.Parameter(torch.rand(2))}", "x * self.kept['a']"),
-    "an empty list that is filled": (
-        "self.kept = []\n        self.kept.append(nn.Linear(2, 2))",
-        "self.kept[0](x)",
-    ),
+    "an empty list that is filled": ("self.kept = []\n        self.kept.append(nn.Linear(2, 2))", "self.kept[0](x)"),
 }
 
 

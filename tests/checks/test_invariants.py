@@ -40,7 +40,7 @@ FAULTS = {
             weights["w"] = weights["w"] - 0.1 * g
             weights["b"] = weights["b"] - 0.1 * h
         """,
-    ),
+    )
 }
 RIGHT = {
     "LBFGS that has converged in its first step": """

@@ -199,7 +199,7 @@ MASKS = [
         "meter.update(loss",
         f"{METER}{STEP}    loss = (net(x) - y).square().mean()\n{REST}    meter.update(loss, x.size(0))\n",
         "store it without its graph",
-    ),
+    )
 ]
 LEARNER = """
 import copy
@@ -351,7 +351,7 @@ STATES = [
             step(torch.randn(8, 4) + (1 if i % 2 else -1))
         """,
         "net.h = net.h.detach()",
-    ),
+    )
 ]
 
 

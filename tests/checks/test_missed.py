@@ -101,10 +101,7 @@ TWINS = _script(
     "scores = z @ z.T / 0.2",
     "return F.cross_entropy(scores, torch.arange(24).roll(12))",
 )
-SIGNS = _script(
-    "nn.Linear(4, 3)",
-    "return (Sign.apply(net(torch.randn(8, 4))) - 0.5).square().mean()",
-).replace(
+SIGNS = _script("nn.Linear(4, 3)", "return (Sign.apply(net(torch.randn(8, 4))) - 0.5).square().mean()").replace(
     "def objective",
     "class Sign(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sign()\n"
     "    @staticmethod\n    def backward(ctx, g):\n        return g\ndef objective",

@@ -66,9 +66,7 @@ def test_the_nearest_script_does_not(one: Check, tmp_path: Path) -> None:
     assert code == 0, found
 
 
-NOTES: dict[str, set[str]] = {
-    "grad_modes.py": {"unused-parameter"},
-}
+NOTES: dict[str, set[str]] = {"grad_modes.py": {"unused-parameter"}}
 """What is good to know about a sample; none of the others has a finding."""
 ARGUMENTS = {"gpt.py": ("--layers", "1"), "llama_size.py": ("--layers", "2"), "resnet.py": ("--depth", "10")}
 FAULTY = {"naive_sgd.py"}

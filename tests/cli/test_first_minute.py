@@ -54,11 +54,7 @@ def test_the_demo_leaves_a_script_that_was_changed(gradviz: Gradviz, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "file", "code"),
-    [
-        (("render", "-o", "net.svg"), "net.svg", 0),
-        (("check",), "train.html", 1),
-    ],
+    ("words", "file", "code"), [(("render", "-o", "net.svg"), "net.svg", 0), (("check",), "train.html", 1)]
 )
 def test_open_opens_what_was_written(
     gradviz: Gradviz, tmp_path: Path, opened: Path, words: tuple[str, ...], file: str, code: int

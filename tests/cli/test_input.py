@@ -69,7 +69,11 @@ def test_lines_are_those_of_the_file(gradviz: Gradviz, tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["model.py:batch", "other.py:batch", "other.py:loader.0", "other.py:get"])
 def test_a_value_of_a_file(gradviz: Gradviz, tmp_path: Path, given: str) -> None:
     script(tmp_path, MODEL, "model.py")
-    script(tmp_path, "import torch\nbatch = torch.ones(2, 3, 8, 8)\nloader = [batch]\ndef get(): return batch\n", "other.py")
+    script(
+        tmp_path,
+        "import torch\nbatch = torch.ones(2, 3, 8, 8)\nloader = [batch]\ndef get(): return batch\n",
+        "other.py",
+    )
     assert "(2, 10)" in gradviz("tree", "model.py:net", "--input", given).stdout
 
 

@@ -216,12 +216,7 @@ def test_while_a_saved_graph_is_drawn(
 
 @pytest.mark.parametrize(
     ("stage", "text", "whom"),
-    [
-        ("script", FORWARD, "group"),
-        ("script", FORWARD, "parent"),
-        ("walk", CHAIN, "group"),
-        ("read", CHAIN, "group"),
-    ],
+    [("script", FORWARD, "group"), ("script", FORWARD, "parent"), ("walk", CHAIN, "group"), ("read", CHAIN, "group")],
 )
 def test_while_a_script_runs_and_is_read(
     stage: str, text: str, whom: str, tmp_path: Path, with_torch: subprocess.Popen[str]

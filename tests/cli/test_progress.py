@@ -28,11 +28,7 @@ pytestmark = pytest.mark.slow
     ("stage", "seconds", "text"),
     [
         (Stage("walk", "nodes", lambda: 412_000), 1.3, "walk    412,000 nodes  1.3 s"),
-        (
-            Stage("write", "boxes", lambda: 640_000, 1_000_000),
-            2.9,
-            "write   640,000 of 1,000,000 boxes  2.9 s",
-        ),
+        (Stage("write", "boxes", lambda: 640_000, 1_000_000), 2.9, "write   640,000 of 1,000,000 boxes  2.9 s"),
         (Stage("layout", doing="waiting for dot"), 12.6, "layout  waiting for dot  13 s"),
         (Stage("walk", "nodes", lambda: 1 // 0), 2.0, "walk    0 nodes  2.0 s"),  # what it looks at is being changed
     ],

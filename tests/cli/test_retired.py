@@ -11,13 +11,7 @@ import gradviz.retired
 from gradviz.cli.main import cli
 from gradviz.errors import FormatError, RetiredName
 from gradviz.graph import Graph, Node, Root, TensorInfo
-from gradviz.retired import (
-    ANY,
-    RetiredOption,
-    without_retired_checks,
-    without_retired_flags,
-    without_retired_names,
-)
+from gradviz.retired import ANY, RetiredOption, without_retired_checks, without_retired_flags, without_retired_names
 from tests.command_line import CliRunner
 
 _ROWS = (

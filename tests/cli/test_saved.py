@@ -48,14 +48,7 @@ def test_json_says_what_top_cut(gradviz: Gradviz, graph_file: Path) -> None:
     assert sum(row["bytes"] for row in data["rows"]) + data["more"]["bytes"] == data["totals"]["held_for_backward"]
 
 
-@pytest.mark.parametrize(
-    ("by", "told"),
-    [
-        ("line", "train.py:"),
-        ("module", "Linear"),
-        ("tensor", "  node "),
-    ],
-)
+@pytest.mark.parametrize(("by", "told"), [("line", "train.py:"), ("module", "Linear"), ("tensor", "  node ")])
 def test_the_table_names_its_rows(gradviz: Gradviz, graph_file: Path, by: str, told: str) -> None:
     lines = gradviz("saved", graph_file, "--by", by).stdout.splitlines()
     assert by in lines[0].split()
@@ -144,12 +137,7 @@ def test_a_budget_needs_modules(gradviz: Gradviz, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "nbytes"),
-    [
-        ("40GiB", 40 * 2**30),
-        ("1.5 kib", 1536),
-        ("1e9", 10**9),
-        ("7", 7),
-    ]
+    [("40GiB", 40 * 2**30), ("1.5 kib", 1536), ("1e9", 10**9), ("7", 7)]
     + [(text, None) for text in ("", "GiB", "-1", "1.2.3", "0.1", "1e999", "5 apples", "nan", "inf")],
 )
 def test_sizes(text: str, nbytes: int | None) -> None:

@@ -50,11 +50,7 @@ def test_output_to_standard_output_is_the_file_byte_for_byte(tmp_path: Path) -> 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")
 @pytest.mark.parametrize(
     ("tail", "codes", "said"),
-    [
-        ("| true", "141 0", ""),
-        ("2>&- | grep -c MulBackward0", "0 0", "1"),
-        (">&-", "2", "standard output is closed"),
-    ],
+    [("| true", "141 0", ""), ("2>&- | grep -c MulBackward0", "0 0", "1"), (">&-", "2", "standard output is closed")],
 )
 def test_odd_streams(tmp_path: Path, tail: str, codes: str, said: str) -> None:
     script(tmp_path, "import torch\ny = torch.ones(1, requires_grad=True) * 2\n")

@@ -24,15 +24,7 @@ pytestmark = pytest.mark.slow
 
 WIDTHS = (60, 80, 120)
 SAMPLES = ("gpt", "chain_rule")
-READ = (
-    "saved",
-    "saved --by module",
-    "saved --by tensor",
-    "saved --budget 1KiB",
-    "info",
-    "tree",
-    "tree --by node",
-)
+READ = ("saved", "saved --by module", "saved --by tensor", "saved --budget 1KiB", "info", "tree", "tree --by node")
 RUN = ("check", "flow", "flow --by leaf", "tensors")
 WIDE_NAMES = """
 import torch
@@ -160,10 +152,7 @@ def test_what_names_a_row_differs_where_it_can(shown: list[Shown]) -> None:
 
 def test_errors_fit(tmp_path: Path) -> None:
     path = script(tmp_path, TRAINING)
-    for arguments in (
-        ["render", f"{path.name}:model.nothing.at.all"],
-        ["check", "a.json"],
-    ):
+    for arguments in (["render", f"{path.name}:model.nothing.at.all"], ["check", "a.json"]):
         text, code = in_terminal("-m", "gradviz", *arguments, cwd=tmp_path, width=60)
         assert code == 2 and "Error" in text
         assert [line for line in text.splitlines() if cell_len(line.rpartition("\r")[2]) > 60] == []

@@ -138,8 +138,7 @@ def test_what_cannot_be_read_at_grad_is_read_at_backward(gradviz: Gradviz, tmp_p
 
 def test_a_failure_after_grad_is_shown_and_what_was_read_is_written(gradviz: Gradviz, tmp_path: Path) -> None:
     path = script(
-        tmp_path,
-        "import torch\nx = torch.ones(2, requires_grad=True)\ntorch.autograd.grad(x.exp().sum(), x)\n1 / 0\n",
+        tmp_path, "import torch\nx = torch.ones(2, requires_grad=True)\ntorch.autograd.grad(x.exp().sum(), x)\n1 / 0\n"
     )
     result = gradviz("info", path, code=3)
     assert "autograd.grad() at script.py:3, call 1" in result.stdout

@@ -13,13 +13,7 @@ from gradviz.cli.source import Source
 from gradviz.comparison.diff import diff
 from gradviz.graph import Edge, Graph, Node, SavedTensor
 from gradviz.run.target import parse_target
-from tests.builders import (
-    GRAPHS,
-    chain,
-    diamond,
-    random_dag,
-    tensor,
-)
+from tests.builders import GRAPHS, chain, diamond, random_dag, tensor
 
 
 @pytest.mark.parametrize("name", GRAPHS)

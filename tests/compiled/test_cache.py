@@ -13,10 +13,7 @@ import pytest
 import gradviz
 from gradviz.graph import Graph
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="inductor needs a C++ compiler"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, reason="inductor needs a C++ compiler")]
 
 SCRIPT = """
 import sys

@@ -122,11 +122,7 @@ def test_each_kind_of_cut_and_where_it_comes_back() -> None:
         "✂ tolist": ["AccumulateGrad"],
     }
     assert "MulBackward0" in found["✂ item"][2]
-    assert {leaf.names for leaf in whole.leaves if "cut" in whole.nodes[leaf.node].flags} == {
-        ("a",),
-        ("b",),
-        ("d",),
-    }
+    assert {leaf.names for leaf in whole.leaves if "cut" in whole.nodes[leaf.node].flags} == {("a",), ("b",), ("d",)}
 
 
 def test_a_loss_without_a_graph_shows_where_it_was_lost() -> None:

@@ -11,12 +11,7 @@ from gradviz.draw.options import Direction, Options
 from gradviz.draw.picture import Page, Picture, compose
 from gradviz.draw.scene import Scene, scene
 from gradviz.graph import Graph
-from gradviz.layout import (
-    Drawing,
-    Floats,
-    Placement,
-    Rect,
-)
+from gradviz.layout import Drawing, Floats, Placement, Rect
 
 
 def in_a_column(drawing: Drawing) -> Placement:

@@ -12,14 +12,7 @@ from gradviz.draw.heat import gradient_heat
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.graph import (
-    BackwardStep,
-    Graph,
-    Group,
-    Leaf,
-    Node,
-    TensorInfo,
-)
+from gradviz.graph import BackwardStep, Graph, Group, Leaf, Node, TensorInfo
 
 GRAD = Options(color="grad")
 

@@ -13,12 +13,7 @@ from gradviz.draw.dot import quote, render
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode
 from gradviz.draw.scene import scene
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    Scope,
-)
+from gradviz.graph import Edge, Graph, Node, Scope
 from tests.builders import GRAPHS, diamond
 from tests.draw.conftest import Golden
 from tests.strategies import graphs, text

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.draw.options import Options
-from gradviz.draw.output import (
-    FORMATS,
-    encode,
-    pieces,
-    render,
-    save,
-)
+from gradviz.draw.output import FORMATS, encode, pieces, render, save
 from gradviz.graph import Graph
 from gradviz.report.labels import op_title
 from tests.builders import GRAPHS, odd_names

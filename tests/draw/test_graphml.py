@@ -10,22 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gradviz.draw.output import encode, render
-from gradviz.graph import (
-    BackwardStep,
-    Graph,
-    Group,
-    Node,
-    SavedTensor,
-    Storage,
-)
+from gradviz.graph import BackwardStep, Graph, Group, Node, SavedTensor, Storage
 from gradviz.graphml import escape, to_networkx
-from tests.builders import (
-    GRAPHS,
-    everything,
-    folded,
-    odd_names,
-    views,
-)
+from tests.builders import GRAPHS, everything, folded, odd_names, views
 from tests.strategies import graphs
 
 

@@ -9,21 +9,14 @@ from typing import get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gradviz.draw.mermaid import (
-    escape,
-    render,
-)
+from gradviz.draw.mermaid import escape, render
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
-from tests.builders import (
-    GRAPHS,
-    chain,
-    random_dag,
-)
+from tests.builders import GRAPHS, chain, random_dag
 from tests.draw.conftest import Golden
 from tests.strategies import graphs, text
 

@@ -16,12 +16,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import encode, render, write
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError, OutputError
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    Scope,
-)
+from gradviz.graph import Edge, Graph, Node, Scope
 from tests.builders import chain
 
 

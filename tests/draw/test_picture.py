@@ -9,37 +9,13 @@ import pytest
 from gradviz.draw.frames import Frame
 from gradviz.draw.options import Direction, Options
 from gradviz.draw.picture import Page, Picture, compose, picture
-from gradviz.draw.scene import (
-    Box,
-    Legend,
-    Link,
-    Scene,
-    scene,
-)
-from gradviz.draw.typesetting import (
-    BOLD,
-    MAX_LETTERS,
-    SIZES,
-    FrameBlock,
-    Words,
-    text_width,
-    wrapped,
-)
+from gradviz.draw.scene import Box, Legend, Link, Scene, scene
+from gradviz.draw.typesetting import BOLD, MAX_LETTERS, SIZES, FrameBlock, Words, text_width, wrapped
 from gradviz.draw.wire_labels import label_words, samples
 from gradviz.draw.wires import Curves, is_loop
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Group,
-    Node,
-    TensorInfo,
-)
+from gradviz.graph import Edge, Graph, Group, Node, TensorInfo
 from gradviz.layout import Rect
-from tests.builders import (
-    GRAPHS,
-    chain,
-    multi_output,
-)
+from tests.builders import GRAPHS, chain, multi_output
 from tests.draw.column import drawn
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "right")

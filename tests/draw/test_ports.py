@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from gradviz.draw.wires import CORNER, TWIN_ROOM, spread
-from gradviz.layout import (
-    Drawing,
-    Floats,
-    Ints,
-    Placement,
-)
+from gradviz.layout import Drawing, Floats, Ints, Placement
 
 
 def star(froms: list[float], width: float = 120.0) -> tuple[Drawing, Placement]:

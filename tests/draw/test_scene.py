@@ -11,22 +11,8 @@ from gradviz.draw.details import details
 from gradviz.draw.heat import held_by_box
 from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind
-from gradviz.draw.scene import (
-    Box,
-    Scene,
-    scene,
-)
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Group,
-    Leaf,
-    Node,
-    Packing,
-    Root,
-    SavedTensor,
-    Storage,
-)
+from gradviz.draw.scene import Box, Scene, scene
+from gradviz.graph import Edge, Graph, Group, Leaf, Node, Packing, Root, SavedTensor, Storage
 from gradviz.report.labels import FLAG_WORDS
 from tests.builders import (
     GRAPHS,
@@ -82,13 +68,7 @@ def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None
 def test_a_leaf_and_its_node_are_one_box() -> None:
     made = scene(diamond(), Options())
     assert titles(made, "leaf") == ["x"]
-    assert ends(made) == [
-        ("exp", "add"),
-        ("sin", "add"),
-        ("x", "exp"),
-        ("x", "sin"),
-        ("add", "y"),
-    ]
+    assert ends(made) == [("exp", "add"), ("sin", "add"), ("x", "exp"), ("x", "sin"), ("add", "y")]
 
 
 def test_parallel_edges_stay_apart() -> None:
@@ -114,10 +94,7 @@ def unbound(counts: tuple[int, ...]) -> Graph:
 
 @pytest.mark.parametrize(
     ("packings", "words"),
-    [
-        (("recompute", "recompute"), "checkpoint: computed again"),
-        (("recompute", "hook"), "packed by a hook"),
-    ],
+    [(("recompute", "recompute"), "checkpoint: computed again"), (("recompute", "hook"), "packed by a hook")],
 )
 def test_what_a_checkpoint_packed_is_said_calmly(packings: tuple[Packing, ...], words: str) -> None:
     saved = tuple(SavedTensor("self", None, None, None, "packed", packing=packing) for packing in packings)

@@ -6,12 +6,7 @@ import pytest
 
 from gradviz.graph import Graph
 from gradviz.graph.amounts import depth
-from tests.builders import (
-    GRAPHS,
-    chain,
-    diamond,
-    random_dag,
-)
+from tests.builders import GRAPHS, chain, diamond, random_dag
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -9,28 +9,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gradviz.draw.options import Options, Theme
-from gradviz.draw.palette import (
-    DARK,
-    LIGHT,
-    BoxKind,
-    Palette,
-    dim,
-)
-from gradviz.draw.svg import (
-    KINDS,
-    escape,
-    number,
-    render,
-    style_sheet,
-    write,
-)
+from gradviz.draw.palette import DARK, LIGHT, BoxKind, Palette, dim
+from gradviz.draw.svg import KINDS, escape, number, render, style_sheet, write
 from gradviz.graph import Edge, Graph, Node, SourceLine
 from gradviz.wording import visible
-from tests.builders import (
-    GRAPHS,
-    chain,
-    odd_names,
-)
+from tests.builders import GRAPHS, chain, odd_names
 from tests.draw.column import drawn
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,15 +15,8 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import encode
 from gradviz.draw.tree import render_text
 from gradviz.draw.tree_rows import TreeRows
-from gradviz.graph import (
-    Graph,
-    Node,
-)
-from tests.builders import (
-    GRAPHS,
-    diamond,
-    random_dag,
-)
+from gradviz.graph import Graph, Node
+from tests.builders import GRAPHS, diamond, random_dag
 from tests.draw.conftest import Golden
 from tests.strategies import graphs
 

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    SavedTensor,
-    Scope,
-    SourceLine,
-    Storage,
-    StorageKind,
-    TensorInfo,
-)
+from gradviz.graph import Edge, Graph, Node, SavedTensor, Scope, SourceLine, Storage, StorageKind, TensorInfo
 
 
 def slot(

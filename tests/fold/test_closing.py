@@ -12,22 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 import gradviz
 from gradviz.fold.fold import Depth, fold
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Leaf,
-    Node,
-    Root,
-    Scope,
-)
+from gradviz.graph import Edge, Graph, Leaf, Node, Root, Scope
 from tests.builders import cycles, tensor
-from tests.fold.test_fold import (
-    Program,
-    inside,
-    pages,
-    reachable,
-    titles,
-)
+from tests.fold.test_fold import Program, inside, pages, reachable, titles
 
 
 def residual() -> Graph:

@@ -10,15 +10,7 @@ from gradviz.fold.opening import Deeper
 from gradviz.graph import Graph
 from gradviz.graph.origins import ScopeTree
 from tests.builders import chain
-from tests.fold.test_fold import (
-    blocks,
-    functions,
-    loop,
-    nested,
-    pages,
-    programs,
-    titles,
-)
+from tests.fold.test_fold import blocks, functions, loop, nested, pages, programs, titles
 
 
 def deeper(folded: Graph) -> Deeper:

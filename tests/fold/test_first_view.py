@@ -11,20 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 from gradviz.fold.fold import PAGE, UPRIGHT, Measure, fold
 from gradviz.fold.sizes import Size
-from gradviz.graph import (
-    Graph,
-    Root,
-    Scope,
-)
+from gradviz.graph import Graph, Root, Scope
 from tests.builders import cycles, tensor
-from tests.fold.test_fold import (
-    Program,
-    functions,
-    inside,
-    pages,
-    programs,
-    titles,
-)
+from tests.fold.test_fold import Program, functions, inside, pages, programs, titles
 
 
 def opened(graph: Graph) -> set[str]:

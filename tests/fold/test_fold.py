@@ -16,19 +16,7 @@ from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
 from gradviz.fold.fold import PAGE, UPRIGHT, Measure, fold
 from gradviz.fold.sizes import Size
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Group,
-    Leaf,
-    Node,
-    Root,
-    SavedTensor,
-    Scope,
-    Storage,
-    TensorInfo,
-    Uses,
-)
+from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo, Uses
 from gradviz.graph.amounts import depth, held_bytes
 from gradviz.graph.files import dump, loads
 from tests.builders import chain, cycles, tensor

@@ -43,7 +43,9 @@ def made(ops: list[tuple[str, str]]) -> Graph:
             calls.append((function, []))
         calls[-1][1].append(node_of[place])
     functions = (
-        Construct("function", name, SourceLine("ode.py", 1, name), nodes=tuple(nodes)) for name, nodes in calls if name != "main"
+        Construct("function", name, SourceLine("ode.py", 1, name), nodes=tuple(nodes))
+        for name, nodes in calls
+        if name != "main"
     )
     return replace(graph, program=tuple(functions))
 

@@ -103,13 +103,10 @@ CASES: dict[str, Case] = {
     "MvBackward0": Case(torch.mv, {"x": X, "v": _draw(4)}),
     "DotBackward0": Case(torch.dot, {"x": _draw(4), "y": _draw(4, seed=1)}),
     "ScaledDotProductFlashAttentionForCpuBackward0": Case(
-        F.scaled_dot_product_attention,
-        {name: _draw(2, 2, 3, 4, seed=i) for i, name in enumerate("qkv")},
-        {"s": 0.5},
+        F.scaled_dot_product_attention, {name: _draw(2, 2, 3, 4, seed=i) for i, name in enumerate("qkv")}, {"s": 0.5}
     ),
     "ConvolutionBackward0": Case(
-        lambda x, w, b: F.conv2d(x, w, b, padding=1),
-        {"x": IMAGE, "w": _draw(5, 3, 3, 3), "b": _draw(5)},
+        lambda x, w, b: F.conv2d(x, w, b, padding=1), {"x": IMAGE, "w": _draw(5, 3, 3, 3), "b": _draw(5)}
     ),
     "NativeBatchNormBackward0": Case(
         lambda x, b, w: F.batch_norm(x, None, None, w, b, training=True),

@@ -15,11 +15,7 @@ from gradviz.errors import GraphFileError
 from gradviz.graph import Construct, Graph, Node, SourceLine, files as schema
 from gradviz.graph.files import dump, load, loads
 from gradviz.memory.saved import saved
-from tests.builders import (
-    GRAPHS,
-    chain,
-    everything,
-)
+from tests.builders import GRAPHS, chain, everything
 from tests.draw.conftest import FOLDER
 from tests.strategies import graphs
 
@@ -68,11 +64,15 @@ def test_the_program_is_kept_and_what_version_1_knew_of_it_is_read() -> None:
         Construct("turn", "", line, 1, turn=1),
         Construct("statement", "y", line, 2, nodes=(0,), code="x * 2"),
     )
-    graph = replace(everything(), program=program, scopes=(), nodes=tuple(n._replace(scope=None) for n in everything().nodes))
+    graph = replace(
+        everything(), program=program, scopes=(), nodes=tuple(n._replace(scope=None) for n in everything().nodes)
+    )
     assert repr(loads(text_of(graph))) == repr(graph) and loads(text_of(graph)).program == program
     first = text_of(graph).replace('"version":2', '"version":1')
     (call,) = loads(first).program
-    assert (call.kind, call.text, call.nodes) == ("function", "main", (0,)) and loads(first).functions == graph.functions
+    assert (call.kind, call.text, call.nodes) == ("function", "main", (0,)) and loads(
+        first
+    ).functions == graph.functions
 
 
 def test_files_that_say_packing_and_parts_in_words_alone_give_the_same_bytes() -> None:

@@ -6,12 +6,7 @@ import itertools
 
 import numpy as np
 
-from gradviz.layout import (
-    Drawing,
-    Floats,
-    Placement,
-    Rect,
-)
+from gradviz.layout import Drawing, Floats, Placement, Rect
 
 TOLERANCE = 1e-3  # px
 

@@ -12,19 +12,9 @@ import uuid
 
 import pytest
 
-from gradviz.errors import (
-    FormatError,
-    GraphvizNotFound,
-    LayoutError,
-    LayoutTimeout,
-)
+from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout
 from gradviz.layout import graphviz
-from tests.layout.engines import (
-    ENGINES,
-    endless,
-    running,
-    wait_for,
-)
+from tests.layout.engines import ENGINES, endless, running, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +30,7 @@ def engine(request, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("format", "start"),
-    [
-        ("svg", b"<?xml"),
-        ("png", b"\x89PNG\r\n\x1a\n"),
-        ("pdf", b"%PDF-"),
-        ("json", b"{"),
-    ],
+    ("format", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG\r\n\x1a\n"), ("pdf", b"%PDF-"), ("json", b"{")]
 )
 def test_every_format_of_both_engines(engine, format, start):
     assert graphviz.run(LABELS, format=format).startswith(start)

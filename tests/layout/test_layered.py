@@ -8,12 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from gradviz.layout import Drawing, Placement
 from gradviz.layout.layered import place
-from tests.layout.geometry import (
-    boxes_cut,
-    loose_ends,
-    overlapping_pairs,
-    rectangles,
-)
+from tests.layout.geometry import boxes_cut, loose_ends, overlapping_pairs, rectangles
 from tests.layout.networks import plain
 
 

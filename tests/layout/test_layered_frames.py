@@ -9,28 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.layout import (
-    Drawing,
-    Floats,
-    LayoutFrame,
-    Placement,
-)
+from gradviz.layout import Drawing, Floats, LayoutFrame, Placement
 from gradviz.layout.layered import place
-from tests.layout.geometry import (
-    boxes_cut,
-    frame_rectangles,
-    loose_ends,
-    overlapping_pairs,
-    rectangles,
-    segment_hits,
-)
-from tests.layout.networks import (
-    Network,
-    gpt,
-    lstm,
-    plain,
-    resnet,
-)
+from tests.layout.geometry import boxes_cut, frame_rectangles, loose_ends, overlapping_pairs, rectangles, segment_hits
+from tests.layout.networks import Network, gpt, lstm, plain, resnet
 
 
 @st.composite

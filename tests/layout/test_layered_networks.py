@@ -8,19 +8,8 @@ import numpy as np
 import pytest
 
 from gradviz.layout.layered import place
-from tests.layout.geometry import (
-    boxes_cut,
-    count_crossings,
-    overlapping_pairs,
-    rectangles,
-)
-from tests.layout.networks import (
-    Network,
-    gpt,
-    lstm,
-    plain,
-    resnet,
-)
+from tests.layout.geometry import boxes_cut, count_crossings, overlapping_pairs, rectangles
+from tests.layout.networks import Network, gpt, lstm, plain, resnet
 
 
 @pytest.mark.parametrize(("make", "few", "many"), [(gpt, 6, 120), (lstm, 10, 150), (resnet, 8, 100)])

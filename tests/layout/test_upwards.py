@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gradviz.layout import Drawing, LayoutFrame, Placement, layered
-from tests.layout.geometry import (
-    frame_rectangles,
-    loose_ends,
-    overlapping_pairs,
-    rectangles,
-)
+from tests.layout.geometry import frame_rectangles, loose_ends, overlapping_pairs, rectangles
 from tests.layout.networks import plain
 
 

@@ -17,16 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import gradviz
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    SavedTensor,
-    Scope,
-    Storage,
-    StorageKind,
-    TensorInfo,
-)
+from gradviz.graph import Edge, Graph, Node, SavedTensor, Scope, Storage, StorageKind, TensorInfo
 from gradviz.memory.checkpoint import checkpoint_plan
 from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.saved import saved

@@ -12,14 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import gradviz
 from gradviz.draw.heat import held_by_box
 from gradviz.errors import FormatError
-from gradviz.graph import (
-    Graph,
-    Leaf,
-    Node,
-    SavedTensor,
-    Storage,
-    TensorInfo,
-)
+from gradviz.graph import Graph, Leaf, Node, SavedTensor, Storage, TensorInfo
 from gradviz.graph.amounts import held_bytes, overview
 from gradviz.memory.saved import By, Saved, memory_notes, saved
 from tests.fold.saving import chain_of, random_saving, slot
@@ -127,13 +120,7 @@ def test_states_are_counted() -> None:
     assert totals.recomputed_slots == 1
     assert (totals.slots, totals.storages, totals.without_storage) == (5, 3, 2)
     notes = " ".join(memory_notes(graph, totals))
-    for word in (
-        "freed",
-        "modified in place",
-        "no tensor",
-        "computes them again",
-        "no storage of their own",
-    ):
+    for word in ("freed", "modified in place", "no tensor", "computes them again", "no storage of their own"):
         assert word in notes
 
 

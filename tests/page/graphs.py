@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    Root,
-    Scope,
-)
-from tests.builders import (
-    GRAPHS,
-    accumulate,
-    chain,
-    leaf,
-    odd_names,
-    random_dag,
-    shared_leaf,
-    tensor,
-)
+from gradviz.graph import Edge, Graph, Node, Root, Scope
+from tests.builders import GRAPHS, accumulate, chain, leaf, odd_names, random_dag, shared_leaf, tensor
 
 
 def blocks(count: int, ops: int = 5) -> Graph:

@@ -13,24 +13,10 @@ import gradviz
 from gradviz.cli.main import cli
 from gradviz.comparison.diff import diff
 from gradviz.draw.options import Options
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    Root,
-    Scope,
-)
+from gradviz.graph import Edge, Graph, Node, Root, Scope
 from gradviz.page.html import render_difference
 from tests.browser import Open
-from tests.builders import (
-    GRAPHS,
-    accumulate,
-    chain,
-    leaf,
-    random_dag,
-    tensor,
-    timed_graph,
-)
+from tests.builders import GRAPHS, accumulate, chain, leaf, random_dag, tensor, timed_graph
 from tests.command_line import CliRunner
 from tests.page.graphs import PAGES, blocks, hostile, with_views
 

@@ -13,31 +13,10 @@ from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import Opening
 from gradviz.fold.segments import MOST
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    Root,
-    Scope,
-)
-from gradviz.page.sheets import (
-    COPY,
-    LEAF,
-    OP,
-    OUTPUT,
-    Sheets,
-    Walk,
-    make_sheets,
-)
+from gradviz.graph import Edge, Graph, Node, Root, Scope
+from gradviz.page.sheets import COPY, LEAF, OP, OUTPUT, Sheets, Walk, make_sheets
 from gradviz.page.view import Texts
-from tests.builders import (
-    GRAPHS,
-    accumulate,
-    chain,
-    leaf,
-    shared_leaf,
-    tensor,
-)
+from tests.builders import GRAPHS, accumulate, chain, leaf, shared_leaf, tensor
 from tests.page.graphs import PAGES, blocks
 from tests.strategies import graphs
 

@@ -10,18 +10,7 @@ import pytest
 
 import gradviz
 from gradviz.errors import GraphFileError
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Leaf,
-    Node,
-    Process,
-    SavedTensor,
-    Scope,
-    SourceLine,
-    Storage,
-    TensorInfo,
-)
+from gradviz.graph import Edge, Graph, Leaf, Node, Process, SavedTensor, Scope, SourceLine, Storage, TensorInfo
 from gradviz.ranks.merging import merge_files
 from gradviz.ranks.rank_diff import RankDiff
 

@@ -11,15 +11,7 @@ from hypothesis import given, strategies as st
 
 from gradviz import wording
 from gradviz.draw.typesetting import FRAME_NAME, frame_titles, shorten
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    NodeFlag,
-    Root,
-    Scope,
-    TensorInfo,
-)
+from gradviz.graph import Edge, Graph, Node, NodeFlag, Root, Scope, TensorInfo
 from gradviz.graph.files import dump, loads
 from gradviz.report import labels
 from gradviz.wording import visible
@@ -29,13 +21,7 @@ FLOAT = TensorInfo((3, 4), "float32", "cpu")
 
 @pytest.mark.parametrize(
     ("nbytes", "text"),
-    [
-        (None, "? B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1024**2 - 1, "1.0 MiB"),
-        (2000 * 1024**5, "2,000.0 PiB"),
-    ],
+    [(None, "? B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1024**2 - 1, "1.0 MiB"), (2000 * 1024**5, "2,000.0 PiB")],
 )
 def test_bytes(nbytes: int | None, text: str) -> None:
     assert wording.bytes_text(nbytes) == text

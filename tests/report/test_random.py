@@ -24,12 +24,6 @@ assert before == (random.getstate(), str(numpy.random.get_state()), torch.get_rn
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "result",
-    [
-        "gradviz.check(loss, model=model)",
-        "gradviz.flow(loss)",
-    ],
-)
+@pytest.mark.parametrize("result", ["gradviz.check(loss, model=model)", "gradviz.flow(loss)"])
 def test_the_first_result_that_is_printed_draws_nothing(result: str) -> None:
     subprocess.run([sys.executable, "-c", _SCRIPT.format(result=result)], check=True, timeout=100)

@@ -11,11 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradviz.errors import (
-    GradvizError,
-    NoGraphError,
-    ScriptError,
-)
+from gradviz.errors import GradvizError, NoGraphError, ScriptError
 from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.reading import read_graph

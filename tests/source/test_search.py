@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradviz.source.search import (
-    addition_to,
-    freezes,
-)
+from gradviz.source.search import addition_to, freezes
 from gradviz.source.statements import body_around, loops_around
 
 

@@ -41,10 +41,7 @@ class Mixed(nn.Module):
         hidden = hidden.clone()
         hidden.mul_(2)
         parts = [Square.apply(part) for part in hidden.split(2, dim=1)]
-        joined = torch.cat(
-            parts,
-            dim=1,
-        )
+        joined = torch.cat(parts, dim=1)
         return (lambda y: -y)(joined) + joined[:, [0, 1, 2, 3]]
 
 

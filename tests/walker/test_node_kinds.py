@@ -12,12 +12,7 @@ from torch.utils.checkpoint import checkpoint
 import gradviz
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph, TensorInfo
-from tests.walker.graphs import (
-    leaf,
-    needs_metadata,
-    only,
-    ops,
-)
+from tests.walker.graphs import leaf, needs_metadata, only, ops
 
 
 class Scale(torch.autograd.Function):

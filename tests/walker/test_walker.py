@@ -11,15 +11,7 @@ import torch
 import gradviz
 from gradviz.errors import NoGraphError, NotATensorError
 from gradviz.graph import TensorInfo
-from tests.walker.graphs import (
-    chain,
-    executed,
-    leaf,
-    needs_metadata,
-    only,
-    ops,
-    triples,
-)
+from tests.walker.graphs import chain, executed, leaf, needs_metadata, only, ops, triples
 
 
 def test_the_smallest_graph() -> None:

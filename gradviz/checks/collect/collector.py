@@ -30,12 +30,7 @@ from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.losses import LossWatch
 from gradviz.checks.collect.models import ModelReader, Reading
 from gradviz.checks.collect.modes import ModeWatch
-from gradviz.checks.collect.numbers import (
-    at_poles,
-    gradients_left,
-    is_broken,
-    loss_of,
-)
+from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.words import all_names
@@ -92,11 +87,7 @@ class Collector:
             yield
 
     @contextmanager
-    def _reading(
-        self,
-        part: str,
-        call: int | None,
-    ) -> Iterator[None]:
+    def _reading(self, part: str, call: int | None) -> Iterator[None]:
         """Reads one part of what is known at a call. It is left out where it cannot be
         read: the user's script is to run on.
         """
@@ -151,12 +142,7 @@ class Collector:
                 self.recorder.steps.look(live.variables)
         return call
 
-    def _collect(
-        self,
-        call: BackwardCall,
-        walked: Walked,
-        live: LiveOutputs,
-    ) -> None:
+    def _collect(self, call: BackwardCall, walked: Walked, live: LiveOutputs) -> None:
         """Note the facts about tensors, modules and optimizers."""
         number, recorder = live.call, self.recorder
         # only a run that is watched on tells of each call
@@ -175,10 +161,7 @@ class Collector:
         certain = self._model is not None
         call.models = tuple(
             Model(
-                name,
-                type(model).__name__,
-                certain,
-                vars(model).get("training", True),
+                name, type(model).__name__, certain, vars(model).get("training", True)
             )
             for name, model in reading.models
         )

@@ -15,9 +15,7 @@ from gradviz.run.outputs import LiveOutputs
 
 
 def compute_gradients(
-    call: BackwardCall,
-    live: LiveOutputs,
-    model: torch.nn.Module | None = None,
+    call: BackwardCall, live: LiveOutputs, model: torch.nn.Module | None = None
 ) -> None:
     """Note what backward would compute, or why it is not computed: that takes no other
     finding away.

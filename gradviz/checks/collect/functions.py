@@ -43,11 +43,7 @@ LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
 _NUMBERS = bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device
 _PLAIN = (*PLAIN, *_NUMBERS)
-APPLY = getattr(
-    vars(torch.autograd.Function)["apply"],
-    "__func__",
-    None,
-)
+APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
 """What every custom Function runs through, where that is Python: in torch 2.14.1
 it is not, and one is seen where it saves tensors.
 """
@@ -91,13 +87,7 @@ class FunctionReplay:
                 self._shown.add(kind.__name__)
                 self._applied(kind, values)
 
-    def _began(
-        self,
-        _: FrameType,
-        kind: Any,
-        *values: Any,
-        **__: Any,
-    ) -> None:
+    def _began(self, _: FrameType, kind: Any, *values: Any, **__: Any) -> None:
         # without recording, its backward() never runs
         if torch.is_grad_enabled():
             self._applied(kind, values)
@@ -184,9 +174,7 @@ def _is_to_be_compared(kind: Any, values: Sequence[Any]) -> bool:
     return any(is_real(value) and value.requires_grad for value in values)
 
 
-def _in_a_child(
-    find: Callable[[], list[str]],
-) -> list[str] | str:
+def _in_a_child(find: Callable[[], list[str]]) -> list[str] | str:
     """What a child process found before it ended, as it does in any case; why nothing
     is known, where it has found nothing out.
     """
@@ -212,10 +200,7 @@ def _in_a_child(
     return json.loads(found) if found else f"gave no answer in {SECONDS:g} s"
 
 
-def _be_the_child(
-    find: Callable[[], list[str]],
-    writes: int,
-) -> None:
+def _be_the_child(find: Callable[[], list[str]], writes: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     # what the Function prints would appear in the script's output
     for standard in (0, 1, 2):

@@ -20,11 +20,7 @@ from gradviz.checks.run import RetainedHistory, steps_of
 from gradviz.graph import Graph, SourceLine
 from gradviz.recording.session import running
 from gradviz.source.search import addition_to
-from gradviz.variables.objects import (
-    class_attribute,
-    own_attributes,
-    tensors_in,
-)
+from gradviz.variables.objects import class_attribute, own_attributes, tensors_in
 from gradviz.variables.scanner import as_written, scan
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked
@@ -113,10 +109,7 @@ def _has_graph(tensor: torch.Tensor) -> bool:
 # -- parts of earlier steps ------------------------------------------------------------
 
 
-def held_since(
-    variables: Variables,
-    ends: Sequence[int],
-) -> Iterator[RetainedHistory]:
+def held_since(variables: Variables, ends: Sequence[int]) -> Iterator[RetainedHistory]:
     """The variables that hold the graphs of several steps, which ended at these sequence
     numbers.
     """

@@ -16,11 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gradviz.checks.collect.models import Reading, note_no_switch
 from gradviz.checks.collect.modes import ModeWatch
-from gradviz.checks.collect.numbers import (
-    ByTensor,
-    TensorRef,
-    mark_of,
-)
+from gradviz.checks.collect.numbers import ByTensor, TensorRef, mark_of
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Interval, LeafRow
@@ -56,9 +52,7 @@ class LeafWatch:
     # -- what is done with a leaf between two calls ------------------------------------
 
     def intervals(
-        self,
-        leaves: Mapping[int, torch.Tensor],
-        ran: bool = False,
+        self, leaves: Mapping[int, torch.Tensor], ran: bool = False
     ) -> dict[int, Interval]:
         """What was done with each of these leaves since a call reached it, by the same
         keys. Whether a gradient was zeroed no counter tells for certain

@@ -111,10 +111,7 @@ def home(names: Sequence[str], models: Models) -> Home | None:
     return None
 
 
-def _below(
-    rest: str,
-    module: torch.nn.Module,
-) -> Home | None:
+def _below(rest: str, module: torch.nn.Module) -> Home | None:
     while match := _FIRST.fullmatch(rest):
         attribute, key, tail = match.groups()
         child = dict(members(module, "_modules")).get(attribute)

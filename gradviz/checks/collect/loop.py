@@ -49,12 +49,7 @@ class LoopWatch:
 
         return called
 
-    def _scaled(
-        self,
-        frame: FrameType,
-        scaler: Any,
-        *_: Any,
-    ) -> None:
+    def _scaled(self, frame: FrameType, scaler: Any, *_: Any) -> None:
         self._recorder.run.scaled |= scaler.is_enabled()
         self._recorder.log(Kind.SCALE, frame)
 
@@ -77,12 +72,7 @@ class LoopWatch:
         if not isinstance(limit, float) or not math.isinf(limit):
             self._recorder.log(Kind.CLIP, frame)
 
-    def _scheduled(
-        self,
-        frame: FrameType,
-        _: Any,
-        scheduler: Any,
-    ) -> None:
+    def _scheduled(self, frame: FrameType, _: Any, scheduler: Any) -> None:
         """A learning rate scheduler takes its step; that which torch makes when it is
         made is left out.
         """

@@ -96,10 +96,7 @@ class ModelReader:
         return list(found.values())
 
     def _parameters(
-        self,
-        models: Models,
-        leaf_of: Mapping[int, int],
-        recording: Recording | None,
+        self, models: Models, leaf_of: Mapping[int, int], recording: Recording | None
     ) -> list[tuple[Parameter, torch.Tensor]]:
         """Each parameter once, under all its names, and the live tensor."""
         found: dict[int, tuple[Parameter, torch.Tensor]] = {}

@@ -142,12 +142,7 @@ class ModeWatch:
         names = (name for name, ref in self.models.items() if ref() is model)
         return next(names, "") or type(model).__name__
 
-    def _switched(
-        self,
-        frame: FrameType,
-        module: Any,
-        *_: Any,
-    ) -> None:
+    def _switched(self, frame: FrameType, module: Any, *_: Any) -> None:
         """A line calls train() or eval() of a module, which calls that of its parts."""
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
             self._switches[module] = self._recorder.line(frame)

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import (
-    Iterable,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -97,9 +92,7 @@ def gradients_left(leaves: Mapping[int, torch.Tensor]) -> tuple[LeafGradient, ..
     return tuple(left)
 
 
-def _readable(
-    leaves: Mapping[int, torch.Tensor],
-) -> dict[int, torch.Tensor]:
+def _readable(leaves: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
     grads: dict[int, torch.Tensor] = {}
     for key, leaf in leaves.items():
         grad = leaf.grad if leaf.is_leaf else None

@@ -51,13 +51,7 @@ class OptimizerWatch:
             until.enter_context(all_tapped(listeners))
             yield
 
-    def _made(
-        self,
-        frame: FrameType,
-        optimizer: Any,
-        *_: Any,
-        **__: Any,
-    ) -> Ended:
+    def _made(self, frame: FrameType, optimizer: Any, *_: Any, **__: Any) -> Ended:
         @uninterrupted
         def ended(returned: bool, result: object) -> None:
             if returned:
@@ -73,10 +67,7 @@ class OptimizerWatch:
         """
         row = self._rows.get(optimizer)
         if row is None:
-            row = OptimizerRow(
-                type(optimizer).__name__,
-                self._recorder.line(frame),
-            )
+            row = OptimizerRow(type(optimizer).__name__, self._recorder.line(frame))
             self._rows[optimizer] = row
             self._run.optimizers.append(row)
         return row
@@ -108,11 +99,7 @@ class OptimizerWatch:
             if row.steps < CLOSELY or row.steps % APART == 0:
                 self._look_at(optimizer, row)
 
-    def _look_at(
-        self,
-        optimizer: torch.optim.Optimizer,
-        row: OptimizerRow,
-    ) -> None:
+    def _look_at(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
         """A step begins: what has a gradient is updated."""
         tensors = optimized(optimizer)
         updated = [t for t in tensors if t.is_leaf and t.grad is not None]

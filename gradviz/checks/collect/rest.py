@@ -37,10 +37,7 @@ class _Step(NamedTuple):
     line: Hashable
     numbers: range
 
-    def ops(
-        self,
-        name_of: dict[int, str],
-    ) -> dict[int, str]:
+    def ops(self, name_of: dict[int, str]) -> dict[int, str]:
         """Names of the nodes of this step, by their place in it."""
         return {
             number - self.numbers.start: name
@@ -62,13 +59,7 @@ class Rest:
         # backward comes to it last: what breaks on the way shows in its gradient
         self._last_leaf: Callable[[], torch.Tensor | None] = lambda: None
 
-    def passes(
-        self,
-        number: int,
-        line: Hashable,
-        outputs: Any,
-        is_known: bool,
-    ) -> bool:
+    def passes(self, number: int, line: Hashable, outputs: Any, is_known: bool) -> bool:
         """Whether nobody has watched the step that ends with call `number`."""
         before, self._began = self._began, peek_sequence()
         step = _Step(line, range(before, self._began))

@@ -62,10 +62,7 @@ class _Function:
         torch.manual_seed(0)
         return self._kind.apply(*inputs)
 
-    def _outputs(
-        self,
-        inputs: Iterable[Any],
-    ) -> list[torch.Tensor]:
+    def _outputs(self, inputs: Iterable[Any]) -> list[torch.Tensor]:
         result = self._apply(*inputs)
         results = result if isinstance(result, tuple) else (result,)
         return [output for output in results if is_real(output)]
@@ -87,11 +84,7 @@ class _Function:
         pairs = zip(self._places, gradients)
         return {place: given for place, given in pairs if given is not None}
 
-    def _slopes(
-        self,
-        place: int,
-        step: torch.Tensor,
-    ) -> list[torch.Tensor]:
+    def _slopes(self, place: int, step: torch.Tensor) -> list[torch.Tensor]:
         """How the outputs change along a step of one input."""
         ends = []
         for sign in (1, -1):
@@ -106,11 +99,7 @@ class _Function:
         pairs = zip(slopes, self._pulls)
         return sum(float((slope * pull).sum()) for slope, pull in pairs)
 
-    def judge(
-        self,
-        place: int,
-        gradient: torch.Tensor,
-    ) -> bool | None:
+    def judge(self, place: int, gradient: torch.Tensor) -> bool | None:
         """Whether a gradient is right along a random step; None where somebody has
         chosen another one: forward is flat, hands its input on, or is flat in part and
         the gradient right elsewhere.

@@ -24,12 +24,7 @@ from gradviz.checks.collect.lines import (
     nodes_behind,
     users_frame,
 )
-from gradviz.checks.collect.numbers import (
-    at_poles,
-    gradients_left,
-    is_broken,
-    loss_of,
-)
+from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.rest import Rest
 from gradviz.checks.run import Kind
@@ -144,12 +139,7 @@ class RunWatch:
             self._rest.recall(call.outputs)
             self._leaves = _leaves_of(nodes_behind(call.outputs))
 
-    def before(
-        self,
-        number: int,
-        call: EngineCall,
-        reading: bool,
-    ) -> bool:
+    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         """Whether the call is to be read, for what its tensors show, or because it is
         read anyway.
         """

@@ -93,23 +93,14 @@ def _is_square(sizes: tuple[int, ...]) -> bool:
     return len(sizes) == 2 and sizes[0] == sizes[1] > 1
 
 
-def _is_meant(
-    graph: Graph,
-    column: int,
-    node: int,
-    alone: bool,
-) -> bool:
+def _is_meant(graph: Graph, column: int, node: int, alone: bool) -> bool:
     """Whether a column was made for all pairs: by a reduction, or in the same line."""
     op = kind(graph, column)
     lifted = op in _LIFTED and made_at(graph, column) == made_at(graph, node)
     return op in _KEPT or lifted or (alone and column in graph.leaf_of)
 
 
-def _is_averaged(
-    graph: Graph,
-    node: int,
-    sizes: tuple[int, ...],
-) -> bool:
+def _is_averaged(graph: Graph, node: int, sizes: tuple[int, ...]) -> bool:
     """Whether all elements of what an operation makes become one number."""
     alike = spread(
         [node],

@@ -7,18 +7,8 @@ from collections.abc import Iterator, Sequence
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import RESHAPES, kind, made, spread
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.rules.mending import (
-    all_cut_words,
-    mend_all,
-    to_change,
-)
-from gradviz.checks.words import (
-    all_names,
-    code,
-    line,
-    listed,
-    made_at,
-)
+from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
+from gradviz.checks.words import all_names, code, line, listed, made_at
 from gradviz.graph import Graph
 from gradviz.source.cut import Cut
 from gradviz.wording import one_line
@@ -113,10 +103,7 @@ def _cuts_into(context: BackwardCall, node: int) -> Sequence[Cut]:
     return [cut for cut in cuts if cut.kind in ("number", "numpy")]
 
 
-def _wrong(
-    context: BackwardCall,
-    cuts: Sequence[Cut],
-) -> list[Cut]:
+def _wrong(context: BackwardCall, cuts: Sequence[Cut]) -> list[Cut]:
     """Those to mend. A cut is right where nothing that it drops is trained by an
     optimizer of this loss; a gradient without a graph is always lost.
     """

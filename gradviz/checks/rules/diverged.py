@@ -7,10 +7,7 @@ from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnosis
-from gradviz.checks.words import (
-    first_names,
-    listed,
-)
+from gradviz.checks.words import first_names, listed
 from gradviz.gradients.values import Value
 from gradviz.wording import one_line, plural
 

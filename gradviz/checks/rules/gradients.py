@@ -211,11 +211,7 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         return
 
 
-def _dead_in_front(
-    graph: Graph,
-    leaf: int,
-    alive: set[int],
-) -> int | None:
+def _dead_in_front(graph: Graph, leaf: int, alive: set[int]) -> int | None:
     """The ReLU whose results a weight is multiplied with, when a bias is added to the
     product that has a gradient.
     """

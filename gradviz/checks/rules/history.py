@@ -94,10 +94,7 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
         count=plural(len(freed), "node"),
         freed=listed([title(graph, node) for node in freed], 2),
         joined=joined,
-    )._replace(
-        nodes=tuple(freed),
-        **freed_fix(context, joints, old, origin),
-    )
+    )._replace(nodes=tuple(freed), **freed_fix(context, joints, old, origin))
 
 
 def _freed(context: BackwardCall) -> list[int]:
@@ -112,10 +109,7 @@ def _freed(context: BackwardCall) -> list[int]:
     return freed
 
 
-def joints_behind(
-    context: BackwardCall,
-    freed: Sequence[int],
-) -> list[Edge]:
+def joints_behind(context: BackwardCall, freed: Sequence[int]) -> list[Edge]:
     """Edges from what was made after the freed part into it.
 
     The freed part is everything up to the newest freed node, and what the same step
@@ -216,10 +210,7 @@ def _unneeded(context: BackwardCall) -> tuple[SourceLine, str] | None:
     return None
 
 
-def _holders(
-    context: BackwardCall,
-    start: Sequence[int | None],
-) -> set[str]:
+def _holders(context: BackwardCall, start: Sequence[int | None]) -> set[str]:
     """The optimizers that hold one of the leaves behind some nodes."""
     nodes = set(behind(context.graph, start))
     return {

@@ -231,10 +231,7 @@ def _unlisted(context: BackwardCall) -> Diagnoses:
             attribute=home.attribute,
             container=home.container,
         )
-        ._replace(
-            nodes=nodes_of(lost),
-            follows=("unused-parameter",) if wraps else (),
-        )
+        ._replace(nodes=nodes_of(lost), follows=("unused-parameter",) if wraps else ())
     )
 
 

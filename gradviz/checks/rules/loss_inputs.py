@@ -241,12 +241,7 @@ def _target(source: SourceLine, function: str) -> str:
     return ""
 
 
-def _wrong(
-    graph: Graph,
-    loss: int,
-    producer: int,
-    pair: _Pair,
-) -> Diagnosis:
+def _wrong(graph: Graph, loss: int, producer: int, pair: _Pair) -> Diagnosis:
     by, member = kind(graph, producer).lower(), loss if pair.at_user else producer
     return Diagnosis(
         pair.summary.format(by=by),
@@ -262,11 +257,7 @@ def _wrong(
 _MOST = 100  # operations between a loss and what made its input
 
 
-def _origin(
-    graph: Graph,
-    loss: int,
-    pair: _Pair,
-) -> int | None:
+def _origin(graph: Graph, loss: int, pair: _Pair) -> int | None:
     """The first of the operations that all ways behind the first input of a loss end
     at, when all are of those of a pair. Leaves are left out.
     """

@@ -258,10 +258,7 @@ def _without_graph(graph: Graph, holder: int) -> list[SourceLine]:
 
 
 def _given(
-    graph: Graph,
-    holder: int,
-    lines: Sequence[SourceLine],
-    amount: str,
+    graph: Graph, holder: int, lines: Sequence[SourceLine], amount: str
 ) -> Diagnosis:
     """The numbers came in with data, or with what was computed of it."""
     source = lines[0]

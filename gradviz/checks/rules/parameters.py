@@ -252,10 +252,7 @@ def none_grad(context: BackwardCall) -> Diagnoses:
         count = plural(len(missing), "parameter")
         yield _NONE.filled(
             first_names(missing), source, count=count, modules=modules
-        )._replace(
-            nodes=nodes_of(missing),
-            where=places(modules, line(source)),
-        )
+        )._replace(nodes=nodes_of(missing), where=places(modules, line(source)))
 
 
 def _without_gradient(context: BackwardCall) -> list[Parameter]:

@@ -10,14 +10,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.leaves import recorded_updates
 from gradviz.checks.run import Interval, RetainedHistory, steps_of
-from gradviz.checks.words import (
-    as_code,
-    code,
-    first_names,
-    line,
-    listed,
-    nodes_of,
-)
+from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of
 from gradviz.graph import Leaf
 from gradviz.source.search import grad_reads
 from gradviz.wording import one_line, plural

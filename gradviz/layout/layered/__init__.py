@@ -41,14 +41,7 @@ def place(drawing: Drawing) -> Placement:
         x, y = placed.middles.T.copy()
         width, height = placed.sizes[0].tolist()
         return Placement(
-            x,
-            y,
-            routes.points,
-            routes.starts,
-            frames,
-            width,
-            height,
-            is_u=bool(shapes),
+            x, y, routes.points, routes.starts, frames, width, height, is_u=bool(shapes)
         )
 
 
@@ -77,14 +70,8 @@ def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
     """Edges without repetitions and self-loops, and for every edge of the drawing which
     of them it is, or -1.
     """
-    edges = np.asarray(drawing.edges, np.int64).reshape(
-        -1,
-        2,
-    )
+    edges = np.asarray(drawing.edges, np.int64).reshape(-1, 2)
     which = np.full(len(edges), -1, np.int64)
     proper = np.flatnonzero(edges[:, 0] != edges[:, 1])
-    above, below, which[proper] = distinct_pairs(
-        edges[proper].T,
-        drawing.size,
-    )
+    above, below, which[proper] = distinct_pairs(edges[proper].T, drawing.size)
     return np.column_stack((above, below)), which

@@ -229,12 +229,7 @@ RELAX_ROUNDS = 72
 STRAIGHT, SWING = 0.01, 1.0  # px
 
 
-def relax(
-    x: Floats,
-    pieces: Pieces,
-    straight: Mask,
-    room: Constraints,
-) -> Floats:
+def relax(x: Floats, pieces: Pieces, straight: Mask, room: Constraints) -> Floats:
     """Better x for every place: runs of pieces that should be straight, and are, move
     all at once to the mean of what they join.
 

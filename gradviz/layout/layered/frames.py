@@ -14,14 +14,7 @@ import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints, Rect
 from gradviz.layout.layered.grouping import Mask, by_key, places, starts_of
-from gradviz.layout.layered.layers import (
-    BOTTOM,
-    FREE,
-    TOP,
-    Levels,
-    Sheet,
-    no_levels,
-)
+from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Levels, Sheet, no_levels
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.ranks import neighbours, stream_order
 from gradviz.layout.layered.routes import Routes, joined, reversed_routes
@@ -70,12 +63,7 @@ class _Placer:
     places count from their frame.
     """
 
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        drawing: Drawing,
-        right: Mask,
-    ) -> None:
+    def __init__(self, hierarchy: Hierarchy, drawing: Drawing, right: Mask) -> None:
         self.hierarchy, self.drawing, self.tree = hierarchy, drawing, hierarchy.tree
         nodes, self.boxes = len(hierarchy.home), drawing.size
         self.page = hierarchy.tree.page
@@ -197,10 +185,7 @@ class _Placer:
         widths, heights = contents.T
         left, right = self._beside_title(frames, widths, ports)
         self.inset[frames] = np.column_stack(
-            (
-                left,
-                np.where(self.mirrored[frames], 0.0, TITLE_DEPTH) + gap / 2,
-            )
+            (left, np.where(self.mirrored[frames], 0.0, TITLE_DEPTH) + gap / 2)
         )
         node = self.boxes + frames
         tall = np.maximum(heights + gap, self.side[frames]) + TITLE_DEPTH

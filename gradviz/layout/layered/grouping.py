@@ -32,10 +32,7 @@ class SortedGroups(NamedTuple):
 
 def counts(keys: Ints, count: int) -> Ints:
     """How often each of 0 .. count-1 occurs in `keys`."""
-    return np.bincount(keys, minlength=count).astype(
-        np.int64,
-        copy=False,
-    )
+    return np.bincount(keys, minlength=count).astype(np.int64, copy=False)
 
 
 def starts_of(sizes: Ints) -> Ints:
@@ -49,10 +46,7 @@ def starts_of(sizes: Ints) -> Ints:
 
 def group(keys: Ints, count: int) -> SortedGroups:
     """Group entries by `keys`, whose values lie in 0 .. count-1."""
-    return SortedGroups(
-        np.argsort(keys, kind="stable"),
-        starts_of(counts(keys, count)),
-    )
+    return SortedGroups(np.argsort(keys, kind="stable"), starts_of(counts(keys, count)))
 
 
 def ranges(sizes: Ints) -> tuple[Ints, Ints]:
@@ -76,11 +70,7 @@ def members(start: Ints, groups: Ints) -> tuple[Ints, Ints]:
 
 
 def by_key(
-    choose: np.ufunc,
-    values: Values,
-    keys: Ints,
-    count: int,
-    start: float,
+    choose: np.ufunc, values: Values, keys: Ints, count: int, start: float
 ) -> Values:
     """What `choose`, np.minimum or np.maximum, takes of the values of each key and
     `start`.
@@ -106,18 +96,10 @@ def places(order: Ints) -> Ints:
 
 def first_of_runs(keys: Ints) -> Ints:
     """Index of the first entry of every run of equal neighbours."""
-    return np.flatnonzero(
-        np.append(
-            True,
-            keys[1:] != keys[:-1],
-        )[: len(keys)]
-    )
+    return np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
 
 
-def distinct_pairs(
-    pairs: Ints,
-    count: int,
-) -> tuple[Ints, Ints, Ints]:
+def distinct_pairs(pairs: Ints, count: int) -> tuple[Ints, Ints, Ints]:
     """Sorted distinct columns of two rows of numbers below `count`, and for every
     column the index of its like among them.
     """
@@ -136,11 +118,7 @@ def place_in_group(keys: Ints) -> Ints:
     )
 
 
-def components(
-    count: int,
-    first: Ints,
-    second: Ints,
-) -> tuple[Ints, int]:
+def components(count: int, first: Ints, second: Ints) -> tuple[Ints, int]:
     """Connected component of each of `count` nodes, numbered by their smallest member,
     and how many there are.
     """
@@ -152,11 +130,7 @@ def components(
             break
         # edges inside one component are settled: each round has fewer to look at
         first, second, a, b = first[apart], second[apart], a[apart], b[apart]
-        np.minimum.at(
-            label,
-            np.maximum(a, b),
-            np.minimum(a, b),
-        )
+        np.minimum.at(label, np.maximum(a, b), np.minimum(a, b))
         label = follow(label)
 
     return numbered(label)

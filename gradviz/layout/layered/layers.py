@@ -20,13 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import (
-    Mask,
-    by_key,
-    ranges,
-    starts_of,
-    unsorted,
-)
+from gradviz.layout.layered.grouping import Mask, by_key, ranges, starts_of, unsorted
 
 FREE, TOP, BOTTOM = 0, -1, 1
 
@@ -128,13 +122,7 @@ class Layers:
         first_line[c] + r.
         """
         return starts_of(
-            by_key(
-                np.maximum,
-                self.row + 1,
-                self.component,
-                self.components,
-                0,
-            )
+            by_key(np.maximum, self.row + 1, self.component, self.components, 0)
         )
 
     def borders(self, x: Floats) -> tuple[Floats, Floats]:
@@ -190,12 +178,7 @@ def cut_into_layers(
             np.zeros(len(longest)),
             main[longest],
         ),
-        (
-            n + inner - 1,
-            n + inner,
-            *np.zeros((2, len(inner))),
-            main[bend_edge[inner]],
-        ),
+        (n + inner - 1, n + inner, *np.zeros((2, len(inner))), main[bend_edge[inner]]),
         (
             n + first + span[long] - 2,
             sheet.below[long],
@@ -219,12 +202,7 @@ def cut_into_layers(
         row=np.append(row, row[source] + 1 + step),
         component=np.append(component, component[source]),
         components=components,
-        half=np.concatenate(
-            (
-                np.maximum(sheet.widths / 2, BEND_HALF_WIDTH),
-                bend_half,
-            )
-        ),
+        half=np.concatenate((np.maximum(sheet.widths / 2, BEND_HALF_WIDTH), bend_half)),
         side=np.append(side, bend_side),
         above=upper,
         below=lower,
@@ -243,14 +221,7 @@ def _trunks(sheet: Sheet, main: Mask) -> Ints:
     point; main ones have their own.
     """
     edges = len(sheet.above)
-    order = np.lexsort(
-        (
-            np.arange(edges),
-            sheet.above_offset,
-            main,
-            sheet.above,
-        )
-    )
+    order = np.lexsort((np.arange(edges), sheet.above_offset, main, sheet.above))
     above, offset = sheet.above[order], sheet.above_offset[order]
     begins = np.ones(edges, np.bool_)
     begins[1:] = (np.diff(above) != 0) | (np.diff(offset) != 0)

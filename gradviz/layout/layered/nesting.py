@@ -20,13 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints, LayoutFrame
-from gradviz.layout.layered.grouping import (
-    Mask,
-    counts,
-    distinct_pairs,
-    group,
-    places,
-)
+from gradviz.layout.layered.grouping import Mask, counts, distinct_pairs, group, places
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
 
 ENTRY, EXIT, BELOW, ABOVE = range(4)
@@ -114,12 +108,7 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     return FrameTree(len(frame_of), np.append(home, parent[:page]), depth)
 
 
-def build_hierarchy(
-    tree: FrameTree,
-    edges: Ints,
-    rank: Ints,
-    right: Mask,
-) -> Hierarchy:
+def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints, right: Mask) -> Hierarchy:
     """Cut edges into segments. `rank` is the row that each box would have without
     frames; `right` is true for items in the right half of a U.
     """
@@ -147,12 +136,7 @@ def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         items[climbs] = tree.boxes + home[climbs]
 
 
-def _key(
-    tree: FrameTree,
-    frame: Ints,
-    kind: int | Ints,
-    source: Ints,
-) -> Ints:
+def _key(tree: FrameTree, frame: Ints, kind: int | Ints, source: Ints) -> Ints:
     """One number for what a segment joins. Boxes are their own; a port or turn is known
     by frame, kind and upper box.
     """
@@ -160,12 +144,7 @@ def _key(
     return tree.boxes * border + source
 
 
-def _steps(
-    tree: FrameTree,
-    boxes: Ints,
-    items: Ints,
-    right: Mask,
-) -> _Steps:
+def _steps(tree: FrameTree, boxes: Ints, items: Ints, right: Mask) -> _Steps:
     """The segments of all edges: out of the frames of the upper box, across, into the
     frames of the lower one.
     """
@@ -214,11 +193,7 @@ def _climb(
     return steps, key
 
 
-def _with_turns(
-    tree: FrameTree,
-    steps: _Steps,
-    source: Ints,
-) -> tuple[_Steps, Mask]:
+def _with_turns(tree: FrameTree, steps: _Steps, source: Ints) -> tuple[_Steps, Mask]:
     """The steps from upper to lower ends, two for one from half to half, and which of
     them are drawn from the lower end.
     """
@@ -237,20 +212,12 @@ def _with_turns(
     return both._replace(upper=upper, lower=lower), back
 
 
-def _share(
-    tree: FrameTree,
-    steps: _Steps,
-    source: Ints,
-    upwards: Ints,
-) -> Hierarchy:
+def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hierarchy:
     """Number the ports and draw every segment once."""
     n = max(tree.boxes, 1)  # without boxes there are no steps
     steps, step_back = _with_turns(tree, steps, source)
     keys, index = np.unique(np.append(steps.upper, steps.lower), return_inverse=True)
-    upper, lower, segment = distinct_pairs(
-        index.reshape(2, -1),
-        len(keys),
-    )
+    upper, lower, segment = distinct_pairs(index.reshape(2, -1), len(keys))
     upper, lower = keys[upper], keys[lower]
     port_keys = keys[keys >= n]
     port_frame, port_kind = np.divmod(port_keys // n - 1, 4)
@@ -293,12 +260,7 @@ def _share(
 # form a cycle, but two frames do when each holds something that the other uses.
 
 
-def against_the_stream(
-    items: int,
-    rank: Ints,
-    edges: Ints,
-    ends: Ints,
-) -> Mask:
+def against_the_stream(items: int, rank: Ints, edges: Ints, ends: Ints) -> Mask:
     """True for edges that have to go up; `ends` are the items of one drawing that hold
     their two boxes.
 
@@ -313,12 +275,7 @@ def against_the_stream(
     return upwards
 
 
-def _line_up(
-    items: int,
-    above: Ints,
-    below: Ints,
-    preference: Floats,
-) -> Ints:
+def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
     """Put items in a line in which as few edges as may be go back: the place of each."""
     down = group(above, items)
     start = down.start.tolist()

@@ -18,13 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import (
-    counts,
-    group,
-    places,
-    ranges,
-    starts_of,
-)
+from gradviz.layout.layered.grouping import counts, group, places, ranges, starts_of
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.ranks import FirstOrder
 
@@ -53,38 +47,17 @@ class Order:
         self.sort(key)
         self.above_port = self._port(layers.above, layers.above_offset)
         self.below_port = self._port(layers.below, layers.below_offset)
-        self.down = self._side(
-            layers.above,
-            layers.below,
-            self.below_port,
-        )
-        self.up = self._side(
-            layers.below,
-            layers.above,
-            self.above_port,
-        )
+        self.down = self._side(layers.above, layers.below, self.below_port)
+        self.up = self._side(layers.below, layers.above, self.above_port)
 
-    def _side(
-        self,
-        near: Ints,
-        far: Ints,
-        port: Ints,
-    ) -> Side:
+    def _side(self, near: Ints, far: Ints, port: Ints) -> Side:
         pieces = group(near, self.layers.size)
-        return Side(
-            pieces.start,
-            far[pieces.order],
-            port[pieces.order],
-        )
+        return Side(pieces.start, far[pieces.order], port[pieces.order])
 
     def _port(self, point: Ints, offset: Floats) -> Ints:
         """Where along its box a piece begins or ends, in steps."""
         share = offset / (2 * self.layers.half[point]) + 0.5
-        return np.clip(
-            share * PORT_STEPS,
-            0,
-            PORT_STEPS - 1,
-        ).astype(np.int64)
+        return np.clip(share * PORT_STEPS, 0, PORT_STEPS - 1).astype(np.int64)
 
     def sort(self, key: Ints | Floats) -> None:
         """Order every line by the keys of its points."""
@@ -105,10 +78,7 @@ class Order:
 
         upper = self.place[layers.above] * PORT_STEPS + self.above_port
         lower = self.place[layers.below] * PORT_STEPS + self.below_port
-        order = np.argsort(
-            upper * (layers.size * PORT_STEPS) + lower,
-            kind="stable",
-        )
+        order = np.argsort(upper * (layers.size * PORT_STEPS) + lower, kind="stable")
         line = self.line[layers.above[order]]
         return inversions(lower[order], line, self.lines)
 
@@ -151,10 +121,7 @@ LARGEST = 50_000  # points; in larger drawings neighbours are exchanged, and tha
 LARGEST_PAIR = 4096
 
 
-def best_order(
-    layers: Layers,
-    starts: Sequence[Callable[[], FirstOrder]],
-) -> Order:
+def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Order:
     """An order with few crossings: for every component the best that was found from
     these first orders.
     """
@@ -193,10 +160,7 @@ def _by_component(layers: Layers, crossings: Ints) -> Ints:
     """Crossings of every component from those below every line."""
     if not layers.components:
         return crossings
-    summed: Ints = np.add.reduceat(
-        crossings,
-        layers.first_line[:-1],
-    )
+    summed: Ints = np.add.reduceat(crossings, layers.first_line[:-1])
     return summed
 
 
@@ -233,12 +197,7 @@ def _gain(order: Order, left: Ints, right: Ints) -> Floats:
     )
 
 
-def _side_gain(
-    order: Order,
-    side: Side,
-    left: Ints,
-    right: Ints,
-) -> Floats:
+def _side_gain(order: Order, side: Side, left: Ints, right: Ints) -> Floats:
     start = side.start
     size = np.diff(start)
     of_left, of_right = size[left], size[right]

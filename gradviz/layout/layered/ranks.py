@@ -78,10 +78,7 @@ def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     return Neighbours(size, upper, lower, *lists)
 
 
-def _cut(
-    values: Ints,
-    start: Ints,
-) -> list[list[int]]:
+def _cut(values: Ints, start: Ints) -> list[list[int]]:
     """Values in lists that begin at these places."""
     every = values.tolist()
     return [every[first:end] for first, end in pairwise(start.tolist())]
@@ -107,11 +104,7 @@ def stream_order(near: Neighbours) -> Ints:
     return order
 
 
-def _main_ends(
-    near: Neighbours,
-    upwards: list[int],
-    component: Ints,
-) -> list[int]:
+def _main_ends(near: Neighbours, upwards: list[int], component: Ints) -> list[int]:
     """The deepest ends of each component: the loss belongs at the bottom, an auxiliary
     output beside its op.
     """
@@ -126,10 +119,7 @@ def _main_ends(
 
 
 def _pull_up(
-    rank: list[int],
-    upwards: list[int],
-    main: list[int],
-    near: Neighbours,
+    rank: list[int], upwards: list[int], main: list[int], near: Neighbours
 ) -> None:
     """Move what does not lead to a main end right under what it is made from.
 
@@ -189,38 +179,19 @@ def with_siblings_level(
     return np.array(row, np.int64)
 
 
-def rows_by_component(
-    rank: Ints,
-    component: Ints,
-    count: int,
-    pin: Ints,
-) -> Ints:
+def rows_by_component(rank: Ints, component: Ints, count: int, pin: Ints) -> Ints:
     """Rows counted from 0 within each component. Ports get rows of their own, first and
     last.
     """
     inner = pin == 0
-    top = by_key(
-        np.minimum,
-        rank[inner],
-        component[inner],
-        count,
-        len(rank),
-    )
+    top = by_key(np.minimum, rank[inner], component[inner], count, len(rank))
     # means nothing in a line straight through a frame: nothing but ports
     rows = rank - top[component]
-    bottom = by_key(
-        np.maximum,
-        rows[inner],
-        component[inner],
-        count,
-        -1,
-    )
+    bottom = by_key(np.maximum, rows[inner], component[inner], count, -1)
     has_top = np.zeros(count, np.int64)
     has_top[component[pin < 0]] = 1
     rows = np.where(
-        pin < 0,
-        0,
-        np.where(pin > 0, bottom[component] + 1, rows) + has_top[component],
+        pin < 0, 0, np.where(pin > 0, bottom[component] + 1, rows) + has_top[component]
     )
 
     return rows.astype(np.int64, copy=False)
@@ -229,11 +200,7 @@ def rows_by_component(
 # -- straight edges --------------------------------------------------------------------
 
 
-def longest_ways(
-    near: Neighbours,
-    component: Ints,
-    entry: Mask,
-) -> Mask:
+def longest_ways(near: Neighbours, component: Ints, entry: Mask) -> Mask:
     """True for the straight edges on the longest way down through each component.
 
     It begins at an `entry` where there is one: what comes from outside is the main
@@ -291,12 +258,7 @@ def given_order(near: Neighbours) -> FirstOrder:
     return FirstOrder(np.arange(near.size), near.upper)
 
 
-def depth_order(
-    near: Neighbours,
-    rank: Ints,
-    port: Mask,
-    main: Mask,
-) -> FirstOrder:
+def depth_order(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> FirstOrder:
     """The order in which a depth-first walk upwards from the ends meets boxes and
     edges, deepest inputs first.
     """
@@ -326,12 +288,7 @@ def depth_order(
     return FirstOrder(np.array(node_key, np.int64), np.array(edge_key, np.int64))
 
 
-def _preference(
-    near: Neighbours,
-    rank: Ints,
-    port: Mask,
-    main: Mask,
-) -> Floats:
+def _preference(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> Floats:
     """Small values are walked first: the node farthest up. Leaves with one use go by
     turns to the right and left of the main stream.
     """

@@ -18,12 +18,7 @@ from gradviz.layout.layered.grouping import (
     ranges,
     starts_of,
 )
-from gradviz.layout.layered.layers import (
-    BOTTOM,
-    TOP,
-    Layers,
-    Sheet,
-)
+from gradviz.layout.layered.layers import BOTTOM, TOP, Layers, Sheet
 
 # How high every row is, where each box stands in its row, and how much room lies
 # between the rows.
@@ -53,13 +48,7 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     first = layers.first_line[:-1]
     _, _, anchor, pairs = sheet.levels
     heights = sheet.heights + 2 * np.abs(anchor)
-    tall = by_key(
-        np.maximum,
-        heights,
-        line,
-        layers.lines,
-        0,
-    )
+    tall = by_key(np.maximum, heights, line, layers.lines, 0)
     gap = _gaps(sheet, layers, x)
     bottom = np.cumsum(tall + gap) - gap
     component_of_line = np.repeat(
@@ -92,11 +81,7 @@ def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
         x[layers.below] - x[layers.above] - layers.above_offset + layers.below_offset
     )
     furthest = by_key(
-        np.maximum,
-        np.abs(aside),
-        layers.line[layers.above],
-        layers.lines,
-        0,
+        np.maximum, np.abs(aside), layers.line[layers.above], layers.lines, 0
     )
     gap = sheet.rank_gap * np.minimum(
         1 + np.maximum(furthest - LEVEL_FREE, 0) / LEVEL, MOST_GAPS
@@ -106,13 +91,7 @@ def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
     gap[line[sheet.pin == TOP]] *= PORT_GAP
     gap[line[sheet.pin == BOTTOM] - 1] *= PORT_GAP
 
-    return gap + by_key(
-        np.maximum,
-        sheet.words,
-        line,
-        layers.lines,
-        0,
-    )
+    return gap + by_key(np.maximum, sheet.words, line, layers.lines, 0)
 
 
 SAME = 1e-6  # px
@@ -125,12 +104,7 @@ class Routes(NamedTuple):
     starts: Ints
 
 
-def edge_routes(
-    sheet: Sheet,
-    layers: Layers,
-    x: Floats,
-    rows: Rows,
-) -> Routes:
+def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows) -> Routes:
     """Routes of all edges of a sheet. y counts from the top of the component."""
     above, below, long = sheet.above, sheet.below, layers.long
     passed = np.zeros(len(above), np.int64)  # rows between the ends of each edge
@@ -168,21 +142,12 @@ def as_routes(lines: Sequence[Floats]) -> Routes:
     return Routes(np.concatenate([np.zeros((0, 2)), *lines]), starts_of(sizes))
 
 
-def joined(
-    routes: Routes,
-    owner: Ints,
-    piece: Ints,
-    count: int,
-) -> Routes:
+def joined(routes: Routes, owner: Ints, piece: Ints, count: int) -> Routes:
     """`count` polylines made of others end to end; `owner` is sorted and says whose
     each piece is.
     """
     size, entry = members(routes.starts, piece)
-    per_owner = np.bincount(
-        owner,
-        weights=size,
-        minlength=count,
-    ).astype(np.int64)
+    per_owner = np.bincount(owner, weights=size, minlength=count).astype(np.int64)
     return without_idle_points(Routes(routes.points[entry], starts_of(per_owner)))
 
 
@@ -191,11 +156,7 @@ def reversed_routes(routes: Routes, which: Ints) -> Routes:
     size, entry = members(routes.starts, which)
     points = routes.points.copy()
     points[entry] = points[
-        np.repeat(
-            routes.starts[which] + routes.starts[which + 1] - 1,
-            size,
-        )
-        - entry
+        np.repeat(routes.starts[which] + routes.starts[which + 1] - 1, size) - entry
     ]
     return Routes(points, routes.starts)
 

@@ -26,12 +26,7 @@ from gradviz.layout.layered.ranks import (
     rows_by_component,
     with_siblings_level,
 )
-from gradviz.layout.layered.routes import (
-    Routes,
-    Rows,
-    edge_routes,
-    place_rows,
-)
+from gradviz.layout.layered.routes import Routes, Rows, edge_routes, place_rows
 from gradviz.stages import phase
 
 ASPECT = 1.6  # width to height that shelves aim at
@@ -109,11 +104,7 @@ def _mirror(order: Order, layers: Layers, sheet: Sheet) -> None:
 
 
 def _on_shelves(
-    sheet: Sheet,
-    layers: Layers,
-    x: Floats,
-    rows: Rows,
-    routes: Routes,
+    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes
 ) -> SheetPlacement:
     """Move every component to its place in its drawing."""
     component = layers.component[: sheet.size]
@@ -146,11 +137,7 @@ def _shelves(
     corner = np.zeros((len(widths), 2))
     sizes = np.zeros((sheet.parts, 2))
 
-    def in_rows(
-        members: Ints,
-        left: float,
-        limit: float,
-    ) -> tuple[float, float]:
+    def in_rows(members: Ints, left: float, limit: float) -> tuple[float, float]:
         """Place components from x = `left` on. Returns the furthest right (a gap on)
         and lowest points.
         """
@@ -173,11 +160,7 @@ def _shelves(
     for p in np.flatnonzero(size > 1).tolist():
         inside = members.of(p)
         inside = inside[np.argsort(channel[inside] == 0, kind="stable")]
-        right, bottom = in_rows(
-            inside[ported[inside]],
-            0.0,
-            np.inf,
-        )
+        right, bottom = in_rows(inside[ported[inside]], 0.0, np.inf)
         rest = inside[~ported[inside]]
         if len(rest):
             wide = widths[rest] + 2 * sheet.gap
@@ -186,9 +169,7 @@ def _shelves(
             # the width of a rectangle of this area in the aspect that is aimed at
             limit = max(float(wide.max()), (area * ASPECT) ** 0.5)
             right, low = in_rows(
-                rest[np.argsort(-heights[rest], kind="stable")],
-                right,
-                limit,
+                rest[np.argsort(-heights[rest], kind="stable")], right, limit
             )
             bottom = max(bottom, low)
         sizes[p] = right - 2 * sheet.gap, bottom

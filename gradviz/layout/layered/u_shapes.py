@@ -63,10 +63,7 @@ def find_u_shapes(drawing: Drawing) -> list[UShape]:
     return shapes
 
 
-def _halves(
-    rows: Ints,
-    items: Ints,
-) -> tuple[list[int], Ints] | None:
+def _halves(rows: Ints, items: Ints) -> tuple[list[int], Ints] | None:
     """The items in the right half of a sheet, and the rows of its skips; None where it
     is no U. Of its edges these are the rows, and the items that they join.
     """
@@ -115,10 +112,7 @@ def _neighbours(items: Ints) -> tuple[Ints, Neighbours]:
     return number, neighbours(len(number), *ends[:2])
 
 
-def _chain(
-    near: Neighbours,
-    height: list[int],
-) -> list[int]:
+def _chain(near: Neighbours, height: list[int]) -> list[int]:
     """A longest way down."""
     node = max(range(near.size), key=height.__getitem__)
     chain = [node]
@@ -128,10 +122,7 @@ def _chain(
     return chain
 
 
-def _skips(
-    near: Neighbours,
-    chain: list[int],
-) -> list[_Skip]:
+def _skips(near: Neighbours, chain: list[int]) -> list[_Skip]:
     """Ways from the chain to a later place of it, by an edge or a few boxes in a row."""
     place = {node: i for i, node in enumerate(chain)}
     skips: list[_Skip] = []

@@ -48,9 +48,7 @@ for step in range(4):
     float(loss.reshape(1))
     sched.step()
     opt.step()
-    deprecated(
-        "a call of several lines",
-    )
+    deprecated("a call of several lines")
 warnings.showwarning = plain_show
 for line in caught:
     print(line)

@@ -89,10 +89,7 @@ def _explained(
     )
 
 
-def _words(
-    groups: dict[str, str],
-    raised: Raised,
-) -> dict[str, str]:
+def _words(groups: dict[str, str], raised: Raised) -> dict[str, str]:
     """The parts of the message, each one line, and what is known of the failure."""
     words = {key: one_line(value.partition("\n")[0]) for key, value in groups.items()}
     return words | {
