@@ -1,7 +1,7 @@
 """Fills in every output of the pages and draws the guide's pictures: `python docs/make_outputs.py`, in an environment with gradviz.
 
 A page is written by hand. A fenced block whose first line is `$ COMMAND` is replaced by what the command prints; a block with
-a line `...` shows only parts of that, which must be there; one that differs in times alone stays as it is. A block whose first
+a line `...` shows only parts of that, which must be there; A block whose first
 line is `# samples/FILE` or `# docs/FILE` is replaced by that file, without the docstring if it has one. `<!-- picture: COMMAND -->`
 runs a command that writes a picture.
 Commands that print run in this process, as if in the repository's root, and what they write stays out of it; pictures are made
@@ -47,7 +47,6 @@ FILE = re.compile(
     r"^```(\w+)\n# ((?:samples|docs)/\S+?)(?:, from line \d+)?\n.*?^```\n",
     re.DOTALL | re.MULTILINE,
 )
-TIME = re.compile(r"\d[\d.]* (?:µs|ms|s)\b")
 PICTURE = re.compile(r"<!-- picture: (.+?) -->")
 CUT = "..."
 
@@ -107,14 +106,7 @@ def _block(found: re.Match[str]) -> str:
     if CUT in shown.splitlines():
         _refuse_if_absent(command, shown, printed)
         return found[0]
-    if _without_times(shown) == _without_times(printed):
-        return found[0]
     return f"```{language}\n$ {command}\n{printed}```\n"
-
-
-def _without_times(text: str) -> str:
-    """The same for every run of one command: columns are as wide as their times, so spaces count once."""
-    return re.sub(" +", " ", TIME.sub("TIME", text))
 
 
 def _refuse_if_absent(command: str, shown: str, printed: str) -> None:

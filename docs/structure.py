@@ -18,7 +18,7 @@ PACKAGE = ROOT / "gradviz"
 LEVELS = {
     "wording": -1,
     **dict.fromkeys(("errors", "rank", "stages", "features"), 0),
-    **dict.fromkeys(("graph", "layout", "retired"), 1),
+    **dict.fromkeys(("graph", "layout"), 1),
     **dict.fromkeys(("packages", "report"), 2),
     **dict.fromkeys(("variables", "fold"), 3),
     "walker": 4,

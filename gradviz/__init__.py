@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from gradviz.errors import GradvizError as GradvizError
     from gradviz.graph import Graph as Graph
     from gradviz.graph.files import load as load
-    from gradviz.graphml import to_networkx as to_networkx
     from gradviz.memory.checkpoint import checkpoint_plan as checkpoint_plan
     from gradviz.memory.oom import explain_oom as explain_oom
     from gradviz.memory.saved import saved as saved
@@ -56,7 +55,6 @@ _HOME = {
     "record": "gradviz.recording.record",
     "Recording": "gradviz.recording.record",
     "load": "gradviz.graph.files",
-    "to_networkx": "gradviz.graphml",
     "saved": "gradviz.memory.saved",
     "checkpoint_plan": "gradviz.memory.checkpoint",
     "explain_oom": "gradviz.memory.oom",
@@ -87,7 +85,7 @@ def __getattr__(name: str) -> Any:
     gc.disable()
     try:
         if not _is_there(name):
-            return importlib.import_module("gradviz.retired").attribute(name)
+            raise importlib.import_module("gradviz.errors").missing_attribute(name)
         return getattr(importlib.import_module(_HOME[name]), name)
     finally:
         if collecting:

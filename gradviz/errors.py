@@ -83,10 +83,31 @@ class ScriptError(GradvizError, RuntimeError):
     exit_code = 3
 
 
-class RetiredName(GradvizError, AttributeError):
-    """A name that gradviz once had; the message says what to use instead. `hasattr` is
-    False for it.
+class MissingAttribute(GradvizError, AttributeError):
+    """A name that people try and gradviz does not have; the message says what to use."""
+
+
+_DRAWS = (
+    "gradviz.walk(loss).save('net.svg') draws, and gradviz.show(loss) shows the page"
+)
+_TRIED = {
+    **dict.fromkeys(("draw", "render", "plot"), _DRAWS),
+    "tree": "gradviz.walk(loss).tree() is the tree",
+    "to_networkx": "gradviz.walk(loss).to_networkx() is the graph",
+    "to_dataframe": "pandas.DataFrame(graph.nodes) is one, and pandas.DataFrame(gradviz.saved(graph)) that of its memory",
+}
+
+
+def missing_attribute(name: str, owner: str = "module 'gradviz'") -> AttributeError:
+    """The error of an attribute that there is not.
+
+    >>> missing_attribute("wlak")
+    AttributeError("module 'gradviz' has no attribute 'wlak'")
     """
+    missing = f"{owner} has no attribute {name!r}"
+    if name in _TRIED:
+        return MissingAttribute(f"{missing}: {_TRIED[name]}.")
+    return AttributeError(missing)
 
 
 def text_of(error: BaseException) -> str:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.features import load as feature
 from gradviz.graph import Graph
-from gradviz.retired import without_retired_flags
 from gradviz.run.ending import RunResult, users_part
 from gradviz.run.target import Target
 
@@ -107,12 +106,7 @@ class _Cell:
 
 
 def _over_cell(shell: Any, line: str, text: str) -> object:
-    words = without_retired_flags(
-        "render",
-        line.split(),
-        lambda sentence: print(f"gradviz: {sentence}", file=sys.stderr),
-    )
-    view = _view(" ".join(words) or "--picture")
+    view = _view(line.strip() or "--picture")
     cell, error = _Cell(shell, text), None
     target = Target("cell", f"cell {cell.number}", cell=cell)
 

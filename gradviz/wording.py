@@ -245,23 +245,6 @@ def parse_size(text: str) -> int | None:
     return int(number) if math.isfinite(number) and number >= 1 else None
 
 
-def seconds_text(seconds: float) -> str:
-    """Three digits and a unit: `2.50 s`, `13.4 ms`, `870 µs`.
-
-    >>> [seconds_text(seconds) for seconds in (75.04, 2.5, 0.01344, 8.7e-4, 0)]
-    ['75.0 s', '2.50 s', '13.4 ms', '870 µs', '0 µs']
-    """
-    size, unit = next(
-        (
-            (seconds * n, unit)
-            for n, unit in ((1, "s"), (1e3, "ms"))
-            if seconds * n >= 1
-        ),
-        (seconds * 1e6, "µs"),
-    )
-    return f"{size:.{2 if 0 < size < 10 else 1 if 0 < size < 100 else 0}f} {unit}"
-
-
 # -- tensors ---------------------------------------------------------------------------
 
 

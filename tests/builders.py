@@ -268,14 +268,3 @@ def cycles(edges: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Sets of at least two boxes that lie on a cycle together (strongly connected components)."""
     graph = networkx.DiGraph(pair for pair in edges if pair[0] != pair[1])
     return sorted(sorted(loop) for loop in networkx.strongly_connected_components(graph) if len(loop) > 1)
-
-
-def timed_graph() -> Graph:
-    """One second in `net.a`, three in `net.b`, which has two ops, and one of the outer module's own."""
-    scopes = (
-        Scope("net", "Net", 1, None, forward=3.0, backward=2.0),
-        Scope("net.a", "Linear", 1, 0, forward=0.5, backward=0.5),
-        Scope("net.b", "Norm", 1, 0, forward=2.0, backward=1.0),
-    )
-    nodes = tuple(Node(i, "ExpBackward0", (), 10 - i, scope=scope) for i, scope in enumerate((1, 2, 2, 0)))
-    return Graph(nodes, tuple(Edge(i, i + 1, 0, 0) for i in range(3)), scopes=scopes)

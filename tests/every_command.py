@@ -47,7 +47,6 @@ LINES = {
     "merge": ("g.json g.json", "g.json g.json -o m.svg"),
     "check": ("train.py", "train.py --format sarif", "--explain no-graph"),
     "formula": ("softmax",),
-    "info": ("train.py", "g.json"),
     "demo": ("",),
 }
 """What is run of each command; the first one with its options, too."""

@@ -47,16 +47,12 @@ def test_an_output_that_changed_is_written_anew_and_a_part_that_is_gone_is_told(
 
 
 @pytest.mark.slow
-def test_a_file_is_shown_as_it_is_now_and_times_alone_change_nothing() -> None:
+def test_a_file_is_shown_as_it_is_now() -> None:
     page = "```python\n# samples/add.py\nreplaced\n```\n"
     lines = (ROOT / "samples" / "add.py").read_text(encoding="utf-8").splitlines()
     shown = MAKER.filled(page).splitlines()
     first = int(shown[1].removeprefix("# samples/add.py, from line "))
     assert shown[2:-1] == lines[first - 1 :] and lines[first - 1] == "import torch"
-    table = "```\n$ gradviz tree samples/questions/slow_module.py --time\n"
-    now = MAKER.filled(f"{table}```\n")
-    other = re.sub(r"  \d[\d.]* ms", "    1 ms", now)
-    assert now.count(" ms") > 2 and MAKER.filled(other) == other != MAKER.filled(other.replace("Scan", "Span"))
 
 
 def test_a_command_that_fails_fills_in_its_error() -> None:

@@ -8,11 +8,9 @@ The one place that puts reading and checks together; the command line and
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -24,7 +22,6 @@ from gradviz.checks.watched import WatchedRun
 from gradviz.graph.given import refuse_graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
-from gradviz.retired import present_checks
 from gradviz.run.ending import RunResult
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.run import Run
@@ -79,8 +76,7 @@ def check(
     NotATensorError
         there is no tensor in `outputs`.
     FormatError
-        `only` or `ignore` has an unknown id. A retired one is passed over with a
-        warning.
+        `only` or `ignore` has an unknown id.
 
     Notes
     -----
@@ -98,7 +94,6 @@ def check(
     """
     refuse_graph(outputs, "check(loss)")
     frame = sys._getframe(1)
-    only, ignore = present_checks(only, ignore, partial(warnings.warn, stacklevel=4))
     chosen(only, ignore)
     recording = recording or open_recording()
 

@@ -27,7 +27,6 @@ from gradviz.errors import TargetError, text_of
 from gradviz.features import load
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
-from gradviz.retired import CHECKS, present_checks, without_retired_checks
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
@@ -52,10 +51,8 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
         from gradviz.checks.pages import page_lines
         from gradviz.checks.registry import chosen
 
-        without_retired_checks([id], complain)
-        if there := CHECKS.get(id, id):
-            (check,) = chosen([there])
-            click.echo("\n".join(page_lines(check)))
+        (check,) = chosen([id])
+        click.echo("\n".join(page_lines(check)))
         ctx.exit()
 
 
@@ -133,8 +130,6 @@ def command(
     form: str,
     as_json: bool,
     verbose: bool,
-    only: tuple[str, ...],
-    ignore: tuple[str, ...],
     page: str | None = None,
     **options: Any,
 ) -> None:
@@ -145,7 +140,6 @@ def command(
     gradients after a call, a few elements of parameters, and all numbers of a call that
     is not finite. Exit code 1 if there are findings.
     """
-    options["only"], options["ignore"] = present_checks(only, ignore, complain)
     if page is None and opens():
         page = f"{source.target.stem}.html"
 

@@ -41,7 +41,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--title",
         "--bare",
         "--scale",
-        "--time",
         "--columns",
         "--max-rows",
         "--limit",
@@ -82,7 +81,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "tree": (
         Example("tree train.py", "modules: parameters, shapes, bytes"),
         Example("tree train.py --by node", "single ops, and what each was given"),
-        Example("tree train.py --time", "seconds of each module", "gradviz.gradients"),
+        Example("tree train.py --depth 2", "two levels of modules"),
     ),
     "summary": (
         Example("summary model.py:Net --input 1,3,224,224", "a model, run once"),
@@ -133,11 +132,6 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("formula softmax", "an op"),
         Example("formula SoftmaxBackward0", "a backward function"),
         Example("formula F.linear", "a function of torch"),
-    ),
-    "info": (
-        Example("info train.py", "one screen about the first backward call"),
-        Example("info train.py --at 3", "about the third"),
-        Example("info net.json", "about a saved graph"),
     ),
     "demo": (
         Example("demo", "write the script and its page"),

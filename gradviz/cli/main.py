@@ -28,7 +28,6 @@ from gradviz.cli.streams import (
 )
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.features import is_there
-from gradviz.retired import COMMANDS as RETIRED, without_retired_flags
 from gradviz.run.target import names_script
 from gradviz.wording import one_line, visible
 
@@ -139,7 +138,6 @@ MODULE_OF = {
     "merge": "gradviz.ranks.command",
     "check": "gradviz.checks.command",
     "formula": "gradviz.formulas.command",
-    "info": "gradviz.cli.info",
     "demo": "gradviz.cli.demo",
 }
 """In the order that help shows them. What click is told there is a command of that
@@ -203,8 +201,7 @@ class Gradviz(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             ctx.fail(_unknown(args[0]))
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, without_retired_flags(name or "", rest, complain)
+        return super().resolve_command(ctx, args)
 
     def make_context(
         self,
@@ -231,8 +228,6 @@ class Gradviz(click.Group):
 
 
 def _unknown(name: str) -> str:
-    if name in RETIRED:
-        return RETIRED[name]
     if name.endswith(".json"):
         return f"{name!r} is a saved graph, not a command. To print it: gradviz tree {name}"
     return (
@@ -242,9 +237,10 @@ def _unknown(name: str) -> str:
 
 def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from gradviz import __version__
+        from gradviz.cli.versions import versions
 
-        click.echo(f"gradviz {__version__}")
+        for name, version in versions().items():
+            click.echo(f"{name} {version}")
         ctx.exit()
 
 
@@ -260,7 +256,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
     is_eager=True,
     expose_value=False,
     callback=_version,
-    help="Show the version.",
+    help="Show the versions of gradviz, Python, torch and Graphviz.",
 )
 @click.pass_context
 def cli(ctx: click.Context) -> None:

@@ -103,7 +103,7 @@ def render_command(
     drawing = Options.of(options)
     name = format or _format_of(output)
     gradients = values or drawing.color == "grad"
-    reading = _reading(check, cut, drawing.color == "time", gradients)
+    reading = _reading(check, cut, gradients)
     for_reader = name not in ("json", "graphml")  # programs read what backward runs
     if cut and (source.target.kind == "graph" or not for_reader):
         raise click.UsageError(
@@ -149,24 +149,22 @@ def _warn_of_height(path: str) -> None:
     click.echo(one_line(words), err=True)
 
 
-Reading = Literal["plain", "gradients", "times", "findings", "cuts"]
+Reading = Literal["plain", "gradients", "findings", "cuts"]
 """What is read of a script beside its graph."""
 
 
-def _reading(check: bool, cut: bool, times: bool, gradients: bool) -> Reading:
+def _reading(check: bool, cut: bool, gradients: bool) -> Reading:
     """What the options ask for. Raises UsageError where no one run has all of it."""
-    if (check or cut) + times + gradients > 1:
+    if (check or cut) and gradients:
         flag = "--check" if check else "--cut"
         raise click.UsageError(
-            f"{flag}, --color time and gradients (--color grad, --values) are read at "
-            "different calls. Draw two pictures."
+            f"{flag} and gradients (--color grad, --values) are read at different calls. "
+            "Draw two pictures."
         )
     if check:
         return "findings"
     if cut:
         return "cuts"
-    if times:
-        return "times"
     return "gradients" if gradients else "plain"
 
 
@@ -183,8 +181,6 @@ def _graph(
     elif reading == "gradients":
         read = load("gradviz.gradients.command:graph_with_backward")
         captured = read(source, run_custom, values)
-    elif reading == "times":
-        captured = load("gradviz.gradients.command:timed_graph")(source)
     elif reading == "cuts":
         captured = _graph_with_cuts(source)
     else:
@@ -220,18 +216,9 @@ def _write(graph: Graph, format: str, drawing: Options, stream: TextIO) -> None:
 
 @click.command("tree", cls=TargetCommand)
 @render_options("by", "names", "depth", "max_rows", "leaves", "saved")
-@with_feature(
-    "gradients",
-    click.option(
-        "--time",
-        "with_time",
-        is_flag=True,
-        help="Time forward and backward of each module, over the first 6 backward calls: medians, without the first.",
-    ),
-)
 @input_option
 @target_argument
-def tree_command(source: Source, with_time: bool = False, **options: Any) -> None:
+def tree_command(source: Source, **options: Any) -> None:
     """Print the graph as a tree of modules, or node by node.
 
     Modules are listed in the order they ran, each with its ops, parameters, output and
@@ -240,10 +227,7 @@ def tree_command(source: Source, with_time: bool = False, **options: Any) -> Non
     goes to standard error.
     """
     with result_stream() as stream:
-        if with_time:
-            captured = load("gradviz.gradients.command:timed_graph")(source)
-        else:
-            captured = source.graph()
+        captured = source.graph()
         _print(captured.result, options, stream)
     captured.raise_failure()
 

@@ -8,14 +8,14 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from gradviz.retired import attribute
+from gradviz.errors import missing_attribute
 
 
 class _Package(ModuleType):
     """Answers `gradviz.draw(loss)`, which people try."""
 
     def __call__(self, *arguments: Any, **options: Any) -> None:
-        attribute("draw")
+        raise missing_attribute("draw")
 
 
 sys.modules[__name__].__class__ = _Package

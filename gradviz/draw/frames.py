@@ -15,7 +15,7 @@ from gradviz.graph import Graph, Scope
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
-from gradviz.wording import clip, count_text, one_line, plural, seconds_text
+from gradviz.wording import clip, count_text, one_line, plural
 
 if TYPE_CHECKING:
     from gradviz.draw.scene import Box
@@ -122,9 +122,6 @@ def frame_title(scope: Scope, used: int, module: str = "") -> str:
         words.append(plural(scope.parameters, "parameter"))
     if scope.is_frozen:
         words.append("frozen")
-
-    if scope.forward is not None:
-        words.append(f"takes {seconds_text(scope.forward + (scope.backward or 0))}")
 
     return ", ".join(words)
 

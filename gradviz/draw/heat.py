@@ -25,7 +25,6 @@ SMALLEST = "smallest gradient"
 HEATS = {
     "memory": "gradviz.draw.heat:memory_heat",
     "grad": "gradviz.draw.heat:gradient_heat",
-    "time": "gradviz.gradients.heat:time_heat",
 }
 """What gives an amount for each box, by what colours mean."""
 

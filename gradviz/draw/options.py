@@ -9,7 +9,6 @@ command line.
 # ruff: noqa: RUF009 -- what is called there makes fields
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -17,14 +16,13 @@ from typing import Any, Literal, get_args
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.features import is_there
 from gradviz.report.labels import OpNames
-from gradviz.retired import without_retired_names
 
 Direction = Literal["auto", "down", "right"]
 Leaves = Literal["auto", "shared", "per-use", "parameters", "hidden"]
 Views = Literal["auto", "show"]
 Names = Literal["auto", "variable", "forward", "backward"]
 Theme = Literal["auto", "light", "dark"]
-Color = Literal["kind", "memory", "grad", "time"]
+Color = Literal["kind", "memory", "grad"]
 
 By = Literal["auto", "node", "module"]
 COLUMNS = [
@@ -178,8 +176,8 @@ class Options:
     color: Color = _choice(
         "kind",
         Color,
-        "Colour boxes by kind, memory held, incoming gradient, or time of forward and backward.",
-        needs={"grad": _MEASURES, "time": _MEASURES},
+        "Colour boxes by kind, memory held, or incoming gradient.",
+        needs={"grad": _MEASURES},
     )
     by: By = _choice(
         "auto",
@@ -227,7 +225,6 @@ class Options:
         name or a value not taken.
         """
         names = [item.name for item in fields(cls)]
-        values = without_retired_names("render", values, _warn)
         for name in values:
             if name not in names:
                 options = f"The options are: {', '.join(sorted(names))}."
@@ -235,10 +232,6 @@ class Options:
                     f"there is no option {name!r}.{near(str(name), names)} {options}"
                 )
         return cls(**values)
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=7)  # the line that calls `Graph.save`
 
 
 def option_fields() -> tuple[Field[Any], ...]:

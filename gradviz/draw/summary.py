@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 
 from gradviz.draw.details import root_lines
 from gradviz.draw.marks import Marked
 from gradviz.fold.opening import Deeper
 from gradviz.graph import Data, Graph, Leaf, Node, Root, TensorInfo, column
-from gradviz.graph.amounts import overview
-from gradviz.graph.origins import has_literal, number_beside
+from gradviz.graph.amounts import depth, flags, operations
+from gradviz.graph.origins import forward_name, has_literal, number_beside
 from gradviz.report import labels
 from gradviz.wording import count_text, few, one_line, plural, tensor_line, verb
 
@@ -275,15 +276,33 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield f"Graph of {one_line(graph.title)}" if graph.title else "Graph"
     counts, *notes = footer_lines(graph)
     yield f"  {counts}"
-    known = overview(graph)
-    ops, flags = known.operations.items(), known.flags.items()
-    yield from _rows("longest path", [plural(known.depth, "backward function")])
+    yield from _rows("longest path", [plural(depth(graph), "backward function")])
     yield from _rows("outputs", [_root(root) for root in graph.roots])
     yield from _rows("leaves", [_leaf(leaf) for leaf in graph.leaves])
-    yield from _rows("ops", [f"{count_text(n)} {one_line(op)}" for op, n in ops])
-    words = [f"{plural(n, 'node')}: {labels.FLAG_WORDS[flag]}" for flag, n in flags]
-    yield from _rows("flags", words)
+    yield from _rows("ops", _ops(graph, attrgetter("op")))
+    yield from _rows("flags", _flags(graph))
     yield from _rows("notes", [note.replace("not drawn: ", "") for note in notes])
+
+
+def _ops(graph: Graph, name: Callable[[Node], str]) -> list[str]:
+    counts = operations(graph, name).items()
+    return [f"{count_text(count)} {one_line(op)}" for op, count in counts]
+
+
+def _flags(graph: Graph) -> list[str]:
+    words = labels.FLAG_WORDS
+    return [f"{plural(n, 'node')}: {words[flag]}" for flag, n in flags(graph).items()]
+
+
+_BRIEF = 4  # ops in one line
+
+
+def foot_lines(graph: Graph) -> Iterator[str]:
+    """The lines of `summary` that a table of modules does not have."""
+    yield f"longest path: {plural(depth(graph), 'backward function')}"
+    if ops := _ops(graph, forward_name):
+        yield f"ops: {few(ops, _BRIEF)}"
+    yield from _flags(graph)
 
 
 def _rows(title: str, items: Sequence[str]) -> Iterator[str]:

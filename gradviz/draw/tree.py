@@ -17,6 +17,7 @@ from itertools import islice
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.summary import (
+    foot_lines,
     footer_lines,
     inferred_lines,
     mark_lines,
@@ -49,7 +50,6 @@ from gradviz.wording import (
     count_text,
     few,
     one_line,
-    seconds_text,
     tensor_line,
 )
 
@@ -119,8 +119,11 @@ def _lines(
         hidden = options.leaves == "hidden"
 
     yield Text()
-    below = [*mark_lines(marked(graph)), *footer_lines(graph, hidden=hidden)]
-    if graph.edges and not by_module:
+    counts, *notes = footer_lines(graph, hidden=hidden)
+    below = [*mark_lines(marked(graph)), counts, *notes]
+    if by_module:
+        below = [*mark_lines(marked(graph)), counts, *foot_lines(graph), *notes]
+    elif graph.edges:
         below.insert(0, f"{FROM}: what it was given")
     yield from (Text(line, "dim") for line in below)
 
@@ -193,10 +196,6 @@ def _all_parameters(row: OutlineRow) -> str:
     return count_text(count) if count else ""
 
 
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else seconds_text(seconds)
-
-
 def _flops(count: float) -> str:
     """`3.63 G`."""
     for unit in ("", " k", " M", " G"):
@@ -225,8 +224,6 @@ COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
         lambda row: count_text(row.parameters) if _all_parameters(row) else "",
     ),
     (Column("FLOPs", "number", 3), lambda row: _flops(row.flops) if row.flops else ""),
-    (Column("forward", "number"), lambda row: _seconds(row.forward)),
-    (Column("backward", "number"), lambda row: _seconds(row.backward)),
     (
         Column("saved", "number"),
         lambda row: bytes_text(row.nbytes) if row.nbytes else "",
@@ -250,8 +247,7 @@ def outline_table(
     shown = rows[: limit or None]
 
     columns = _columns(graph, shown, asked)
-    is_timed = _is_timed(graph)
-    dtype, several = usual_dtype(row.output for row in shown if not is_timed)
+    dtype, several = usual_dtype(row.output for row in shown)
     brief = without_dtype(dtype)
     names = options.op_names("variable")
     marks = marked(graph).nodes
@@ -288,10 +284,6 @@ def _rows(graph: Graph, options: Options, counted: Flops) -> list[OutlineRow]:
     return outline.with_absent(graph, shown)
 
 
-def _is_timed(graph: Graph) -> bool:
-    return any(scope.forward is not None for scope in graph.scopes)
-
-
 SUMMARY = ("output", "parameters", "trainable", "FLOPs", "saved")
 """The columns of `gradviz summary`."""
 
@@ -319,9 +311,7 @@ def _columns(
             by_title["parameters"] = by_title["parameters"][0], _all_parameters
         return [by_title[title] for title in asked]
 
-    left_out = {"forward", "backward", "trainable", "FLOPs"}
-    if _is_timed(graph):
-        left_out = {"ops", "parameters", "output", "trainable", "FLOPs"}
+    left_out = {"trainable", "FLOPs"}
     if all(row.calls == 1 for row in rows):
         left_out.add("calls")
     columns = [column for column in COLUMNS if column[0].title not in left_out]

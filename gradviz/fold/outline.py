@@ -53,8 +53,6 @@ class OutlineRow(NamedTuple):
     output: TensorInfo | None = None
     nbytes: int = 0
     flops: int = 0  # where they were counted
-    forward: float | None = None  # seconds of the modules, where they were measured
-    backward: float | None = None
     turns: int = 0
 
 
@@ -285,12 +283,5 @@ def _module_row(tree: ScopeTree, group: _Group, depth: int, sums: _Sums) -> Outl
         output=calls[-1].output,
         registered=sum(registered.values()),
         frozen=sum(frozen.values()),
-        forward=_seconds([call.forward for call in calls]),
-        backward=_seconds([call.backward for call in calls]),
         **sums.of([node for scope in group.scopes for node in tree.members[scope]]),
     )
-
-
-def _seconds(of_calls: list[float | None]) -> float | None:
-    known = [seconds for seconds in of_calls if seconds is not None]
-    return sum(known) if known else None

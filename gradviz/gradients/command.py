@@ -53,20 +53,6 @@ def graph_with_backward(
     return source.graph(read)
 
 
-def timed_graph(source: Source) -> RunResult[Graph]:
-    """The graph with the seconds of every module, measured over a few steps; a saved
-    graph is as it is.
-    """
-    if source.target.kind == "graph":
-        return source.graph()
-    from gradviz.gradients.times import STEPS, timed, together
-
-    captured = source.read(timed, steps=STEPS)
-    return replace(
-        captured, result=together((captured.result, *captured.later)), later=()
-    )
-
-
 BY = ("module", "leaf")
 
 

@@ -11,19 +11,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from math import prod
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from gradviz.graph.model import Graph, column
-from gradviz.graph.records import (
-    Leaf,
-    LeafKind,
-    NodeFlag,
-    Root,
-    StorageKind,
-    TensorInfo,
-)
+from gradviz.graph.records import Node, NodeFlag, StorageKind, TensorInfo
 
 _BITS = re.compile(r"\d+")
 NOT_SHOWN = "cannot show saved tensors without running hooks"
@@ -152,61 +145,15 @@ def counted_bytes(graph: Graph) -> list[int]:
 K = TypeVar("K", bound=str)
 
 
-class Overview(NamedTuple):
-    """A graph in numbers. Counts run from the largest down, equal ones by name."""
-
-    nodes: int  # backward functions, leaves included
-    edges: int
-    # backward functions on the longest way from an output to a leaf, leaves not counted
-    depth: int
-    # how often each type of backward function occurs, leaves left out
-    operations: Mapping[str, int]
-    flags: Mapping[NodeFlag, int]  # how many nodes have it
-    leaves: Mapping[LeafKind, int]
-    # elements of the leaves, by kind; sizes that are not numbers count as none
-    elements: Mapping[LeafKind, int]
-    saved: int  # slots that hold a tensor
-    saved_bytes: int  # of the distinct storages that saved tensors keep alive
-    roots: tuple[Root, ...]
-    largest_leaves: tuple[Leaf, ...]
-
-
-def overview(graph: Graph) -> Overview:
-    """Counts of a graph. Takes time proportional to its size.
-
-    >>> from gradviz.graph import Edge, Graph, Node
-    >>> overview(Graph(nodes=(Node(0, "MulBackward0"), Node(1, "AddBackward0")), edges=(Edge(0, 1, 0, 0),))).depth
-    2
-    """
+def operations(graph: Graph, name: Callable[[Node], str]) -> dict[str, int]:
+    """How often each op occurs, by its name, the most frequent first."""
     leaves = graph.leaf_of
-    kinds, counts = Counter(leaf.kind for leaf in graph.leaves), Counter[LeafKind]()
-    for leaf in graph.leaves:
-        counts[leaf.kind] += elements(leaf.tensor) or 0
+    return _ranked(Counter(name(node) for node in graph.nodes if node.id not in leaves))
 
-    kept = [
-        slot for node in graph.nodes for slot in node.saved if slot.tensor is not None
-    ]
-    storages = {storage for slot in kept for storage in slot.storages}
-    return Overview(
-        nodes=len(graph.nodes),
-        edges=len(graph.edges),
-        depth=depth(graph),
-        operations=_ranked(
-            Counter(node.op for node in graph.nodes if node.id not in leaves)
-        ),
-        flags=_ranked(Counter(flag for node in graph.nodes for flag in node.flags)),
-        leaves=_ranked(kinds),
-        elements=_ranked(counts),
-        saved=len(kept),
-        saved_bytes=sum(graph.storages[storage].nbytes or 0 for storage in storages),
-        roots=graph.roots,
-        largest_leaves=tuple(
-            sorted(
-                graph.leaves,
-                key=lambda leaf: (-(elements(leaf.tensor) or 0), leaf.node),
-            )
-        ),
-    )
+
+def flags(graph: Graph) -> dict[NodeFlag, int]:
+    """How many nodes have each flag, the most frequent first."""
+    return _ranked(Counter(flag for node in graph.nodes for flag in node.flags))
 
 
 def depth(graph: Graph) -> int:
@@ -225,19 +172,3 @@ def depth(graph: Graph) -> int:
 
 def _ranked(counts: Counter[K]) -> dict[K, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def own_seconds(graph: Graph) -> list[float]:
-    """Seconds of forward and backward of each module call, without the calls inside it.
-    Empty where nobody measured.
-    """
-    if all(scope.forward is None for scope in graph.scopes):
-        return []
-    total_seconds = [
-        (scope.forward or 0.0) + (scope.backward or 0.0) for scope in graph.scopes
-    ]
-    self_seconds = list(total_seconds)
-    for scope, seconds in zip(graph.scopes, total_seconds):
-        if scope.parent is not None:
-            self_seconds[scope.parent] -= seconds
-    return [max(seconds, 0.0) for seconds in self_seconds]

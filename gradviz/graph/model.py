@@ -19,6 +19,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
+from gradviz.errors import missing_attribute
 from gradviz.features import load
 from gradviz.graph.records import (
     Absent,
@@ -300,10 +301,7 @@ class Graph:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return load("gradviz.retired:attribute")(f"Graph.{name}")
-
-    def __getitem__(self, path: str) -> Any:
-        return load("gradviz.retired:attribute")("Graph[path]")
+        raise missing_attribute(name, "'Graph' object")
 
     def to_svg(self, **options: Any) -> str:
         """The picture as text, as `save` writes it to an SVG file. Options are those of
@@ -323,7 +321,12 @@ class Graph:
         return str(load("gradviz.draw.output:render")(self, "html", checked))
 
     def to_networkx(self) -> Any:
-        """See `gradviz.to_networkx`."""
+        """The graph as a `networkx.MultiDiGraph`; docs/networkx.md lists its attributes.
+
+        A node is the id of a `Node`. An edge runs from consumer to producer, as in
+        `edges`, and its key is its index there; `reverse()` gives the direction of the
+        data.
+        """
         return load("gradviz.graphml:to_networkx")(self)
 
     def show(self, **options: Any) -> Any:

@@ -136,9 +136,6 @@ class Scope(NamedTuple):
     # elements of the module's own and its children's parameters
     parameters: int | None = None
     output: TensorInfo | None = None
-    # seconds of the call, with the calls inside it, where they were measured
-    forward: float | None = None
-    backward: float | None = None  # the same of its backward functions
     kind: ScopeKind = "module"
     turns: int = 0  # of a loop, where that is certain
     frozen: int = 0  # of the parameters' elements, those that require no gradient

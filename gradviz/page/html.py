@@ -29,7 +29,6 @@ from gradviz.draw.summary import (
 from gradviz.features import load
 from gradviz.fold.grouping import grouped
 from gradviz.graph import Graph
-from gradviz.graph.amounts import own_seconds
 from gradviz.graph.folders import without_folders
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
@@ -126,9 +125,8 @@ def render(
         dtype, several = usual_dtype(tensors_of(original))
         names, held = options.op_names("variable"), original.held
         drawn = view(groups, is_open, dtype, names, held)
-        seconds = own_seconds(original)
-        facts = records(groups.graph, held, seconds)
-        measured = {"grad": bool(original.backward), "time": bool(seconds)}
+        facts = records(groups.graph, held)
+        measured = {"grad": bool(original.backward)}
         facts.put(
             about=about(original),
             allFreed=is_all_freed(original),

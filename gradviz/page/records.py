@@ -35,11 +35,11 @@ from gradviz.report import labels
 from gradviz.wording import clip, file_text, one_line, tensor_line
 
 
-def records(graph: Graph, held: Iterable[int], seconds: Iterable[float]) -> Pack:
+def records(graph: Graph, held: Iterable[int]) -> Pack:
     """The block that is read second. Columns of nodes are by node id; -1 stands for
     nothing.
 
-    `held`: bytes that each node holds. `seconds`: of each module call, where measured.
+    `held`: bytes that each node holds.
     """
     pack = Pack()
     texts = Table(one_line)
@@ -64,7 +64,6 @@ def records(graph: Graph, held: Iterable[int], seconds: Iterable[float]) -> Pack
         roots=[_root(root) for root in graph.roots],
         data=[_data(data) for data in graph.data],
         scopes=[_scope(scope) for scope in graph.scopes],
-        seconds=[float(f"{number:.3g}") for number in seconds],
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         absent=[_absent(absent) for absent in graph.absent],
         ofRanks=bool(graph.by_rank),

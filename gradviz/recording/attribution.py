@@ -53,8 +53,7 @@ class Recorded:
     """Attribution by recorded sequence numbers. `module_paths` are names that the
     caller has for modules, by identity.
 
-    `threads` names those beside which lines were not noted. When `timed`, scopes have
-    the seconds of their forward.
+    `threads` names those beside which lines were not noted.
     """
 
     kind: Literal["recorded"] = "recorded"
@@ -65,11 +64,10 @@ class Recorded:
         trees: Sequence[ModuleTree],
         module_paths: Mapping[int, str],
         threads: Sequence[str] = (),
-        timed: bool = False,
     ) -> None:
         self._spans = [span for span in spans if span.end > span.start]
         self._trees, self._threads = trees, threads
-        self._paths, self._timed = module_paths, timed
+        self._paths = module_paths
         self._prefixes: dict[ModuleTree, str] = {}  # of each outermost module that ran
 
     def places(self, bare: BareGraph) -> Places:
@@ -213,7 +211,6 @@ class Recorded:
                     parent=kept[call.parent] if call.parent is not None else None,
                     parameters=call.tree.parameters.get(call.module),
                     output=_output(call),
-                    forward=call.seconds if self._timed else None,
                     frozen=frozen[call.module],
                 )
             )

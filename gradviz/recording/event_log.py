@@ -322,7 +322,6 @@ class ModuleCall:
         "began",
         "calls",
         "code",
-        "entered",
         "frame",
         "function",
         "module",
@@ -331,15 +330,12 @@ class ModuleCall:
         "output",
         "parent",
         "root",
-        "seconds",
         "site",
         "tree",
     )
 
     number: int
     began: int  # the sequence number that the next node would have got
-    entered: float  # when, by the clock
-    seconds: float | None  # that it took, once it is over
     module: SeenModule
     tree: ModuleTree
     parent: ModuleCall | None

@@ -12,7 +12,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from time import perf_counter
 from types import FrameType
 from typing import Any
 
@@ -74,7 +73,6 @@ class ModuleCalls:
         self._trees: dict[SeenModule, ModuleTree] = {}
         self._count = 0
         self._handles: list[Any] = []
-        self.clock = perf_counter
         self._until = ExitStack()
 
     def start(self) -> None:
@@ -163,8 +161,6 @@ class ModuleCalls:
             outermost = frame if call.parent is None else None
             _note_arguments(event_log, module, arguments, outermost)
 
-        call.entered = self.clock()
-
     def _begin(
         self,
         event_log: EventLog,
@@ -202,8 +198,7 @@ class ModuleCalls:
         call = _new(ModuleCall)
         call.module, call.frame, call.code = seen, id(frame), frame.f_code
         call.site, call.began, call.parent = site, next_node, outer
-        call.output = call.seconds = None
-        call.entered = self.clock()
+        call.output = None
 
         if outer is not None:
             call.tree = outer.tree
@@ -240,13 +235,12 @@ class ModuleCalls:
         return place.source if place is not None else None
 
     def _note_left(self, module: torch.nn.Module, output: Any) -> None:
-        event_log, now = self._event_log(), self.clock()
+        event_log = self._event_log()
         call = _closed(event_log.stack, module)
         # it began before the recording did
         if call is None:
             return
 
-        call.seconds = now - call.entered
         number = peek_sequence()
         event_log.note_call(number)
         if output is not None and number == call.began and _records_nothing(call):

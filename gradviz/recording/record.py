@@ -8,7 +8,7 @@ number and no graph; everything is undone on exit.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -184,10 +184,7 @@ class Recording:
         return last_outputs(error, variables)
 
     def attribution(
-        self,
-        model: torch.nn.Module | None = None,
-        variables: Sequence[Namespace] = (),
-        timed: bool = False,
+        self, model: torch.nn.Module | None = None, variables: Sequence[Namespace] = ()
     ) -> Recorded:
         """What `capture` needs to place nodes. The namespaces name the outermost
         modules.
@@ -199,7 +196,6 @@ class Recording:
             session.calls.trees(),
             paths,
             tuple(session.others.names),
-            timed,
         )
 
     def forget(self, number: int) -> int:
@@ -209,10 +205,6 @@ class Recording:
         self._running().event_log().forget(number)
         following: int = peek_sequence()
         return following
-
-    def use_clock(self, clock: Callable[[], float]) -> None:
-        """Time the module calls that begin from now on by this clock."""
-        self._running().calls.clock = clock
 
     def with_modules(self, variables: Sequence[Namespace]) -> Sequence[Namespace]:
         """The namespaces, and one more of the outermost modules that ran and that they

@@ -31,7 +31,6 @@ def _scripts() -> dict[str, str]:
 SCRIPTS = _scripts()
 COMMANDS = (
     ("tree",),
-    ("info",),
     ("check",),
     ("check", "--values"),
     ("flow",),

@@ -1,4 +1,4 @@
-"""For each retired check the script that it was shown with, of which nothing is said now."""
+"""Scripts about which `check` says nothing, by a word for what could be said."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_the_same_facts_as_under_python(tmp_path: Path) -> None:
         json.loads((tmp_path / "facts.json").read_text())
         for ran in (
             python("-m", "pkg.train", "--at", "3", cwd=tmp_path),
-            in_a_process("info", "-m", "pkg.train", "--", "--at", "3", cwd=tmp_path),
+            in_a_process("tree", "-m", "pkg.train", "--", "--at", "3", cwd=tmp_path),
         )
         if ran.returncode == 0
     )
@@ -53,14 +53,14 @@ def test_the_same_facts_as_under_python(tmp_path: Path) -> None:
 
 
 def test_a_name_in_it_and_the_main_of_a_package(gradviz: Gradviz, tmp_path: Path) -> None:
-    data = json.loads(gradviz("info", "--json", "-m", "pkg.train:loss").stdout)
+    data = json.loads(gradviz("saved", "--json", "-m", "pkg.train:loss").stdout)
     assert (data["title"], data["roots"][0]["name"]) == ("pkg.train:loss", "loss")
     script(
         tmp_path,
         "from .net import width\nimport torch\ny = torch.ones(width, requires_grad=True) * 2\n",
         "pkg/__main__.py",
     )
-    assert json.loads(gradviz("info", "--json", "-m", "pkg").stdout)["title"] == "pkg: y"
+    assert json.loads(gradviz("saved", "--json", "-m", "pkg").stdout)["title"] == "pkg: y"
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,18 @@ def test_a_name_in_it_and_the_main_of_a_package(gradviz: Gradviz, tmp_path: Path
     ],
 )
 def test_wrong_use(gradviz: Gradviz, arguments: tuple[str, ...], said: str) -> None:
-    assert said in gradviz("info", *arguments, code=2).stderr
+    assert said in gradviz("tree", *arguments, code=2).stderr
 
 
 def test_a_script_of_a_package_is_told_how_to_run(gradviz: Gradviz) -> None:
-    said = gradviz("info", "pkg/train.py", code=3).stderr.splitlines()
+    said = gradviz("tree", "pkg/train.py", code=3).stderr.splitlines()
     assert said[-2] == "ImportError: attempted relative import with no known parent package"
     assert said[-1].endswith("as python -m does: -m PACKAGE.train")
 
 
 def test_what_fails_while_packages_are_imported_is_shown(gradviz: Gradviz, tmp_path: Path) -> None:
     script(tmp_path, "1 / 0\n", "pkg/__init__.py")
-    said = gradviz("info", "-m", "pkg.train", code=3).stderr.splitlines()
+    said = gradviz("tree", "-m", "pkg.train", code=3).stderr.splitlines()
     assert said[-1] == "ZeroDivisionError: division by zero"
     assert [line for line in said if line.startswith("  File")] == [
         f'  File "{tmp_path}/pkg/__init__.py", line 1, in <module>'

@@ -73,7 +73,7 @@ def test_the_same_facts(tmp_path: Path, path: str) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     target = path.format(here=tmp_path.name, absolute=tmp_path)
     plain = python(target, tmp_path / "plain.json", "--", "-x", "--at", cwd=tmp_path)
-    ours = gradviz("info", target, "--", tmp_path / "ours.json", "--", "-x", "--at", cwd=tmp_path)
+    ours = gradviz("tree", target, "--", tmp_path / "ours.json", "--", "-x", "--at", cwd=tmp_path)
     assert (plain.returncode, ours.returncode) == (0, 0), ours.stderr
     expected, found = (json.loads((tmp_path / name).read_text()) for name in ("plain.json", "ours.json"))
     expected["argv"][1] = found["argv"][1] = ""
@@ -150,7 +150,7 @@ def test_the_same_traceback(tmp_path: Path, name: str) -> None:
     script(tmp_path, "def fail():\n    raise ValueError('from the neighbour')\n", "helper.py")
     script(tmp_path, "def (:\n", "broken.py")
     plain = python("script.py", cwd=tmp_path)
-    ours = gradviz("info", "script.py", cwd=tmp_path)
+    ours = gradviz("tree", "script.py", cwd=tmp_path)
     assert ours.stderr == plain.stderr
     assert "gradviz" not in ours.stderr
     assert (ours.returncode, ours.stdout) == (3, "")
@@ -161,7 +161,7 @@ def test_a_torch_that_fails_to_import(tmp_path: Path) -> None:
     script(tmp_path, "import torch\n", "helper.py")
     script(tmp_path, "raise OSError('libtorch_cpu.so: cannot open')\n", "torch.py")
     plain = python("script.py", cwd=tmp_path)
-    ours = gradviz("info", "script.py", cwd=tmp_path)
+    ours = gradviz("tree", "script.py", cwd=tmp_path)
     assert (ours.returncode, ours.stderr) == (3, plain.stderr)
 
 
@@ -177,7 +177,7 @@ def test_a_failing_backward_shows_no_frame_of_ours(tmp_path: Path) -> None:
         """,
     )
     plain = python("script.py", cwd=tmp_path)
-    ours = gradviz("info", "script.py", "--continue", cwd=tmp_path)
+    ours = gradviz("tree", "script.py", "--continue", cwd=tmp_path)
     assert "second time" in plain.stderr
     assert ours.stderr == plain.stderr
     assert ours.returncode == 3
@@ -219,7 +219,7 @@ def test_spawned_processes_find_the_script(tmp_path: Path) -> None:
             print("factor", factor)
         """,
     )
-    ours = gradviz("info", "script.py", cwd=tmp_path)
+    ours = gradviz("tree", "script.py", cwd=tmp_path)
     assert ours.returncode == 0, ours.stderr
     assert "factor 42" in ours.stderr
     assert "MulBackward0" in ours.stdout
@@ -242,7 +242,7 @@ def test_a_forked_process_calls_backward_undisturbed(tmp_path: Path) -> None:
         y.backward()
         """,
     )
-    ours = gradviz("info", "script.py", cwd=tmp_path)
+    ours = gradviz("tree", "script.py", cwd=tmp_path)
     assert ours.returncode == 0, ours.stderr
     assert "child 3.0" in ours.stderr
     assert "exit code 5" in ours.stderr

@@ -25,17 +25,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "tree",
-        "info",
-        "saved",
-        "flow",
-        "check",
-        "tensors",
-        "paths --to x",
-        "diff --at 1 --at 1",
-        "render -o - --format md",
-    ],
+    ["tree", "saved", "flow", "check", "tensors", "paths --to x", "diff --at 1 --at 1", "render -o - --format md"],
 )
 def test_a_report(gradviz: Gradviz, tmp_path: Path, command: str) -> None:
     words = command.split()
@@ -44,10 +34,10 @@ def test_a_report(gradviz: Gradviz, tmp_path: Path, command: str) -> None:
     result = gradviz(words[0], script(tmp_path, source), *words[1:], *at)
     for text in (result.stdout, result.stderr):
         assert visible(text, keep="\n") == text
-    if words[0] in ("tree", "info", "tensors", "render"):
+    if words[0] in ("tree", "tensors", "render"):
         assert r"a\u202eb\u200b" in result.stdout or r"a#92;u202eb" in result.stdout
 
 
 def test_an_error(gradviz: Gradviz, tmp_path: Path) -> None:
-    said = gradviz("info", f"{tmp_path}/\u202e\x9b.py", code=2).stderr + gradviz("info", "--no\u202e", code=2).stderr
+    said = gradviz("tree", f"{tmp_path}/\u202e\x9b.py", code=2).stderr + gradviz("tree", "--no\u202e", code=2).stderr
     assert visible(said, keep="\n") == said and r"\u202e" in said

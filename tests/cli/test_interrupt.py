@@ -257,7 +257,7 @@ main.main()
 
 def test_an_interrupt_just_behind_a_command(tmp_path: Path) -> None:
     save(chain(3), tmp_path / "graph.json")
-    done = python("-c", BEHIND, "info", "graph.json", cwd=tmp_path)
+    done = python("-c", BEHIND, "tree", "graph.json", cwd=tmp_path)
     assert done.returncode == 130 and "Interrupted" in done.stderr and "Aborted" not in done.stderr
 
 

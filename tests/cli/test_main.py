@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+import gradviz as package
 from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.target import TargetCommand
 from tests.cli.conftest import Gradviz
@@ -39,10 +40,10 @@ def test_every_command(gradviz: Gradviz, name: str) -> None:
     [
         (("rendr", "a.py"), "there is no command 'rendr'. Did you mean render?"),
         (("graph.json",), "gradviz tree graph.json"),
-        (("info",), "Missing argument 'TARGET'"),
-        (("info", "a.py", "b"), "unexpected extra argument (b)"),
-        (("info", "a.py", "--at", "0"), "0 is not in the range"),
-        (("info", "a.py", "--nonsense"), "--nonsense"),
+        (("tree",), "Missing argument 'TARGET'"),
+        (("tree", "a.py", "b"), "unexpected extra argument (b)"),
+        (("tree", "a.py", "--at", "0"), "0 is not in the range"),
+        (("tree", "a.py", "--nonsense"), "--nonsense"),
     ],
 )
 def test_wrong_usage(gradviz: Gradviz, arguments: tuple[str, ...], said: str) -> None:
@@ -65,8 +66,8 @@ def test_a_script_alone_is_checked_and_the_other_commands_are_named(
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = script(tmp_path, TRAINING)
-    monkeypatch.setattr("gradviz.cli.info.summary", lambda graph: 1 // 0)
-    result = CliRunner().invoke(cli, ["info", str(path)])
+    monkeypatch.setattr("gradviz.cli.render.pieces", lambda *graph: 1 // 0)
+    result = CliRunner().invoke(cli, ["tree", str(path)])
     assert isinstance(result.exception, ZeroDivisionError)
 
 
@@ -85,11 +86,17 @@ def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_script_that_exits_early(gradviz: Gradviz, tmp_path: Path, code: str, said: str) -> None:
-    assert said in gradviz("info", script(tmp_path, code + "\n"), code=3).stderr
+    assert said in gradviz("tree", script(tmp_path, code + "\n"), code=3).stderr
 
 
 @pytest.mark.parametrize("option", [("--at", "2"), ("--continue",), ("--", "x")])
 def test_a_saved_graph_runs_no_script(gradviz: Gradviz, tmp_path: Path, option: tuple[str, ...]) -> None:
     gradviz("render", script(tmp_path, TRAINING), "-o", "net.json")
-    said = gradviz("info", "net.json", *option, code=2).stderr
+    said = gradviz("tree", "net.json", *option, code=2).stderr
     assert "is a saved graph, which runs no script: leave out" in said
+
+
+def test_the_version_is_what_a_report_of_a_fault_needs() -> None:
+    lines = CliRunner().invoke(cli, ["--version"]).stdout.splitlines()
+    assert lines[0] == f"gradviz {package.__version__}"
+    assert [line.split()[0] for line in lines[1:]] == ["python", "torch", "graphviz"]

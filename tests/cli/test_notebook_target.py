@@ -69,7 +69,7 @@ def test_a_finding_names_cell_and_line(gradviz: Gradviz, train: Path) -> None:
     [
         (("tree", "--by", "node"), "addmm  (2, 1) float32  net.b, cell 2, line 8"),
         (("saved", "--by", "line"), "cell 3, line 5  loss = net(x).pow(2).mean()"),
-        (("info",), "train.ipynb: loss.backward() at cell 3, line 7, call 1"),
+        (("tree",), "train.ipynb: loss.backward() at cell 3, line 7, call 1"),
         (("check", "--fail-on", "never"), "cell 2, line 7"),
         (("tensors",), "net.a.weight"),
         (("flow", "--json"), "net.b.weight"),

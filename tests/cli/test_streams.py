@@ -28,7 +28,7 @@ y = w * 2
 
 
 def test_the_result_has_standard_output_for_itself(tmp_path: Path) -> None:
-    result = gradviz("info", "--json", script(tmp_path, NOISY), cwd=tmp_path)
+    result = gradviz("saved", "--json", script(tmp_path, NOISY), cwd=tmp_path)
     assert json.loads(result.stdout)["operations"] == {"MulBackward0": 1}
     assert sorted(result.stderr.split()) == sorted(["python", "child", "from", "C", "late"])
 
@@ -54,7 +54,7 @@ def test_output_to_standard_output_is_the_file_byte_for_byte(tmp_path: Path) -> 
 )
 def test_odd_streams(tmp_path: Path, tail: str, codes: str, said: str) -> None:
     script(tmp_path, "import torch\ny = torch.ones(1, requires_grad=True) * 2\n")
-    line = f'"{sys.executable}" -m gradviz info script.py {tail}; echo codes "${{PIPESTATUS[@]}}"'
+    line = f'"{sys.executable}" -m gradviz tree script.py {tail}; echo codes "${{PIPESTATUS[@]}}"'
     result = subprocess.run(
         ["bash", "-c", line], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
     )
@@ -67,10 +67,10 @@ def test_odd_streams(tmp_path: Path, tail: str, codes: str, said: str) -> None:
     ("arguments", "code"),
     [
         (("--help",), 0),
-        (("info", "--help"), 0),
+        (("tree", "--help"), 0),
         (("--version",), 0),
-        (("info", "graph.json"), 0),
-        (("info", "nowhere.py"), 2),
+        (("tree", "graph.json"), 0),
+        (("tree", "nowhere.py"), 2),
         (("render", "graph.json", "-o", "graph.dot"), 0),
     ],
 )

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def info(gradviz: Gradviz, *arguments: object) -> dict[str, object]:
-    found: dict[str, object] = json.loads(gradviz("info", "--json", *arguments).stdout)
+    found: dict[str, object] = json.loads(gradviz("saved", "--json", *arguments).stdout)
     return found
 
 
@@ -31,7 +31,7 @@ def leaves(data: dict[str, object]) -> set[str]:
 
 
 def test_the_first_backward_is_read_and_the_script_stops_there(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("info", "--json", script(tmp_path, TRAINING))
+    result = gradviz("saved", "--json", script(tmp_path, TRAINING))
     data = json.loads(result.stdout)
     assert roots(data) == [("loss", "MulBackward0")]
     assert leaves(data) == {"model.weight", "model.bias"}
@@ -41,7 +41,7 @@ def test_the_first_backward_is_read_and_the_script_stops_there(gradviz: Gradviz,
 
 @pytest.mark.parametrize(("at", "printed"), [(1, []), (2, ["step 0"]), (3, ["step 0", "step 1"])])
 def test_at_reads_the_kth_call(gradviz: Gradviz, tmp_path: Path, at: int, printed: list[str]) -> None:
-    result = gradviz("info", "--json", "--at", at, script(tmp_path, TRAINING))
+    result = gradviz("saved", "--json", "--at", at, script(tmp_path, TRAINING))
     assert result.stderr.splitlines() == printed
     assert all(leaf["has_grad"] is (at > 1) for leaf in json.loads(result.stdout)["leaves"])
 
@@ -51,7 +51,7 @@ def test_at_reads_the_kth_call(gradviz: Gradviz, tmp_path: Path, at: int, printe
 )
 def test_too_few_calls(gradviz: Gradviz, tmp_path: Path, calls: int, said: str) -> None:
     path = script(tmp_path, TRAINING.replace("train(3)", f"train({calls})"))
-    assert f"{said}, so there is no call 4" in gradviz("info", path, "--at", 4, code=2).stderr
+    assert f"{said}, so there is no call 4" in gradviz("tree", path, "--at", 4, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_every_way_to_call_backward(
         print("reached")
         """,
     )
-    result = gradviz("info", "--json", path)
+    result = gradviz("saved", "--json", path)
     assert [op for _, op in roots(json.loads(result.stdout))] == [op for _, op in expected]
     if "functional" not in call:  # what torch calls its own variables is torch's affair
         assert roots(json.loads(result.stdout)) == expected
@@ -97,7 +97,7 @@ def test_a_recomputing_checkpoint_is_not_a_call(gradviz: Gradviz, tmp_path: Path
             loss.backward()
         """,
     )
-    assert "called backward() 2 times" in gradviz("info", path, "--at", 3, code=2).stderr
+    assert "called backward() 2 times" in gradviz("tree", path, "--at", 3, code=2).stderr
 
 
 def test_a_compiler_that_traces_is_not_a_call(gradviz: Gradviz, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_backward_in_a_thread_stops_the_whole_script(tmp_path: Path, name: str) 
     """
     path = script(tmp_path, text)
     path.write_text(path.read_text() + THREADS[name] + "print('not reached either')\n")
-    result = run_gradviz("info", "--json", path, cwd=tmp_path, timeout=60)
+    result = run_gradviz("saved", "--json", path, cwd=tmp_path, timeout=60)
     assert result.returncode == 0, result.stderr
     assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
     said = set(result.stderr.splitlines())
@@ -160,14 +160,14 @@ def test_backward_in_a_thread_stops_the_whole_script(tmp_path: Path, name: str) 
 def test_code_that_catches_everything_does_not_spoil_it(gradviz: Gradviz, tmp_path: Path, around: str) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"import torch\nw = torch.ones(1, requires_grad=True)\ny = w * w\n{around}\n")
-    result = gradviz("info", "--json", path)
+    result = gradviz("saved", "--json", path)
     assert roots(json.loads(result.stdout)) == [("y", "MulBackward0")]
     assert result.stderr == ""
 
 
 def test_backward_on_a_tensor_without_graph_says_why(gradviz: Gradviz, tmp_path: Path) -> None:
     path = script(tmp_path, "import torch\nx = torch.ones(1)\ntry:\n    x.sum().backward()\nexcept ValueError: pass\n")
-    assert "does not require grad" in gradviz("info", path, code=2).stderr
+    assert "does not require grad" in gradviz("tree", path, code=2).stderr
 
 
 # -- a name ------------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_a_name(gradviz: Gradviz, tmp_path: Path, name: str, expected: list[tupl
     ],
 )
 def test_a_wrong_name_says_what_it_is(gradviz: Gradviz, tmp_path: Path, name: str, said: str) -> None:
-    result = gradviz("info", f"{script(tmp_path, NAMES)}:{name}", code=2)
+    result = gradviz("tree", f"{script(tmp_path, NAMES)}:{name}", code=2)
     assert said in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -250,8 +250,8 @@ def test_a_module(gradviz: Gradviz, tmp_path: Path) -> None:
     )
     script(tmp_path, "import torch\nw = torch.ones(1, requires_grad=True)\n", "package/other.py")
     assert roots(info(gradviz, "package.made:y")) == [("y", "MulBackward0")]
-    assert "there is no module 'package.none'" in gradviz("info", "package.none:y", code=2).stderr
-    assert "there is no module 'nowhere'" in gradviz("info", "nowhere.none:y", code=2).stderr
+    assert "there is no module 'package.none'" in gradviz("tree", "package.none:y", code=2).stderr
+    assert "there is no module 'nowhere'" in gradviz("tree", "nowhere.none:y", code=2).stderr
 
 
 # -- neither backward nor a name ---------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_nothing_found_lists_each_tensor_and_why(gradviz: Gradviz, tmp_path: Pat
             quick = w * 2
         """,
     )
-    said = gradviz("info", path, code=2).stderr.splitlines()
+    said = gradviz("tree", path, code=2).stderr.splitlines()
     assert said[0] == "Error: script.py called no backward() and has no global tensor with a graph. Seen:"
     assert [line.split()[0] for line in said[1:-2]] == ["w", "cut", "count", "mask", "quick"]
     for line, why in zip(said[1:-2], ("leaf", "detach", "int64", "bool", "inference_mode")):

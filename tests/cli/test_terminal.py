@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 WIDTHS = (60, 80, 120)
 SAMPLES = ("gpt", "chain_rule")
-READ = ("saved", "saved --by module", "saved --by tensor", "saved --budget 1KiB", "info", "tree", "tree --by node")
+READ = ("saved", "saved --by module", "saved --by tensor", "saved --budget 1KiB", "tree", "tree --by node")
 RUN = ("check", "flow", "flow --by leaf", "tensors")
 WIDE_NAMES = """
 import torch

@@ -52,7 +52,7 @@ for step in range(4):
 
 
 def info(gradviz: Gradviz, *arguments: object) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(gradviz("info", "--json", *arguments).stdout)
+    data: dict[str, Any] = json.loads(gradviz("saved", "--json", *arguments).stdout)
     return data
 
 
@@ -68,7 +68,7 @@ def test_a_backward_is_preferred_to_the_penalty_before_it(gradviz: Gradviz, tmp_
 
 
 def test_without_a_backward_the_script_runs_to_the_end_of_the_step_only(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("info", "--json", script(tmp_path, GRADIENTS_BY_HAND))
+    result = gradviz("saved", "--json", script(tmp_path, GRADIENTS_BY_HAND))
     found = json.loads(result.stdout)
     assert found["title"] == "script.py: autograd.grad(loss) at script.py:7, call 1"
     assert "no backward() followed it in the same step" in found["notes"][0]
@@ -76,7 +76,7 @@ def test_without_a_backward_the_script_runs_to_the_end_of_the_step_only(gradviz:
 
 
 def test_with_continue_it_runs_on_undisturbed(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("info", "--json", "--continue", script(tmp_path, GRADIENTS_BY_HAND))
+    result = gradviz("saved", "--json", "--continue", script(tmp_path, GRADIENTS_BY_HAND))
     assert result.stderr.splitlines() == [f"step {i}" for i in range(4)]
     assert json.loads(result.stdout)["title"].endswith("call 1")
 
@@ -96,7 +96,7 @@ def test_a_script_that_only_calls_grad_is_stopped_in_time(
         print("not reached")
         """,
     )
-    result = gradviz("info", "--json", path)
+    result = gradviz("saved", "--json", path)
     assert json.loads(result.stdout)["title"].endswith("autograd.grad(y) at script.py:5, call 1")
     assert result.stderr == ""
 
@@ -115,7 +115,7 @@ def test_a_loop_of_grad_is_stopped_by_its_number_of_calls(
             torch.autograd.grad(w.exp().sum(), w)
         """,
     )
-    result = gradviz("info", "--json", path)
+    result = gradviz("saved", "--json", path)
     assert json.loads(result.stdout)["title"].endswith("call 1")
     assert result.stderr.splitlines() == [f"step {i}" for i in range(6)]
 
@@ -140,7 +140,7 @@ def test_a_failure_after_grad_is_shown_and_what_was_read_is_written(gradviz: Gra
     path = script(
         tmp_path, "import torch\nx = torch.ones(2, requires_grad=True)\ntorch.autograd.grad(x.exp().sum(), x)\n1 / 0\n"
     )
-    result = gradviz("info", path, code=3)
+    result = gradviz("tree", path, code=3)
     assert "autograd.grad() at script.py:3, call 1" in result.stdout
     assert "ZeroDivisionError" in result.stderr
 

@@ -74,6 +74,6 @@ def test_info_names_it_without_its_operations(monkeypatch: pytest.MonkeyPatch, t
     loss, node = compiled()
     no_module(monkeypatch, node)
     file = gradviz.walk(loss).save(str(tmp_path / "graph.json"))
-    told = CliRunner().invoke(cli, ["info", file]).stdout
+    told = CliRunner().invoke(cli, ["tree", file]).stdout
     assert "1 CompiledFunctionBackward\n" in told
     assert "what the backward of 1 compiled function does cannot be read with this torch" in told

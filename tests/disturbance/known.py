@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.disturbance.journal import VISIBLE
 
-_TO_THE_END = ("record", "render", "cut", "check", "tree", "tensors", "saved", "info")
+_TO_THE_END = ("record", "render", "cut", "check", "tree", "tensors", "saved")
 _COMPILED = "hooks for all modules order the inputs of a compiled graph otherwise"
 
 KNOWN: dict[str, dict[str, str]] = {

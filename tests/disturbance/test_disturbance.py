@@ -29,7 +29,7 @@ SCRIPTS = {path.stem: path for path in sorted((HERE / "scripts").glob("*.py"))}
 IMPORTED = (  # before the forks: all but what gradviz loads when it has a result, such as rich
     "gradviz.api",
     *(f"gradviz.{name}.command" for name in ("checks", "comparison", "gradients", "memory")),
-    *(f"gradviz.cli.{name}" for name in ("info", "render", "tensors", "why")),
+    *(f"gradviz.cli.{name}" for name in ("render", "tensors", "why")),
     "tests.disturbance.witness",
     "torch._dynamo",
     "torch.export",
@@ -44,7 +44,6 @@ WAYS = {
     "tree": "tree {script} --continue",
     "tensors": "tensors {script} --continue",
     "saved": "saved {script} --continue",
-    "info": "info {script} --continue",
     "flow": "flow {script}",
     "paths": "paths {script} --to {parameter}",
     "diff": "diff {script} --at 1 --at 2",

@@ -23,7 +23,6 @@ x = torch.ones(1, 2)
         lambda given: gradviz.diff(given, given).empty,
         lambda given: gradviz.merge([given, given]).groups,
         lambda given: gradviz.checkpoint_plan(given, 10).held,
-        lambda given: len(gradviz.to_networkx(given)),
     ],
 )
 def test_a_graph_or_its_tensors(call: Callable[[object], object]) -> None:
@@ -66,6 +65,7 @@ def test_a_tensor_by_name(name: str) -> None:
         (lambda loss: gradviz.saved(net), "call it and pass what it returns"),
         (lambda loss: gradviz.draw(loss), r"gradviz.walk\(loss\).save"),
         (lambda loss: gradviz.walk(loss).to_dataframe(), "pandas.DataFrame"),
+        (lambda loss: gradviz.to_networkx(loss), r"gradviz.walk\(loss\).to_networkx"),
     ],
 )
 def test_anything_else_gets_one_sentence(call: Callable[[torch.Tensor], object], words: str) -> None:

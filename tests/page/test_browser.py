@@ -16,7 +16,7 @@ from gradviz.draw.options import Options
 from gradviz.graph import Edge, Graph, Node, Root, Scope
 from gradviz.page.html import render_difference
 from tests.browser import Open
-from tests.builders import GRAPHS, accumulate, chain, leaf, random_dag, tensor, timed_graph
+from tests.builders import GRAPHS, accumulate, leaf, random_dag, tensor
 from tests.command_line import CliRunner
 from tests.page.graphs import PAGES, blocks, hostile, with_views
 
@@ -563,16 +563,6 @@ def test_keys_go_into_groups_and_say_what_they_chose(open_page: Open) -> None:
     inner = page.evaluate("gradviz.app.selected")
     assert page.evaluate("gradviz.app.model.around(gradviz.app.selected)") == 1
     assert page.evaluate("item => gradviz.app.model.title(item)", inner) in page.inner_text("#said")
-
-
-def test_times_of_modules_are_a_colour(open_page: Open) -> None:
-    """An op that shares its module with another one has no time; the module around both has."""
-    page = open_page(timed_graph(), color="time")
-    assert page.input_value("#overlay") == "time"
-    assert "of 5.00 s" in page.inner_text("#legend")
-    said = page.evaluate("[0, 1, 2, 3, ~0].map(gradviz.app.overlay.line)")
-    assert said == ["1.00 s", "", "", "1.00 s", "5.00 s"]
-    assert open_page(chain(2)).is_disabled("#overlay option[value=time]")
 
 
 @pytest.mark.parametrize("menu", ["#show", "details.menu:has(#save-svg)", "#help"])

@@ -7,20 +7,19 @@ import { DATA, OUTPUT } from "./model.js";
 /** @typedef {{fill: (item: number) => string, line?: (item: number) => string, legend: Entry[]}} Overlay `fill` gives a name of `colors`, "" for that of the kind; `line` stands in the box */
 
 export const OVERLAYS = [
-  ["kind", "Kind"], ["memory", "Memory held"], ["time", "Time"], ["grad", "Gradient norm"], ["dtype", "dtype"], ["device", "Device"], ["type", "Module type"],
+  ["kind", "Kind"], ["memory", "Memory held"], ["grad", "Gradient norm"], ["dtype", "dtype"], ["device", "Device"], ["type", "Module type"],
   ["diff", "What changed"],
 ];
 
 /** The overlays, each with how to write a page that has it, "" where this one does. @param {Facts} facts */
 export function available(facts) {
-  const missing = /** @type {{[id: string]: string}} */ ({ grad: facts.head.measured ? "" : "render --color grad", time: facts.head.seconds.length ? "" : "render --color time", diff: facts.c.diff ? "" : "gradviz diff before after -o page.html" });
+  const missing = /** @type {{[id: string]: string}} */ ({ grad: facts.head.measured ? "" : "render --color grad", diff: facts.c.diff ? "" : "gradviz diff before after -o page.html" });
   return OVERLAYS.map(([id, name]) => [id, name, missing[id] || ""]);
 }
 
 /** @param {string} id @param {Facts} facts @returns {Overlay} */
 export function overlay(id, facts) {
   if (id === "memory") return heldMemory(facts);
-  if (id === "time") return time(facts);
   if (id === "grad") return gradient(facts);
   if (id === "dtype" || id === "device") return classes(facts, (node) => (node < facts.nodes ? facts.word(id, node) : ""));
   if (id === "type") return classes(facts, (node) => facts.scopeOf(node)?.type || "");
@@ -87,37 +86,6 @@ function shares(amount, text, whole) {
   const legend = SHARES.map((share, i) => ({ color: `heat${i + 1}`, text: i ? `over ${share * 100} %` : "up to 1 %" }));
   legend.push({ color: "", text: whole });
   return { fill: (item) => (step(item) ? `heat${step(item)}` : ""), line: (item) => (amount(item) ? text(amount(item)) : ""), legend };
-}
-
-/** Modules are timed: the time of a call belongs to the innermost item that has all its ops. @param {Facts} facts @returns {Overlay} */
-function time(facts) {
-  const model = facts.model, cells = new Float64Array(model.cells), groups = new Float64Array(model.groups);
-  /** @type {Map<number, number>} */
-  const items = new Map();
-  for (let cell = 0; cell < model.cells; cell++) {
-    const node = facts.nodeOf(cell), scope = node < facts.nodes && facts.c.sequence[node] >= 0 ? facts.c.scope[node] : -1;
-    if (scope >= 0) items.set(scope, items.has(scope) ? ~common(model, model.cellGroup[cell], Number(items.get(scope))) : cell);
-  }
-  for (const [scope, item] of items) (item >= 0 ? cells : groups)[item >= 0 ? item : ~item] += facts.head.seconds[scope];
-  for (let cell = 0; cell < model.cells; cell++) groups[model.cellGroup[cell]] += cells[cell];
-  for (let g = model.groups - 1; g > 0; g--) groups[model.parent[g]] += groups[g];
-  return shares((item) => (item >= 0 ? cells[item] : groups[~item]), secondsText, `of ${secondsText(groups[0])} for forward and backward of the modules`);
-}
-
-/** The innermost group around a group and an item. @param {import("./model.js").Model} model @param {number} group @param {number} item */
-function common(model, group, item) {
-  let other = item >= 0 ? model.cellGroup[item] : ~item;
-  while (group !== other) {
-    if (group > other) group = model.parent[group];
-    else other = model.parent[other];
-  }
-  return group;
-}
-
-/** Three digits and a unit. @param {number} seconds */
-function secondsText(seconds) {
-  const [size, unit] = seconds >= 1 ? [seconds, "s"] : seconds >= 1e-3 ? [seconds * 1e3, "ms"] : [seconds * 1e6, "µs"];
-  return `${size.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0)} ${unit}`;
 }
 
 /** @param {Facts} facts @returns {Overlay} */

@@ -29,17 +29,7 @@ from tests.command_line import CliRunner
 ROOT = Path(__file__).parents[3]
 FOLDERS = Path(__file__).parent / "programs", ROOT / "tests/real/programs", ROOT / "samples"
 # longer than seconds, or nothing that trains
-LEFT_OUT = {
-    "llama_size",
-    "slow_module",
-    "out_of_memory",
-    "fsdp",
-    "ddp",
-    "pipeline",
-    "compiled",
-    "ddp_unused",
-    "ddp_single_process",
-}
+LEFT_OUT = {"llama_size", "out_of_memory", "fsdp", "ddp", "pipeline", "compiled", "ddp_unused", "ddp_single_process"}
 EACH = 12
 """Pairs of an operator, at most."""
 HELD_BACK = 2
