@@ -8,12 +8,12 @@ used. Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from gradviz.draw.options import Options
-from gradviz.graph import Graph, Node, SavedTensor
+from gradviz.graph import Graph, Node, SavedTensor, TensorInfo
 from gradviz.wording import shape_text, visible
 
 if TYPE_CHECKING:
@@ -60,19 +60,15 @@ def _plain(**facts: Any) -> dict[str, str | int | float]:
     return attributes
 
 
-def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
+def _facts(graph: Graph, node: Node) -> dict[str, Any]:
     leaf, group = graph.leaf_of.get(node.id), node.group
     names = leaf.names if leaf is not None else node.names
-    tensors = [tensor for tensor in node.outputs if tensor is not None]
     scope = graph.scopes[node.scope] if node.scope is not None else None
     facts = {
         "op": node.op,
         "label": group.title if group else "; ".join(filter(None, names)) or node.op,
         "names": names,
         "outputs": [root.name for root in graph.roots_of.get(node.id, ())],
-        "shape": [shape_text(tensor.shape) for tensor in tensors],
-        "dtype": dict.fromkeys(tensor.dtype for tensor in tensors),
-        "device": dict.fromkeys(tensor.device for tensor in tensors),
         "module": scope and scope.path,
         "module_type": scope and scope.type,
         "flags": node.flags,
@@ -81,9 +77,16 @@ def _facts(graph: Graph, node: Node) -> Mapping[str, Any]:
         "group": group and group.kind,
         "group_ops": group and group.ops,
     }
-    if node.source is not None:
-        facts |= node.source._asdict()
-    return facts
+    facts |= _of_tensors([tensor for tensor in node.outputs if tensor is not None])
+    return facts if node.source is None else facts | node.source._asdict()
+
+
+def _of_tensors(tensors: Sequence[TensorInfo]) -> dict[str, Any]:
+    return {
+        "shape": [shape_text(tensor.shape) for tensor in tensors],
+        "dtype": dict.fromkeys(tensor.dtype for tensor in tensors),
+        "device": dict.fromkeys(tensor.device for tensor in tensors),
+    }
 
 
 def _saved_bytes(graph: Graph, saved: Iterable[SavedTensor]) -> int | None:
