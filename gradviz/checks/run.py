@@ -33,11 +33,6 @@ class Kind(Enum):
 
     BACKWARD = "b"
     ZERO = "z"
-    CLIP = "c"
-    SCALE = "S"
-    UNSCALE = "u"
-    SCALER_STEP = "x"
-    UPDATE = "U"
     STEP = "s"
     SCHEDULE = "l"
     EVALUATED = "v"  # in training mode where nothing is recorded; about the model

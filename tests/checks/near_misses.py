@@ -172,19 +172,6 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
-    "scheduler-order": """
-        import torch
-
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
-        for epoch in range(3):
-            loss = model(torch.ones(2, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
-    """,
     "stale-saved": """
         import torch
 
@@ -265,34 +252,6 @@ NEAR: dict[str, str] = {
             model.weight += 1
         except RuntimeError as error:
             print(error)
-    """,
-    "clip-order": """
-        import torch
-
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(3):
-            loss = model(torch.ones(2, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            print(torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf")))
-    """,
-    "scaler-order": """
-        import torch
-
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-        scaler = torch.amp.GradScaler("cpu")
-        for step in range(3):
-            loss = model(torch.ones(2, 3)).square().mean()
-            optimizer.zero_grad()
-            scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            scaler.step(optimizer)
-            scaler.update()
     """,
     "loss-input": """
         import torch

@@ -112,7 +112,6 @@ for step in range(24):
     ),
 ]
 ELSEWHERE = {
-    **dict.fromkeys(("clip-order", "scaler-order", "scheduler-order"), "test_order"),
     "loss-input": "test_loss_inputs",
 }
 """Checks whose advice is followed in a table of another form, and the module that has it."""

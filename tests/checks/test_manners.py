@@ -242,17 +242,6 @@ COPIES = [
         ),
     ),
     Manner(
-        "clip-order",
-        "clip_grad_norm_",
-        _learner(init="self.scaler = torch.amp.GradScaler('cpu')", after="self.scaler.update()")
-        .replace(
-            "loss.backward()",
-            "self.scaler.scale(loss).backward()\n        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)",
-        )
-        .replace("self.opt.step()", "self.scaler.step(self.opt)"),
-        "Call scaler.unscale_(optimizer) directly before",
-    ),
-    Manner(
         "no-graph",
         "loss = F.cross_entropy",
         """
@@ -312,14 +301,6 @@ SWEEP = [
         "loss.backward()",
         _learner().replace("        self.opt.zero_grad()\n", ""),
         "Call self.opt.zero_grad()",
-    ),
-    Manner(
-        "scaler-order",
-        "self.scaler.step(self.opt)",
-        _learner(init="self.scaler = torch.amp.GradScaler('cpu')")
-        .replace("loss.backward()", "self.scaler.scale(loss).backward()")
-        .replace("self.opt.step()", "self.scaler.step(self.opt)\n        self.scaler._per_optimizer_states.clear()"),
-        "Call scaler.update() after",
     ),
 ]
 STATES = [

@@ -25,8 +25,6 @@ LARGE, _DIVERGED = 10.0, 1e6
 
 _CAUSES = (
     "gradient-not-reset",
-    "clip-order",
-    "scaler-order",
     "wrong-backward",
     "loss-input",
 )

@@ -100,7 +100,7 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
             reference=last.rms,
             ratio=first.rms / last.rms,
             limit=RATIO,
-        )._replace(nodes=nodes_of(leaves), follows=("wrong-backward", "scaler-order"))
+        )._replace(nodes=nodes_of(leaves), follows=("wrong-backward",))
 
 
 def _is_huge(layer: Layer, last: Layer) -> bool:
