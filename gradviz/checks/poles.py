@@ -4,41 +4,24 @@ and what to do. And the operation that has done so in a graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import kind, kind_of, makers, spread, users
 from gradviz.graph import Graph
 
-_Test = Callable[[Any], Any]
+Where = Literal["below", "zero", "infinite", "edge", "NaN", "equal"]
 
 
 class Pole(NamedTuple):
-    """What is known of an operation: `is_at` tells it of a tensor in the `slot` that it
-    has saved.
+    """What is known of an operation: of a tensor in the `slot` that it has saved, the
+    elements that are `at` this are at the pole.
     """
 
     slot: str
-    is_at: _Test
+    at: Where
     why: str
     fix: str
-
-
-def _not_above_zero(numbers: Any) -> Any:
-    return not (numbers > 0).all()
-
-
-def _has_zero(numbers: Any) -> Any:
-    return (numbers == 0).any()
-
-
-def _overflows(numbers: Any) -> Any:
-    return not numbers.isfinite().all()
-
-
-def _has_equals(numbers: Any) -> Any:
-    return _has_zero(numbers.diff(dim=-1))
 
 
 _INVERTIBLE = "Keep the matrix from being singular: add a small multiple of the identity, a + 1e-4 * torch.eye(n)."
@@ -47,41 +30,41 @@ _POSITIVE = (
 )
 _LOG = Pole(
     "self",
-    _not_above_zero,
+    "below",
     "log of 0 is -inf, and log of a negative number is NaN: it is not defined below zero",
     "Keep its input above zero: torch.log(x + 1e-6) (1e-4 in float16), where clamp(min=1e-6) would leave such elements without a "
     f"gradient; or use log_softmax, logsigmoid or xlogy; {_POSITIVE}.",
 )
 _ROOT = Pole(
     "result",
-    _not_above_zero,
+    "below",
     "the derivative of sqrt is infinite at 0, and below it is not defined",
     f"Keep what is under the root above zero: torch.sqrt(x.clamp(min=1e-6)); {_POSITIVE}.",
 )
 _NORM = Pole(
     "result",
-    _not_above_zero,
+    "below",
     "the derivative of a norm is not defined at 0",
     "Add a small number, or square the norm instead.",
 )
 _ARCUS = Pole(
     "self",
-    lambda numbers: (numbers.abs() >= 1).any(),
+    "edge",
     "its derivative is infinite at -1 and 1",
     "Keep its input inside (-1, 1).",
 )
 _QUOTIENT = Pole(
-    "other", _has_zero, "its divisor has a zero", "Keep the divisor away from zero."
+    "other", "zero", "its divisor has a zero", "Keep the divisor away from zero."
 )
 _EXP = Pole(
     "result",
-    _overflows,
+    "infinite",
     "exp overflows: above 88 in float32, above 11 in float16",
     "Keep its input small: subtract the maximum first, or use logsumexp or softmax.",
 )
 _SOFTMAX = Pole(
     "result",
-    lambda numbers: numbers.isnan().any(),
+    "NaN",
     "a row whose elements are all masked with -inf gives 0 / 0",
     "Leave one element of each row unmasked, mask with torch.finfo(scores.dtype).min instead of float('-inf'), or set such rows "
     "to zero afterwards with torch.nan_to_num.",
@@ -89,36 +72,36 @@ _SOFTMAX = Pole(
 
 POLES: dict[str, Pole] = {
     "Sqrt": _ROOT,
-    "Rsqrt": _ROOT._replace(is_at=_overflows),
+    "Rsqrt": _ROOT._replace(at="infinite"),
     "Norm": _NORM,
     "LinalgVectorNorm": _NORM,
     "Std": Pole(
         "result",
-        _not_above_zero,
+        "below",
         "the derivative of std is infinite where all values are equal",
         "Add a small number to the variance.",
     ),
     **dict.fromkeys(("Log", "Log2", "Log10"), _LOG),
     "Pow": Pole(
         "self",
-        _not_above_zero,
+        "below",
         "the derivative of a power below 1 is infinite at 0",
         "Keep its base away from zero.",
     ),
     **dict.fromkeys(("Acos", "Asin", "Atanh"), _ARCUS),
     "Div": _QUOTIENT,
-    "Reciprocal": _QUOTIENT._replace(slot="result", is_at=_overflows),
+    "Reciprocal": _QUOTIENT._replace(slot="result", at="infinite"),
     **dict.fromkeys(("Exp", "Expm1", "Logsumexp"), _EXP),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _SOFTMAX),
     "LinalgEigh": Pole(
         "eigenvalues",
-        _has_equals,
+        "equal",
         "the gradient of eigenvectors divides by the differences of eigenvalues, and two are equal",
         _INVERTIBLE,
     ),
     "LinalgSvd": Pole(
         "S",
-        _has_equals,
+        "equal",
         "the gradient of singular vectors divides by the differences of singular values, and two are equal",
         _INVERTIBLE,
     ),

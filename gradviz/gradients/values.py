@@ -19,6 +19,9 @@ from gradviz.walker.slots import tensors_on
 from gradviz.walker.tensors import answers_itself, grad_fn_of, parts_of
 from gradviz.walker.walk import Walked
 
+BASE = torch._C.TensorBase
+"""Whose methods read numbers: those of `torch.Tensor` may be the user's."""
+
 
 class Value(NamedTuple):
     """Non-finite elements in a tensor: `made_by` is the node that made it; `slot` says
@@ -196,11 +199,16 @@ def nonfinite(tensor: torch.Tensor) -> int | None:
     try:
         with torch.no_grad():
             dense = _dense(tensor)
-            return int(dense.numel() - torch.isfinite(dense).sum())
+            return int(BASE.numel(dense)) - true_in(torch.isfinite(dense))
     except Exception:
         # what a masked tensor, one of a transform, or a dtype without arithmetic does
         # not support
         return None
+
+
+def true_in(mask: torch.Tensor) -> int:
+    """How many elements of a mask are true."""
+    return int(BASE.item(torch.sum(mask)))
 
 
 def _minus_infinite(tensor: torch.Tensor) -> int:
@@ -208,7 +216,7 @@ def _minus_infinite(tensor: torch.Tensor) -> int:
     if tensor.dtype.is_complex:
         return 0
     with torch.no_grad():
-        return int(torch.isneginf(_dense(tensor)).sum())
+        return true_in(torch.isneginf(_dense(tensor)))
 
 
 def _largest(tensor: torch.Tensor) -> float:
@@ -216,7 +224,7 @@ def _largest(tensor: torch.Tensor) -> float:
     if not tensor.dtype.is_floating_point or tensor.dim() < 2 or not tensor.numel():
         return 0.0  # a number, or one for each column
     with torch.no_grad():
-        return float(_dense(tensor).abs().max())
+        return float(BASE.item(torch.max(torch.abs(_dense(tensor)))))
 
 
 def is_zero(tensor: torch.Tensor) -> bool | None:
@@ -226,7 +234,7 @@ def is_zero(tensor: torch.Tensor) -> bool | None:
     if type(tensor) is not torch.Tensor or tensor.is_nested or why_unreadable(tensor):
         return None
     with torch.no_grad():
-        return not bool(_dense(tensor).any())
+        return not BASE.item(torch.any(_dense(tensor)))
 
 
 def _dense(tensor: torch.Tensor) -> Any:
@@ -237,7 +245,7 @@ def _dense(tensor: torch.Tensor) -> Any:
     """
     while answers_itself(tensor):
         tensor = parts_of(tensor)[-1][1]
-    dense: Any = tensor.detach()
+    dense: Any = BASE.detach(tensor)
     if dense.layout != torch.strided:
         if dense.layout == torch.sparse_coo:
             dense = dense.coalesce().values()

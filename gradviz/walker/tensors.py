@@ -345,7 +345,7 @@ class Storages:
         if identity not in self._owners and is_number:
             kind = "number"
             # on the CPU, so this waits for no device
-            self.values[number] = tensor.item()
+            self.values[number] = torch._C.TensorBase.item(tensor)
         # asking a symbolic size would fix it
         known_bytes = nbytes if type(nbytes) is int else None
         self.records.append(Storage(number, known_bytes, kind))

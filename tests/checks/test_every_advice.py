@@ -111,9 +111,7 @@ for step in range(24):
         + TRAIN.replace("model(x)", "Twice()(model(x))"),
     ),
 ]
-ELSEWHERE = {
-    "loss-input": "test_loss_inputs",
-}
+ELSEWHERE = {"loss-input": "test_loss_inputs"}
 """Checks whose advice is followed in a table of another form, and the module that has it."""
 
 

@@ -137,3 +137,36 @@ def test_a_variable_that_comes_after_the_first_call_is_checked_when_the_script_h
     result = CliRunner().invoke(cli, ["check", f"{path}:late"])
     assert result.exit_code == 1 and "late has no graph" in result.output
     assert "no variable 'missing'" in CliRunner().invoke(cli, ["check", f"{path}:missing"]).output
+
+
+def test_methods_that_the_user_replaced_are_not_called(tmp_path: Path) -> None:
+    """Numbers are read through torch's own methods, not through what a script counts with."""
+    path = written(
+        tmp_path,
+        f"""
+        import torch
+        count = {{}}
+        def counted(name):
+            old = getattr(torch.Tensor, name)
+            def method(self, *a, **k):
+                count[name] = count.get(name, 0) + 1
+                return old(self, *a, **k)
+            setattr(torch.Tensor, name, method)
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+        names = "item detach tolist sum abs any all max isfinite flatten __bool__ __float__ numpy cpu"
+        restored = {{name: vars(torch.Tensor).get(name) for name in names.split()}}
+        for name in restored:
+            counted(name)
+        opt = torch.optim.SGD([*net.parameters()][:2], 0.1)
+        for step in range(6):
+            opt.zero_grad()
+            loss = torch.log(torch.nn.functional.relu(net(torch.randn(4, 3))) + 1).mean()
+            loss.backward()
+            opt.step()
+        for name, method in restored.items():
+            setattr(torch.Tensor, name, method) if method else delattr(torch.Tensor, name)
+        open({str(tmp_path / "count.txt")!r}, "w").write(repr(count))
+        """,
+    )
+    CliRunner().invoke(cli, ["check", str(path)])
+    assert (tmp_path / "count.txt").read_text() == "{}"

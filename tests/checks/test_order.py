@@ -8,7 +8,6 @@ import pytest
 
 from tests.checks.test_scripts import check, written
 
-
 HEAD = """
 import torch
 from torch import nn

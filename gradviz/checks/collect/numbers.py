@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
 
 from gradviz.checks.call import LeafGradient
-from gradviz.checks.poles import pole_of
-from gradviz.gradients.values import outgrown, tensor_in
+from gradviz.checks.poles import Where, pole_of
+from gradviz.gradients.values import BASE, outgrown, tensor_in, true_in
 from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself, is_plain, version_of
@@ -49,7 +49,7 @@ def loss_of(outputs: Sequence[Any]) -> float | None:
     loss = outputs[0]
     try:
         with isolated():
-            return float(loss.item()) if _is_single(loss) else None
+            return float(BASE.item(loss)) if _is_single(loss) else None
     except Exception:  # a class of tensors that refuses to tell
         return None
 
@@ -84,8 +84,8 @@ def gradients_left(leaves: Mapping[int, torch.Tensor]) -> tuple[LeafGradient, ..
             wrong = 0
             # squares over- and underflow
             if not 0 < norm < math.inf:
-                wrong = int((~torch.isfinite(grad)).sum())
-                norm = float(grad.abs().max())
+                wrong = true_in(torch.logical_not(torch.isfinite(grad)))
+                norm = float(BASE.item(torch.max(torch.abs(grad))))
 
             left.append(LeafGradient(key, norm, wrong))
 
@@ -100,7 +100,7 @@ def _readable(leaves: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         if type(grad) is not torch.Tensor or not grad.numel():
             continue
         if grad.dtype.is_floating_point and is_readable(grad):
-            grads[key] = grad.detach()
+            grads[key] = BASE.detach(grad)
     return grads
 
 
@@ -108,16 +108,14 @@ def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
     """One number for each, of small types in float32; gradients on one device are asked
     for at once.
     """
-    norms = [
-        torch.linalg.vector_norm(
-            grad, dtype=torch.promote_types(grad.dtype, torch.float32)
-        )
-        for grad in grads
-    ]
+    norms = []
+    for grad in grads:
+        precise = torch.promote_types(grad.dtype, torch.float32)
+        norms.append(torch.linalg.vector_norm(grad, dtype=precise))
     # reading a number waits for the GPU: one wait for all is enough
     if len({(norm.device, norm.dtype) for norm in norms}) == 1:
-        norms = torch.stack(norms).tolist()
-    return list(map(float, norms))
+        return list(BASE.tolist(torch.stack(norms)))
+    return list(map(BASE.item, norms))
 
 
 def mark_of(tensor: torch.Tensor) -> object:
@@ -127,7 +125,7 @@ def mark_of(tensor: torch.Tensor) -> object:
     if not is_readable(tensor):
         return None
     with unrecorded():
-        elements = tensor.flatten()[:_ELEMENTS].tolist()
+        elements = BASE.tolist(torch.flatten(tensor)[:_ELEMENTS])
         return version_of(tensor), tuple(map(str, elements))
 
 
@@ -148,6 +146,16 @@ def at_poles(nodes: Sequence[LiveNode]) -> frozenset[int]:
     return frozenset(places)
 
 
+_AT: dict[Where, Callable[[torch.Tensor], torch.Tensor]] = {
+    "below": lambda numbers: torch.logical_not(numbers > 0),
+    "zero": lambda numbers: numbers == 0,
+    "infinite": lambda numbers: torch.logical_not(torch.isfinite(numbers)),
+    "edge": lambda numbers: torch.abs(numbers) >= 1,
+    "NaN": torch.isnan,
+    "equal": lambda numbers: torch.diff(numbers, dim=-1) == 0,
+}
+
+
 def _is_at_a_pole(node: LiveNode) -> bool:
     pole = pole_of(type(node).__name__)
     tensor = tensor_in(node, pole.slot) if pole is not None else None
@@ -157,4 +165,4 @@ def _is_at_a_pole(node: LiveNode) -> bool:
     # a power of 1 or more has a finite slope everywhere
     exponent = getattr(node, "_saved_exponent", None)
     steep = not isinstance(exponent, (int, float)) or exponent < 1
-    return steep and bool(pole.is_at(tensor.detach()))
+    return steep and bool(BASE.item(torch.any(_AT[pole.at](BASE.detach(tensor)))))

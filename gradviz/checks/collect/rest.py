@@ -17,6 +17,7 @@ import torch
 
 from gradviz.checks.collect.lines import leaf_of, names_behind, nodes_behind
 from gradviz.checks.collect.recorder import Recorder
+from gradviz.gradients.values import BASE
 from gradviz.recording.session import running
 from gradviz.walker.isolation import unseen
 from gradviz.walker.private import peek_sequence
@@ -72,7 +73,7 @@ class Rest:
         if type(grad) is not torch.Tensor:
             return False
         with unseen():
-            return not math.isfinite(number_of(grad.sum()))
+            return not math.isfinite(BASE.item(torch.sum(grad)))
 
     def news(self, *_: Any, **__: Any) -> None:
         """Something has begun: what follows is watched."""
@@ -87,9 +88,10 @@ class Rest:
         """
         line, numbers = self._passed
         watched, session = self._watched.get(line), running()
-        if watched is not None and session is not None and watched.ops:
-            if watched.ops == _ops(outputs, numbers):
-                session.event_log().repeat(watched.numbers, numbers.start)
+        if watched is None or session is None or not watched.ops:
+            return
+        if watched.ops == _ops(outputs, numbers):
+            session.event_log().repeat(watched.numbers, numbers.start)
 
     def _rest(self) -> None:
         self._recorder.rests = self._recorder.rested = True

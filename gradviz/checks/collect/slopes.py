@@ -12,6 +12,7 @@ import torch
 
 from gradviz.checks.collect.lines import PLAIN
 from gradviz.checks.run import Kind
+from gradviz.gradients.values import BASE
 
 # in float64, a central difference over 1e-6 has about 10 correct digits
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
@@ -43,7 +44,7 @@ class _Function:
 
     def __init__(self, kind: Any, values: Sequence[Any]) -> None:
         self._kind = kind
-        self._inputs = [v.detach().double() if is_real(v) else v for v in values]
+        self._inputs = [BASE.detach(v).double() if is_real(v) else v for v in values]
         self._places = [
             place
             for place, value in enumerate(values)

@@ -23,11 +23,7 @@ LARGE, _DIVERGED = 10.0, 1e6
 """
 
 
-_CAUSES = (
-    "gradient-not-reset",
-    "wrong-backward",
-    "loss-input",
-)
+_CAUSES = ("gradient-not-reset", "wrong-backward", "loss-input")
 """Checks: what they find makes updates too large, so that the run diverges because of
 it.
 """
