@@ -1,7 +1,8 @@
-"""Writes the sample page and its pictures: `python docs/make_page.py`, in an environment with gradviz's test extra and Chromium.
+"""Writes the sample page and the pictures of docs/page.md: `python docs/make_page.py`, with gradviz's test extra and Chromium.
 
-The page is what `gradviz render samples/gpt.py --color grad -o sample_page.html -- --layers 12` writes, with files named relative
-to the repository; the pictures are what a browser shows of it.
+The page is what `gradviz render samples/gpt.py --color grad -o sample_page.html -- --layers 12` writes, with files named
+relative to the repository. It is part of the site, which makes it (make_site.py), and not of the repository. The pictures
+are what a browser shows of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-PAGE = DOCS / "sample_page.html"
+ROOT = DOCS.parent
 PICTURES = DOCS / "pictures"
 FLAGS = (
     "--headless",
@@ -34,45 +35,39 @@ VIEWS = {
 }
 
 
-def write_page() -> None:
+def write(page: Path) -> None:
     """The page, without where the repository lies on this machine."""
-    samples = DOCS.parent / "samples"
-    render = [sys.executable, "-m", "gradviz", "render"]
-    with tempfile.TemporaryDirectory() as folder:
-        graph = Path(folder) / "graph.json"
-        subprocess.run(
-            [
-                *render,
-                "gpt.py",
-                "--color",
-                "grad",
-                "-o",
-                str(graph),
-                "--",
-                "--layers",
-                "12",
-            ],
-            cwd=samples,
-            check=True,
-        )
-        text = graph.read_text(encoding="utf-8")
-        graph.write_text(text.replace(f"{DOCS.parent}{os.sep}", ""), encoding="utf-8")
-        subprocess.run([*render, str(graph), "-o", str(PAGE)], check=True)
+    graph = page.with_suffix(".json")
+    sample = ["gpt.py", "--color", "grad", "-o", str(graph), "--", "--layers", "12"]
+    _render(sample, ROOT / "samples")
+    text = graph.read_text(encoding="utf-8")
+    graph.write_text(text.replace(f"{ROOT}{os.sep}", ""), encoding="utf-8")
+    _render([str(graph), "-o", str(page)], ROOT)
+    graph.unlink()
+
+
+def _render(words: list[str], folder: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "gradviz", "render", *words]
+    subprocess.run(
+        command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def main() -> None:
     """Write the page, and draw its pictures."""
-    write_page()
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        sample = Path(folder) / "sample_page.html"
+        write(sample)
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=list(FLAGS)
         )
         page = browser.new_page(
             viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
         )
-        page.goto(PAGE.as_uri())
+        page.goto(sample.as_uri())
         page.wait_for_selector("body[data-ready]")
         for name, act in VIEWS.items():
             page.evaluate(f"{{ {act} }}")

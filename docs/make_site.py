@@ -1,7 +1,8 @@
 """What the site has: a hook of mkdocs, which `mkdocs build --strict` calls (mkdocs.yml), with `pip install '.[docs]'`.
 
 The pages link to one another as files of the repository, so that they can be read there, too. The site therefore has the
-repository's folders, and so it needs no page or link of its own. The API reference is generated (docs/make_reference.py).
+repository's folders, and so it needs no page or link of its own. Two things are made for it: the API reference
+(docs/make_reference.py) and the sample page (docs/make_page.py).
 """
 
 from __future__ import annotations
@@ -10,29 +11,38 @@ import runpy
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("docs", "samples", "benchmarks", "tests/real/programs")
-REFERENCE = tempfile.TemporaryDirectory()
+MADE = tempfile.TemporaryDirectory()
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The files of the site instead of those of `docs_dir`, and those of the theme."""
     theirs = [one for one in files if one.src_dir != config.docs_dir]
-    make = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["write"]
-    reference = make(Path(REFERENCE.name, "reference"))
+    made = Path(MADE.name)
+    reference = _maker("make_reference")(made / "reference")
+    sample = made / "docs" / "sample_page.html"
+    sample.parent.mkdir(exist_ok=True)
+    _maker("make_page")(sample)
     pairs = [
         *((ROOT, path) for path in _pages()),
-        *((Path(REFERENCE.name), path) for path in reference),
+        *((made, path) for path in [*reference, sample]),
     ]
     ours = [
         File(path.relative_to(folder).as_posix(), str(folder), config.site_dir, True)
         for folder, path in pairs
     ]
     return Files([*theirs, *ours])
+
+
+def _maker(name: str) -> Any:
+    """The function of a script in docs/ that writes what the repository does not have."""
+    return runpy.run_path(str(ROOT / "docs" / f"{name}.py"))["write"]
 
 
 def _pages() -> Iterator[Path]:

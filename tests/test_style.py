@@ -7,7 +7,7 @@ import runpy
 
 import pytest
 
-from benchmarks.size import branches, tokens
+from benchmarks.size import branches, javascript_tokens, tokens
 from tests.blocks import ROOT
 
 STYLE = runpy.run_path(str(ROOT / ".ci" / "style.py"), run_name="style")
@@ -37,6 +37,16 @@ def test_an_import_of_something_higher_is_found(importer: str, imported: object)
 def test_unclear_words_are_found() -> None:
     found = STYLE["unclear"]("Mend it anew.", STYLE["WORST"] | STYLE["UNCLEAR"])
     assert list(found) == ["'Mend': write Fix", "'anew': write again"]
+
+
+def test_tokens_of_javascript_are_counted_without_comments() -> None:
+    cases = {
+        "/** A comment. */\nconst a = 1; // one": 5,
+        "`${a} of ${b.length} \\` {`": 3 + 4,  # texts, and what is between them
+        "text.replace(/[/`\"]/g, '\"') / 2": 10,
+        "a?.#b ?? (() => [...c])": 13,
+    }
+    assert {source: javascript_tokens(source) for source in cases} == cases
 
 
 def test_size_is_counted_without_comments_and_docstrings() -> None:

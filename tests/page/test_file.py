@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from gradviz.draw.output import render
-from gradviz.page.html import script, style
+from gradviz.page.html import script
 from tests.builders import GRAPHS
 from tests.page.graphs import PAGES, hostile
 
@@ -61,11 +60,3 @@ def test_no_name_is_declared_twice() -> None:
         names += re.findall(r"(?:^|, )(\w+) = ", line)
     assert len(names) > 100
     assert sorted(names) == sorted(set(names))
-
-
-def test_the_sample_page_has_the_viewer_of_today() -> None:
-    """Otherwise: python docs/make_page.py."""
-    sample = Path(__file__).parents[2] / "docs" / "sample_page.html"
-    text = sample.read_text(encoding="utf-8")
-    assert script() in text
-    assert style() in text

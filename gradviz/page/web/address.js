@@ -10,7 +10,11 @@ import { byId, say } from "./dom.js";
 /** Open groups as differences from a base, in numbers of base 36 with runs: "f" from the first view, "n" none, "a" all. @param {Uint8Array} open @param {import("./data.js").Column} first @returns {string} */
 export function writeOpen(open, first) {
   const n = open.length;
-  const bases = /** @type {[string, (g: number) => number][]} */ ([["f", (g) => first[g]], ["n", () => 0], ["a", () => 1]]);
+  const bases = /** @type {[string, (g: number) => number][]} */ ([
+    ["f", (g) => first[g]],
+    ["n", () => 0],
+    ["a", () => 1],
+  ]);
   let best = "";
   for (const [name, base] of bases) {
     const parts = [];
@@ -31,12 +35,16 @@ export function writeOpen(open, first) {
 
 /** @param {string} text @param {import("./data.js").Column} first @returns {Uint8Array | null} null when it is not such a text */
 export function readOpen(text, first) {
-  const n = first.length, open = new Uint8Array(n), base = text[0];
+  const n = first.length,
+    open = new Uint8Array(n),
+    base = text[0];
   if (!["f", "n", "a"].includes(base)) return null;
   for (let g = 0; g < n; g++) open[g] = base === "f" ? first[g] : base === "a" ? 1 : 0;
   let at = 0;
   for (const part of text.slice(1).split(".").filter(Boolean)) {
-    const [step, run] = part.split("-"), from = at + parseInt(step, 36), to = from + (run ? parseInt(run, 36) : 0);
+    const [step, run] = part.split("-"),
+      from = at + parseInt(step, 36),
+      to = from + (run ? parseInt(run, 36) : 0);
     if (!(from > at) || !(to < n)) return null;
     for (let g = from; g <= to; g++) open[g] = 1 - open[g];
     at = to;
@@ -46,7 +54,8 @@ export function readOpen(text, first) {
 }
 
 /** @param {number | null} item */
-const writeItem = (item) => (item === null ? "" : item < 0 ? `g${(~item).toString(36)}` : `c${item.toString(36)}`);
+const writeItem = (item) =>
+  item === null ? "" : item < 0 ? `g${(~item).toString(36)}` : `c${item.toString(36)}`;
 
 /** @param {string | null} text @param {App} app @returns {number | null} */
 function readItem(text, app) {
@@ -71,7 +80,8 @@ export class Address {
     this.firstOverlay = app.overlayId;
     back.addEventListener("click", () => this.go(-1));
     forward.addEventListener("click", () => this.go(1));
-    for (const change of /** @type {const} */ (["open", "select", "overlay", "step", "view"])) app.on(change, () => this.note());
+    for (const change of /** @type {const} */ (["open", "select", "overlay", "step", "view"]))
+      app.on(change, () => this.note());
     app.on("camera", () => this.#later());
     addEventListener("popstate", (event) => this.#popped(event));
     addEventListener("hashchange", () => {
@@ -81,7 +91,8 @@ export class Address {
 
   /** The view as text. */
   write() {
-    const { app } = this, { x, y, k } = app.camera;
+    const { app } = this,
+      { x, y, k } = app.camera;
     const parts = [`o=${writeOpen(app.layout.open, app.model.firstOpen)}`];
     if (app.selected !== null) parts.push(`s=${writeItem(app.selected)}`);
     if (app.other !== null) parts.push(`t=${writeItem(app.other)}`);
@@ -99,7 +110,8 @@ export class Address {
 
   /** Show the view of a text; what is not understood is left as it is. @param {string} text */
   read(text) {
-    const { app } = this, given = new URLSearchParams(text);
+    const { app } = this,
+      given = new URLSearchParams(text);
     this.reading = true;
     app.finish();
     const open = readOpen(given.get("o") || "", app.model.firstOpen);
@@ -113,7 +125,12 @@ export class Address {
     const line = app.lines.get(given.get("l") || "");
     if (line) app.choose(line);
     app.setOverlay(given.get("c") || this.firstOverlay);
-    app.setView({ version: Number(given.get("d")) || 0, names: given.get("n") || app.facts?.head.titles, shapes: given.has("h"), inputs: !given.has("i") });
+    app.setView({
+      version: Number(given.get("d")) || 0,
+      names: given.get("n") || app.facts?.head.titles,
+      shapes: given.has("h"),
+      inputs: !given.has("i"),
+    });
     const step = parseInt(given.get("p") || "", 10);
     this.onStep?.(Number.isNaN(step) ? -1 : step);
     const [x, y, k] = (given.get("v") || "").split(",").map(Number);
@@ -128,7 +145,8 @@ export class Address {
   note() {
     if (this.reading || this.at < 0) return;
     clearTimeout(this.timer);
-    const text = this.write(), playing = this.app.step >= 0 && (this.views[this.at] || "").includes("&p=");
+    const text = this.write(),
+      playing = this.app.step >= 0 && (this.views[this.at] || "").includes("&p=");
     const strip = (/** @type {string} */ view) => view.replace(/&?v=[^&]*/, "");
     if (strip(text) === strip(this.views[this.at] || "") || playing) this.#replace(text);
     else this.#push(text);

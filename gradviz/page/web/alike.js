@@ -7,8 +7,17 @@ export const pattern = (path) => path.replace(/(^|\.)\d+(?=\.|$)/, "$1#");
 export function together(paths) {
   const at = pattern(paths[0]).indexOf("#");
   if (at < 0) return paths[0];
-  const numbers = [...new Set(paths.map((path) => parseInt(path.slice(at), 10)))].sort((a, b) => a - b), n = numbers.length, last = numbers[n - 1];
-  const words = n > 2 && last - numbers[0] === n - 1 ? `${numbers[0]}–${last}` : n > 4 ? `${numbers[0]} … ${last}` : numbers.join(", ");
+  const numbers = [...new Set(paths.map((path) => parseInt(path.slice(at), 10)))].sort(
+      (a, b) => a - b,
+    ),
+    n = numbers.length,
+    last = numbers[n - 1];
+  const words =
+    n > 2 && last - numbers[0] === n - 1
+      ? `${numbers[0]}–${last}`
+      : n > 4
+        ? `${numbers[0]} … ${last}`
+        : numbers.join(", ");
   return paths[0].slice(0, at) + words + paths[0].slice(at).replace(/^\d+/, "");
 }
 

@@ -16,7 +16,8 @@ import { say } from "./dom.js";
 /** @typedef {"open" | "select" | "facts" | "overlay" | "step" | "view" | "camera" | "theme" | "lit" | "travel"} Change */
 
 const SHORT = 150; // ms
-const LEGIBLE = 0.9, LARGE = 1.6; // letters of 10 px, and 18 px
+const LEGIBLE = 0.9,
+  LARGE = 1.6; // letters of 10 px, and 18 px
 
 export class App {
   /** @param {Model} model @param {HTMLElement} stage */
@@ -80,7 +81,8 @@ export class App {
 
   /** @param {...Change} changes */
   changed(...changes) {
-    for (const change of changes) for (const listener of this.listeners.get(change) || []) listener();
+    for (const change of changes)
+      for (const listener of this.listeners.get(change) || []) listener();
   }
 
   // -- what is open ---------------------------------------------------------------------------------------------------
@@ -117,12 +119,19 @@ export class App {
   showViews(shown) {
     for (const g of this.model.withViews()) this.layout.open[g] = shown ? 1 : 0;
     this.layout.forgetAll();
-    say(shown ? "ops that only change a shape are shown" : "ops that only change a shape are hidden");
+    say(
+      shown ? "ops that only change a shape are shown" : "ops that only change a shape are hidden",
+    );
     this.changed("open", "camera");
   }
 
   /** What of two versions is shown, what ops are titled by, and whether inputs and shapes on edges are shown. @param {{version?: number, names?: string, inputs?: boolean, shapes?: boolean}} view */
-  setView({ version = this.version, names = this.names, inputs = this.inputs, shapes = this.shapes }) {
+  setView({
+    version = this.version,
+    names = this.names,
+    inputs = this.inputs,
+    shapes = this.shapes,
+  }) {
     if (names !== this.names) this.#rename(names);
     Object.assign(this, { version, names, inputs, shapes });
     this.changed("view", "lit");
@@ -130,12 +139,13 @@ export class App {
 
   /** Title ops by variable, by forward op, or by backward function. @param {string} names */
   #rename(names) {
-    const { facts, model } = this, column = { forward: "forward", backward: "op" }[names];
+    const { facts, model } = this,
+      column = { forward: "forward", backward: "op" }[names];
     model.rename = null;
     const alike = new Map(model.withViews().map((g) => [~g, model.alike(~g)])); // by their own titles
     if (facts && column) {
       model.rename = (item) => {
-        const cell = item >= 0 ? item : alike.get(item) ?? -1;
+        const cell = item >= 0 ? item : (alike.get(item) ?? -1);
         return cell >= 0 && model.kind[cell] === OP ? facts.word(column, model.record[cell]) : "";
       };
     }
@@ -174,14 +184,22 @@ export class App {
 
   /** Where the middle of a group's title is. @param {number} g @returns {[number, number]} */
   #titleOnScreen(g) {
-    const { x, y, k } = this.camera, r = this.layout.rect(~g), [dx, dy] = this.#titleIn(g, r.w);
+    const { x, y, k } = this.camera,
+      r = this.layout.rect(~g),
+      [dx, dy] = this.#titleIn(g, r.w);
     return [x + (r.x + dx) * k, y + (r.y + dy) * k];
   }
 
   /** The middle of the title in its box: from the middle of a closed box to the left of an open one. @param {number} g @param {number} w @returns {[number, number]} */
   #titleIn(g, w) {
-    const half = (textWidth(this.model.title(~g), true) * 11) / 2, part = this.layout.isOpen(g) ? (this.layout.moving.group === g ? this.layout.moving.part : 1) : 0;
-    const closed = w / 2 + 7, open = Math.min(22 + half, w / 2);
+    const half = (textWidth(this.model.title(~g), true) * 11) / 2,
+      part = this.layout.isOpen(g)
+        ? this.layout.moving.group === g
+          ? this.layout.moving.part
+          : 1
+        : 0;
+    const closed = w / 2 + 7,
+      open = Math.min(22 + half, w / 2);
     return [closed + (open - closed) * part, TITLE / 2];
   }
 
@@ -228,11 +246,15 @@ export class App {
 
   /** Of several nodes the one that shows best: in no closed group, else in the innermost one; of equal ones the first to run. @param {number[]} nodes */
   clearest(nodes) {
-    const { layout, model } = this, facts = /** @type {Facts} */ (this.facts);
-    let best = nodes[0], most = -1;
+    const { layout, model } = this,
+      facts = /** @type {Facts} */ (this.facts);
+    let best = nodes[0],
+      most = -1;
     for (const node of nodes) {
-      const shown = layout.shown(facts.cellOf[node]), depth = shown >= 0 ? Infinity : model.depth[~shown];
-      if (depth > most || (depth === most && facts.cellOf[node] < facts.cellOf[best])) [best, most] = [node, depth];
+      const shown = layout.shown(facts.cellOf[node]),
+        depth = shown >= 0 ? Infinity : model.depth[~shown];
+      if (depth > most || (depth === most && facts.cellOf[node] < facts.cellOf[best]))
+        [best, most] = [node, depth];
     }
     return best;
   }
@@ -241,7 +263,12 @@ export class App {
   select(item, second = this.picking) {
     this.line = null;
     this.picking = false;
-    if (item !== null && item !== ~0) say([this.model.title(item), this.model.type(item), this.model.line(item)].filter(Boolean).join(", "));
+    if (item !== null && item !== ~0)
+      say(
+        [this.model.title(item), this.model.type(item), this.model.line(item)]
+          .filter(Boolean)
+          .join(", "),
+      );
     if (second && this.selected !== null && item !== this.selected) this.other = item;
     else {
       this.selected = item;
@@ -252,8 +279,12 @@ export class App {
   }
 
   #retrace() {
-    this.trace = this.facts && this.selected !== null && this.step < 0 ? new Trace(this.facts, this.selected, this.other) : null;
-    this.made = this.facts && this.line && this.step < 0 ? alone(this.facts, this.line.nodes) : null;
+    this.trace =
+      this.facts && this.selected !== null && this.step < 0
+        ? new Trace(this.facts, this.selected, this.other)
+        : null;
+    this.made =
+      this.facts && this.line && this.step < 0 ? alone(this.facts, this.line.nodes) : null;
   }
 
   /** @param {Facts} facts */
@@ -288,17 +319,26 @@ export class App {
 
   /** @param {Facts} facts @param {number} begin @param {number} step */
   #running(facts, begin, step) {
-    const model = this.model, nodes = new Set(facts.c.stepNode.subarray(begin, step + 1)), cells = [];
+    const model = this.model,
+      nodes = new Set(facts.c.stepNode.subarray(begin, step + 1)),
+      cells = [];
     for (const node of nodes) {
       cells.push(facts.cellOf[node]);
       for (const edge of facts.gradientEdges(node)) cells.push(facts.madeCell(edge));
     }
     const inside = within(model, cells);
-    const known = new Map(), first = firstSteps(facts);
+    const known = new Map(),
+      first = firstSteps(facts);
     return {
       item: (/** @type {number} */ item) => first(item) <= step || inside(item), // what has run stays lit
       edges: (/** @type {number} */ g) => {
-        if (!known.has(g)) known.set(g, inside(~g) ? litEdges(facts, g, (edge) => edge < facts.gradients && nodes.has(facts.used[edge])) : null);
+        if (!known.has(g))
+          known.set(
+            g,
+            inside(~g)
+              ? litEdges(facts, g, (edge) => edge < facts.gradients && nodes.has(facts.used[edge]))
+              : null,
+          );
         return known.get(g);
       },
     };
@@ -318,55 +358,94 @@ export class App {
 
   /** The camera that shows a rectangle of the page whole, small ones larger than life. @param {{x: number, y: number, w: number, h: number}} r @param {number} [largest] @returns {Camera} */
   cameraFor(r, largest = LARGE) {
-    const width = Math.max(this.width - this.covered, 80), margin = Math.min(32, width / 12), left = width > 500 ? 54 : margin; // left of it are buttons
-    const k = Math.min((width - margin - left) / Math.max(r.w, 1), (this.height - 2 * margin) / Math.max(r.h, 1), largest);
-    return { k, x: left + (width - margin - left - r.w * k) / 2 - r.x * k, y: Math.max((this.height - r.h * k) / 2, margin) - r.y * k };
+    const width = Math.max(this.width - this.covered, 80),
+      margin = Math.min(32, width / 12),
+      left = width > 500 ? 54 : margin; // left of it are buttons
+    const k = Math.min(
+      (width - margin - left) / Math.max(r.w, 1),
+      (this.height - 2 * margin) / Math.max(r.h, 1),
+      largest,
+    );
+    return {
+      k,
+      x: left + (width - margin - left - r.w * k) / 2 - r.x * k,
+      y: Math.max((this.height - r.h * k) / 2, margin) - r.y * k,
+    };
   }
 
   /** Everything; where that would be too small to read, its top at a size that can be read. @param {boolean} [whole] however small @param {boolean} [at_once] */
   fit(whole = false, at_once = false) {
-    const r = this.layout.rect(~0), camera = this.cameraFor(r);
+    const r = this.layout.rect(~0),
+      camera = this.cameraFor(r);
     if (!whole && camera.k < LEGIBLE) {
       const width = Math.max(this.width - this.covered, 80);
-      const left = width > 500 ? 54 : 10, room = width - left - 14;
+      const left = width > 500 ? 54 : 10,
+        room = width - left - 14;
       const k = Math.min(Math.max(room / r.w, LEGIBLE), 1);
       const top = r.w * k <= room + 1 ? r.w / 2 : this.#firstRow();
       const x = left + room / 2 - top * k;
-      this.fly({ k, x: r.w * k > room ? Math.min(left, Math.max(left + room - r.w * k, x)) : x, y: 28 }, at_once);
+      this.fly(
+        { k, x: r.w * k > room ? Math.min(left, Math.max(left + room - r.w * k, x)) : x, y: 28 },
+        at_once,
+      );
     } else this.fly(camera, at_once);
   }
 
   /** The middle of what stands first, so that a wide page begins where there is something. */
   #firstRow() {
-    const sheet = this.layout.sheet(0), n = this.model.shape(0).children;
-    let best = Infinity, x = sheet.w / 2;
-    for (let i = 0; i < n; i++) if (sheet.box[4 * i + 1] < best) {
-      best = sheet.box[4 * i + 1];
-      x = sheet.box[4 * i] + sheet.box[4 * i + 2] / 2;
-    }
+    const sheet = this.layout.sheet(0),
+      n = this.model.shape(0).children;
+    let best = Infinity,
+      x = sheet.w / 2;
+    for (let i = 0; i < n; i++)
+      if (sheet.box[4 * i + 1] < best) {
+        best = sheet.box[4 * i + 1];
+        x = sheet.box[4 * i] + sheet.box[4 * i + 2] / 2;
+      }
     return x;
   }
 
   /** Move where the panel would cover a box. @param {number} item */
   clear(item) {
-    const r = this.layout.rect(item), { x, y, k } = this.camera, left = x + r.x * k, top = y + r.y * k;
-    const across = this.covered ? left + r.w * k - (this.width - this.covered - 20) : 0, down = this.coveredBelow ? top + r.h * k - (this.height - this.coveredBelow - 20) : 0;
-    if (across > 0 || down > 0) this.fly({ k, x: x - Math.min(Math.max(0, across), Math.max(0, left - 20)), y: y - Math.min(Math.max(0, down), Math.max(0, top - 20)) });
+    const r = this.layout.rect(item),
+      { x, y, k } = this.camera,
+      left = x + r.x * k,
+      top = y + r.y * k;
+    const across = this.covered ? left + r.w * k - (this.width - this.covered - 20) : 0,
+      down = this.coveredBelow ? top + r.h * k - (this.height - this.coveredBelow - 20) : 0;
+    if (across > 0 || down > 0)
+      this.fly({
+        k,
+        x: x - Math.min(Math.max(0, across), Math.max(0, left - 20)),
+        y: y - Math.min(Math.max(0, down), Math.max(0, top - 20)),
+      });
   }
 
   /** @param {number} item */
   bringIntoView(item) {
-    const r = this.layout.rect(item), { x, y, k } = this.camera, width = this.width - this.covered, height = this.height - this.coveredBelow;
-    const left = x + r.x * k, top = y + r.y * k, w = r.w * k, h = r.h * k;
+    const r = this.layout.rect(item),
+      { x, y, k } = this.camera,
+      width = this.width - this.covered,
+      height = this.height - this.coveredBelow;
+    const left = x + r.x * k,
+      top = y + r.y * k,
+      w = r.w * k,
+      h = r.h * k;
     const size = k < 0.5 || k > 2 ? Math.min(1, Math.max(0.5, this.cameraFor(r).k)) : k;
-    if (size === k && left > 20 && top > 20 && left + w < width - 20 && top + h < height - 20) return this.changed("camera");
+    if (size === k && left > 20 && top > 20 && left + w < width - 20 && top + h < height - 20)
+      return this.changed("camera");
     const tall = r.h * size > height - 60;
-    this.fly({ k: size, x: width / 2 - (r.x + r.w / 2) * size, y: tall ? 40 - r.y * size : height / 2 - (r.y + r.h / 2) * size });
+    this.fly({
+      k: size,
+      x: width / 2 - (r.x + r.w / 2) * size,
+      y: tall ? 40 - r.y * size : height / 2 - (r.y + r.h / 2) * size,
+    });
   }
 
   /** Zoom about a point of the screen. @param {number} factor @param {number} [px] @param {number} [py] */
   zoom(factor, px = (this.width - this.covered) / 2, py = this.height / 2) {
-    const c = this.camera, k = Math.min(8, Math.max(0.001, c.k * factor));
+    const c = this.camera,
+      k = Math.min(8, Math.max(0.001, c.k * factor));
     c.x = px - ((px - c.x) * k) / c.k;
     c.y = py - ((py - c.y) * k) / c.k;
     c.k = k;
@@ -388,16 +467,20 @@ export class App {
       this.changed("camera");
       return;
     }
-    this.animate((part) => {
-      const k = from.k * (to.k / from.k) ** part; // about a fixed point of the page, so that nothing swings
-      const t = Math.abs(to.k - from.k) < 1e-9 ? part : (k - from.k) / (to.k - from.k);
-      this.camera.k = k;
-      this.camera.x = from.x + (to.x - from.x) * t;
-      this.camera.y = from.y + (to.y - from.y) * t;
-    }, () => {
-      Object.assign(this.camera, to);
-      this.changed("camera");
-    }, ms);
+    this.animate(
+      (part) => {
+        const k = from.k * (to.k / from.k) ** part; // about a fixed point of the page, so that nothing swings
+        const t = Math.abs(to.k - from.k) < 1e-9 ? part : (k - from.k) / (to.k - from.k);
+        this.camera.k = k;
+        this.camera.x = from.x + (to.x - from.x) * t;
+        this.camera.y = from.y + (to.y - from.y) * t;
+      },
+      () => {
+        Object.assign(this.camera, to);
+        this.changed("camera");
+      },
+      ms,
+    );
   }
 
   /** Calls `place` with 0 to 1 over a short time, at once where motion is not wanted. @param {(part: number) => void} place @param {() => void} end @param {number} [ms] */
@@ -428,16 +511,36 @@ export class App {
 /** Whether one of the cells is an item, or in it. @param {Model} model @param {number[]} cells @returns {(item: number) => boolean} */
 function within(model, cells) {
   const sorted = Int32Array.from(cells).sort();
-  return (item) => hasBetween(sorted, item >= 0 ? item : model.first[~item], item >= 0 ? item + 1 : model.end[~item]);
+  return (item) =>
+    hasBetween(
+      sorted,
+      item >= 0 ? item : model.first[~item],
+      item >= 0 ? item + 1 : model.end[~item],
+    );
 }
 
 /** Lights these nodes, the groups around them, and the edges between them. @param {Facts} facts @param {number[]} nodes @returns {import("./draw.js").Lit} */
 function alone(facts, nodes) {
-  const chosen = new Set(nodes), item = within(facts.model, nodes.map((node) => facts.cellOf[node])), known = new Map();
+  const chosen = new Set(nodes),
+    item = within(
+      facts.model,
+      nodes.map((node) => facts.cellOf[node]),
+    ),
+    known = new Map();
   return {
     item,
     edges: (/** @type {number} */ g) => {
-      if (!known.has(g)) known.set(g, item(~g) ? litEdges(facts, g, (edge) => chosen.has(facts.made[edge]) && chosen.has(facts.used[edge])) : null);
+      if (!known.has(g))
+        known.set(
+          g,
+          item(~g)
+            ? litEdges(
+                facts,
+                g,
+                (edge) => chosen.has(facts.made[edge]) && chosen.has(facts.used[edge]),
+              )
+            : null,
+        );
       return known.get(g);
     },
   };
@@ -445,7 +548,8 @@ function alone(facts, nodes) {
 
 /** Whether a sorted list has a number from `first` on, below `end`. @param {Int32Array} sorted @param {number} first @param {number} end */
 function hasBetween(sorted, first, end) {
-  let low = 0, high = sorted.length;
+  let low = 0,
+    high = sorted.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (sorted[middle] < first) low = middle + 1;

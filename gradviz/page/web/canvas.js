@@ -10,10 +10,23 @@ export class Stage {
   constructor(app, canvas) {
     this.app = app;
     this.canvas = canvas;
-    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
+    this.context = /** @type {CanvasRenderingContext2D} */ (
+      canvas.getContext("2d", { alpha: false })
+    );
     this.waiting = false;
     this.drawn = 0;
-    for (const change of /** @type {const} */ (["open", "select", "facts", "overlay", "step", "camera", "theme", "lit", "travel"])) app.on(change, () => this.request());
+    for (const change of /** @type {const} */ ([
+      "open",
+      "select",
+      "facts",
+      "overlay",
+      "step",
+      "camera",
+      "theme",
+      "lit",
+      "travel",
+    ]))
+      app.on(change, () => this.request());
     new ResizeObserver(() => this.#resize()).observe(canvas);
     this.#resize();
     this.#pointer();
@@ -29,7 +42,9 @@ export class Stage {
   }
 
   #resize() {
-    const ratio = devicePixelRatio || 1, w = this.canvas.clientWidth, h = this.canvas.clientHeight;
+    const ratio = devicePixelRatio || 1,
+      w = this.canvas.clientWidth,
+      h = this.canvas.clientHeight;
     this.canvas.width = Math.round(w * ratio);
     this.canvas.height = Math.round(h * ratio);
     this.app.resize(w, h);
@@ -38,22 +53,38 @@ export class Stage {
 
   /** @returns {number} milliseconds that it took */
   draw() {
-    const began = performance.now(), app = this.app, c = this.context, ratio = devicePixelRatio || 1;
+    const began = performance.now(),
+      app = this.app,
+      c = this.context,
+      ratio = devicePixelRatio || 1;
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     c.globalAlpha = 1;
     c.fillStyle = app.colors.bg;
     c.fillRect(0, 0, app.width, app.height);
-    const drawer = new Drawer(new CanvasPainter(c), app.layout, lookOf(app), { x: 0, y: 0, w: app.width, h: app.height });
+    const drawer = new Drawer(new CanvasPainter(c), app.layout, lookOf(app), {
+      x: 0,
+      y: 0,
+      w: app.width,
+      h: app.height,
+    });
     this.drawn = drawer.draw(app.camera);
     return performance.now() - began;
   }
 
   /** @param {{clientX: number, clientY: number}} event */
   hit(event) {
-    const box = this.canvas.getBoundingClientRect(), { x, y, k } = this.app.camera;
-    const px = (event.clientX - box.left - x) / k, py = (event.clientY - box.top - y) / k;
-    const found = this.app.layout.hit(px, py), isHidden = found.item >= 0 && hiddenIn(this.app)?.(found.item);
-    return { px, py, ...found, ...(isHidden ? { item: ~this.app.model.around(found.item), title: false } : {}) };
+    const box = this.canvas.getBoundingClientRect(),
+      { x, y, k } = this.app.camera;
+    const px = (event.clientX - box.left - x) / k,
+      py = (event.clientY - box.top - y) / k;
+    const found = this.app.layout.hit(px, py),
+      isHidden = found.item >= 0 && hiddenIn(this.app)?.(found.item);
+    return {
+      px,
+      py,
+      ...found,
+      ...(isHidden ? { item: ~this.app.model.around(found.item), title: false } : {}),
+    };
   }
 
   #pointer() {
@@ -70,14 +101,22 @@ export class Stage {
     canvas.addEventListener("pointermove", (event) => {
       const before = down.get(event.pointerId);
       if (!before) return this.#hovered(event);
-      const dx = event.clientX - before.x, dy = event.clientY - before.y;
+      const dx = event.clientX - before.x,
+        dy = event.clientY - before.y;
       moved += Math.abs(dx) + Math.abs(dy);
       const others = [...down].filter(([id]) => id !== event.pointerId);
       if (others.length) {
-        const other = others[0][1], box = canvas.getBoundingClientRect();
-        const was = Math.hypot(before.x - other.x, before.y - other.y), is = Math.hypot(event.clientX - other.x, event.clientY - other.y);
+        const other = others[0][1],
+          box = canvas.getBoundingClientRect();
+        const was = Math.hypot(before.x - other.x, before.y - other.y),
+          is = Math.hypot(event.clientX - other.x, event.clientY - other.y);
         app.pan(dx / 2, dy / 2);
-        if (was > 0) app.zoom(is / was, (event.clientX + other.x) / 2 - box.left, (event.clientY + other.y) / 2 - box.top);
+        if (was > 0)
+          app.zoom(
+            is / was,
+            (event.clientX + other.x) / 2 - box.left,
+            (event.clientY + other.y) / 2 - box.top,
+          );
         moved += 10;
       } else if (moved > 4) app.pan(dx, dy);
       down.set(event.pointerId, { x: event.clientX, y: event.clientY });
@@ -86,19 +125,30 @@ export class Stage {
     const up = (/** @type {PointerEvent} */ event) => {
       const was = down.delete(event.pointerId);
       canvas.classList.remove("dragging");
-      if (was && event.type === "pointerup" && moved <= 4 && event.button === 0) this.#clicked(event);
+      if (was && event.type === "pointerup" && moved <= 4 && event.button === 0)
+        this.#clicked(event);
       else if (was && down.size === 0) app.changed("select"); // the address follows the camera
     };
     canvas.addEventListener("pointerup", up);
     canvas.addEventListener("pointercancel", up);
     canvas.addEventListener("pointerleave", () => this.#setHover(null));
-    canvas.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      app.finish();
-      const box = canvas.getBoundingClientRect(), unit = event.deltaMode === 1 ? 20 : 1;
-      if (event.shiftKey) app.pan(-(event.deltaY + event.deltaX) * unit, 0);
-      else app.zoom(Math.exp((-event.deltaY * unit) / (event.ctrlKey ? 120 : 420)), event.clientX - box.left, event.clientY - box.top);
-    }, { passive: false });
+    canvas.addEventListener(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        app.finish();
+        const box = canvas.getBoundingClientRect(),
+          unit = event.deltaMode === 1 ? 20 : 1;
+        if (event.shiftKey) app.pan(-(event.deltaY + event.deltaX) * unit, 0);
+        else
+          app.zoom(
+            Math.exp((-event.deltaY * unit) / (event.ctrlKey ? 120 : 420)),
+            event.clientX - box.left,
+            event.clientY - box.top,
+          );
+      },
+      { passive: false },
+    );
   }
 
   /** @param {PointerEvent} event */
@@ -118,7 +168,8 @@ export class Stage {
 
   /** A click on a title opens or closes, on a box selects; with Shift it chooses the other end of paths. @param {PointerEvent} event */
   #clicked(event) {
-    const app = this.app, hit = this.hit(event);
+    const app = this.app,
+      hit = this.hit(event);
     if (hit.item === ~0 || !hit.title) return app.select(null);
     if ((event.shiftKey || app.picking) && app.selected !== null) return app.select(hit.item, true);
     if (hit.item < 0) app.toggle(~hit.item);
@@ -128,7 +179,8 @@ export class Stage {
 
   /** Moves and chooses by keys. @param {KeyboardEvent} event @returns {boolean} whether the key means something here */
   key(event) {
-    const { app } = this, far = 60;
+    const { app } = this,
+      far = 60;
     /** @type {{[key: string]: () => void}} */
     const keys = {
       ArrowLeft: () => (event.shiftKey ? this.#step(-1, 0) : app.pan(far, 0)),
@@ -160,15 +212,21 @@ export class Stage {
   #step(dx, dy) {
     const { app } = this;
     if (app.selected === null) return this.#enter();
-    if (app.selected < 0 && dx + dy > 0 && app.layout.isOpen(~app.selected)) return app.visit(app.model.item(~app.selected, 0)); // into the group
-    const from = app.layout.rect(app.selected), g = app.model.around(app.selected), n = app.model.shape(g).children;
-    let best = null, least = Infinity;
+    if (app.selected < 0 && dx + dy > 0 && app.layout.isOpen(~app.selected))
+      return app.visit(app.model.item(~app.selected, 0)); // into the group
+    const from = app.layout.rect(app.selected),
+      g = app.model.around(app.selected),
+      n = app.model.shape(g).children;
+    let best = null,
+      least = Infinity;
     for (let i = 0; i < n; i++) {
       const item = app.model.item(g, i);
       if (item === app.selected) continue;
       const r = app.layout.rect(item);
-      const x = r.x + r.w / 2 - from.x - from.w / 2, y = r.y + r.h / 2 - from.y - from.h / 2;
-      const along = x * dx + y * dy, across = Math.abs(x * dy) + Math.abs(y * dx);
+      const x = r.x + r.w / 2 - from.x - from.w / 2,
+        y = r.y + r.h / 2 - from.y - from.h / 2;
+      const along = x * dx + y * dy,
+        across = Math.abs(x * dy) + Math.abs(y * dx);
       if (along > 1 && along + 2 * across < least) {
         least = along + 2 * across;
         best = item;

@@ -13,7 +13,8 @@ export function el(tag, given = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.className = value;
     else if (name === "text") element.textContent = value;
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : String(value));
+    else if (value !== null && value !== undefined && value !== false)
+      element.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children) if (child !== null) element.append(child);
   return element;
@@ -27,10 +28,16 @@ export function byId(id) {
 }
 
 /** A whole number with separators. @param {number | bigint} n */
-export function count(n) { return n.toLocaleString("en-US"); }
+export function count(n) {
+  return n.toLocaleString("en-US");
+}
 
 /** @param {number} n @param {string} one @param {string} [many] */
-export function plural(n, one, many) { return `${count(n)} ${n === 1 ? one : many || `${one}s`}`; }
+export function plural(n, one, many) {
+  return `${count(n)} ${n === 1 ? one : many || `${one}s`}`;
+}
 
 /** Says something to readers of screens. @param {string} text */
-export function say(text) { byId("said").textContent = text; }
+export function say(text) {
+  byId("said").textContent = text;
+}

@@ -23,7 +23,8 @@ export class Finder {
       if (event.key === "Enter") {
         this.next(event.shiftKey ? -1 : 1);
         this.#list(false);
-      } else if (event.key === "ArrowDown" || event.key === "ArrowUp") this.#along(event.key === "ArrowUp" ? -1 : 1);
+      } else if (event.key === "ArrowDown" || event.key === "ArrowUp")
+        this.#along(event.key === "ArrowUp" ? -1 : 1);
       else if (event.key === "Escape") {
         this.field.value = "";
         this.look();
@@ -39,7 +40,9 @@ export class Finder {
   }
 
   look() {
-    this.rows = alike(this.app.facts ? search(this.app.facts, this.field.value) : [], (item) => this.#key(item));
+    this.rows = alike(this.app.facts ? search(this.app.facts, this.field.value) : [], (item) =>
+      this.#key(item),
+    );
     this.found = this.rows.flat();
     this.at = -1;
     this.#tell();
@@ -47,28 +50,54 @@ export class Finder {
 
   /** The best matches, where the field is in use. @param {boolean} shown */
   #list(shown) {
-    const { app, found, rows, at } = this, list = byId("found"), now = this.#row(), first = Math.max(0, Math.min(now - SHOWN + 1, rows.length - SHOWN));
+    const { app, found, rows, at } = this,
+      list = byId("found"),
+      now = this.#row(),
+      first = Math.max(0, Math.min(now - SHOWN + 1, rows.length - SHOWN));
     const absent = absentWith(app, this.field.value).slice(0, SHOWN);
     list.hidden = !shown || !(found.length + absent.length);
     this.field.setAttribute("aria-expanded", String(!list.hidden));
     if (list.hidden) return;
-    list.replaceChildren(...rows.slice(first, first + SHOWN).map((items, i) => {
-      const { model } = app, title = items[0] < 0 ? together(items.map((item) => model.title(item))) : model.title(items[0]), path = together(items.map((item) => app.facts?.pathOf(item) || ""));
-      const row = el("li", { role: "option", id: `found-${first + i}`, "aria-selected": String(first + i === now) }, el("strong", { text: title + times(items.length) }), el("span", { text: [path && `in ${path}`, model.type(items[0]), model.line(items[0])].filter(Boolean).join(" · ") }));
-      row.addEventListener("pointerdown", (event) => {
-        event.preventDefault();
-        this.#visit(found.indexOf(items[0]));
-      });
-      return row;
-    }), ...absent.map((one) => absentRow(one, { role: "option", "aria-selected": "false", "aria-disabled": "true" })));
+    list.replaceChildren(
+      ...rows.slice(first, first + SHOWN).map((items, i) => {
+        const { model } = app,
+          title =
+            items[0] < 0 ? together(items.map((item) => model.title(item))) : model.title(items[0]),
+          path = together(items.map((item) => app.facts?.pathOf(item) || ""));
+        const row = el(
+          "li",
+          { role: "option", id: `found-${first + i}`, "aria-selected": String(first + i === now) },
+          el("strong", { text: title + times(items.length) }),
+          el("span", {
+            text: [path && `in ${path}`, model.type(items[0]), model.line(items[0])]
+              .filter(Boolean)
+              .join(" · "),
+          }),
+        );
+        row.addEventListener("pointerdown", (event) => {
+          event.preventDefault();
+          this.#visit(found.indexOf(items[0]));
+        });
+        return row;
+      }),
+      ...absent.map((one) =>
+        absentRow(one, { role: "option", "aria-selected": "false", "aria-disabled": "true" }),
+      ),
+    );
     if (at >= 0) this.field.setAttribute("aria-activedescendant", `found-${now}`);
     else this.field.removeAttribute("aria-activedescendant");
   }
 
   /** What a row has in common: matches that differ only in the number of their layer are one row. @param {number} item */
   #key(item) {
-    const { model, facts } = this.app, title = model.title(item);
-    return [item < 0 ? pattern(title) : title, model.type(item), model.line(item), pattern(facts?.pathOf(item) || "")].join("\n");
+    const { model, facts } = this.app,
+      title = model.title(item);
+    return [
+      item < 0 ? pattern(title) : title,
+      model.type(item),
+      model.line(item),
+      pattern(facts?.pathOf(item) || ""),
+    ].join("\n");
   }
 
   /** @param {number} by */
@@ -79,12 +108,18 @@ export class Finder {
   }
 
   /** The row of the match that is visited, -1 before one is. */
-  #row() { return this.at < 0 ? -1 : this.rows.findIndex((items) => items.includes(this.found[this.at])); }
+  #row() {
+    return this.at < 0 ? -1 : this.rows.findIndex((items) => items.includes(this.found[this.at]));
+  }
 
   /** To the first match of the next row. @param {number} by */
   #along(by) {
-    const n = this.rows.length, row = this.#row();
-    if (n) this.#visit(this.found.indexOf(this.rows[row < 0 ? (by > 0 ? 0 : n - 1) : (row + by + n) % n][0]));
+    const n = this.rows.length,
+      row = this.#row();
+    if (n)
+      this.#visit(
+        this.found.indexOf(this.rows[row < 0 ? (by > 0 ? 0 : n - 1) : (row + by + n) % n][0]),
+      );
   }
 
   /** @param {number} at */
@@ -97,8 +132,13 @@ export class Finder {
 
   #tell() {
     this.#list(document.activeElement === this.field);
-    const n = this.found.length, empty = !this.field.value.trim();
-    byId("search-count").textContent = empty ? "" : this.at < 0 ? count(n) : `${count(this.at + 1)}/${count(n)}`;
+    const n = this.found.length,
+      empty = !this.field.value.trim();
+    byId("search-count").textContent = empty
+      ? ""
+      : this.at < 0
+        ? count(n)
+        : `${count(this.at + 1)}/${count(n)}`;
     byId("search-count").classList.toggle("none", !empty && n === 0);
     for (const id of ["search-next", "search-before"]) byId(id).hidden = n === 0;
   }

@@ -19,7 +19,8 @@ export function lookOf(app, plain = false) {
     hover: plain ? null : app.hover,
     kind: (item) => (app.overlayId === "kind" ? app.model.color(item) : app.model.kindWord(item)), // few colours beside those of an overlay
     fill: (item) => colors[app.overlay.fill(item)] || "",
-    line: (item) => app.overlay.line?.(item) || (facts && item >= 0 ? scalarLine(facts, facts.nodeOf(item)) : ""),
+    line: (item) =>
+      app.overlay.line?.(item) || (facts && item >= 0 ? scalarLine(facts, facts.nodeOf(item)) : ""),
     marks: (item) => marksOf(app, item),
     badge: (item) => badge(app, item),
     absent: hiddenIn(app),
@@ -41,7 +42,11 @@ export function isCut(app, item) {
   if (!facts || item === ~0) return false;
   let found = cutOff.get(facts);
   if (!found) {
-    found = aggregated(facts, (cell) => Number(hasFlag(facts, facts.nodeOf(cell), "cut")), Math.min);
+    found = aggregated(
+      facts,
+      (cell) => Number(hasFlag(facts, facts.nodeOf(cell), "cut")),
+      Math.min,
+    );
     cutOff.set(facts, found);
   }
   return found(item) === 1;
@@ -49,8 +54,13 @@ export function isCut(app, item) {
 
 /** Whether no gradient goes along an edge of a sheet. @param {App} app @param {number} g @param {number} e */
 function cutEdge(app, g, e) {
-  const facts = app.facts, edge = facts?.anyCut ? edgesBehind(facts, g)[e] : -1;
-  return facts !== null && edge >= 0 && (hasFlag(facts, facts.made[edge], "cut") || hasFlag(facts, facts.used[edge], "cut"));
+  const facts = app.facts,
+    edge = facts?.anyCut ? edgesBehind(facts, g)[e] : -1;
+  return (
+    facts !== null &&
+    edge >= 0 &&
+    (hasFlag(facts, facts.made[edge], "cut") || hasFlag(facts, facts.used[edge], "cut"))
+  );
 }
 
 /** @param {import("./facts.js").Facts} facts @param {number} node @param {string} flag */
@@ -63,17 +73,20 @@ const versions = new WeakMap();
 
 /** Whether an item is not shown: of another version, or an input without gradient. @param {App} app @returns {((item: number) => boolean) | null} */
 export function hiddenIn(app) {
-  const absent = absentIn(app), { kind } = app.model;
+  const absent = absentIn(app),
+    { kind } = app.model;
   return app.inputs ? absent : (item) => kind[item] === DATA || (absent !== null && absent(item));
 }
 
 /** Whether an item is in no other version than the one that is not shown. @param {App} app @returns {((item: number) => boolean) | null} */
 function absentIn(app) {
-  const facts = app.facts, version = app.version;
+  const facts = app.facts,
+    version = app.version;
   if (!facts || !version) return null;
   let found = versions.get(facts);
   if (!found) {
-    const there = (/** @type {number} */ kind) => (/** @type {number} */ cell) => (facts.nodeOf(cell) < facts.nodes && facts.c.diff[facts.nodeOf(cell)] === kind ? 0 : 1);
+    const there = (/** @type {number} */ kind) => (/** @type {number} */ cell) =>
+      facts.nodeOf(cell) < facts.nodes && facts.c.diff[facts.nodeOf(cell)] === kind ? 0 : 1;
     versions.set(facts, (found = [1, 2].map((kind) => aggregated(facts, there(kind), Math.max)))); // added is not in the first, removed not in the second
   }
   const shown = found[version - 1];
@@ -82,12 +95,17 @@ function absentIn(app) {
 
 /** What stands on the edges of a sheet: by what a single number multiplies its gradient, and shapes on those that are lit, or on all. @param {App} app @param {number} g @param {boolean} lit */
 function edgeText(app, g, lit) {
-  const facts = app.facts, shapes = app.shapes || (lit && app.step < 0);
+  const facts = app.facts,
+    shapes = app.shapes || (lit && app.step < 0);
   if (!facts || !(shapes || facts.head.small.length)) return null;
   const along = edgesBehind(facts, g);
   return (/** @type {number} */ e) => {
     const factor = along[e] >= 0 ? factorOn(facts, along[e]) : null;
-    return factor !== null ? `× ${short3(factor)}` : along[e] >= 0 && shapes ? tensorOn(facts, along[e]) : "";
+    return factor !== null
+      ? `× ${short3(factor)}`
+      : along[e] >= 0 && shapes
+        ? tensorOn(facts, along[e])
+        : "";
   };
 }
 
@@ -117,7 +135,9 @@ export function marksOf(app, item) {
   if (item >= 0) return found.cells.get(item) || [];
   if (app.layout.isOpen(~item)) return [];
   const numbers = new Set();
-  for (const cell of found.sorted) if (cell >= app.model.first[~item] && cell < app.model.end[~item]) for (const n of found.cells.get(cell) || []) numbers.add(n);
+  for (const cell of found.sorted)
+    if (cell >= app.model.first[~item] && cell < app.model.end[~item])
+      for (const n of found.cells.get(cell) || []) numbers.add(n);
   return [...numbers].sort((a, b) => a - b);
 }
 
@@ -144,7 +164,10 @@ function badge(app, item) {
     return facts.leafOf.has(node) ? "✓ .grad" : at >= app.stepFirst ? `#${at + 1}` : "✓";
   }
   if (node >= facts.nodes) return "";
-  return facts.flags[facts.c.flag[node]].map(([flag]) => flag).filter((flag) => flag !== "cut" && (flag !== "freed" || !facts.head.allFreed)).join(" ");
+  return facts.flags[facts.c.flag[node]]
+    .map(([flag]) => flag)
+    .filter((flag) => flag !== "cut" && (flag !== "freed" || !facts.head.allFreed))
+    .join(" ");
 }
 
 /** `1 of 2` where a function waits for more gradients before it runs. @param {App} app @param {import("./facts.js").Facts} facts @param {number} node */
@@ -155,9 +178,11 @@ function waiting(app, facts, node) {
 
 /** How many gradients of a node have arrived after a step, and how many will. @param {import("./facts.js").Facts} facts @param {number} node @param {number} step @returns {[number, number]} */
 export function arrived(facts, node, step) {
-  let there = 0, all = 0;
+  let there = 0,
+    all = 0;
   for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
-    const user = facts.used[facts.outEdge[i]], at = user >= facts.nodes ? -1 : stepOf(facts, user);
+    const user = facts.used[facts.outEdge[i]],
+      at = user >= facts.nodes ? -1 : stepOf(facts, user);
     if (user < facts.nodes && at < 0) continue; // backward does not call it
     all++;
     if (at <= step) there++;

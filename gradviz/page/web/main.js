@@ -41,7 +41,13 @@ async function main() {
   stage.draw();
   const drawnAt = performance.now();
   await new Promise((done) => setTimeout(done)); // the browser shows the first view before the rest is read
-  const outline = new Outline(app, outlineTree), panel = new Panel(app), player = new Player(app), minimap = new Minimap(app), tip = new Tip(app, stage), profile = new Profile(app), finder = new Finder(app);
+  const outline = new Outline(app, outlineTree),
+    panel = new Panel(app),
+    player = new Player(app),
+    minimap = new Minimap(app),
+    tip = new Tip(app, stage),
+    profile = new Profile(app),
+    finder = new Finder(app);
   setUpMenus();
   setUpExports(app);
   setUpFindings(app);
@@ -58,7 +64,11 @@ async function main() {
   app.setFacts(facts);
   setUpAbsent(app);
   overlays(app);
-  const address = new Address(app, /** @type {HTMLButtonElement} */ (byId("back")), /** @type {HTMLButtonElement} */ (byId("forward")));
+  const address = new Address(
+    app,
+    /** @type {HTMLButtonElement} */ (byId("back")),
+    /** @type {HTMLButtonElement} */ (byId("forward")),
+  );
   address.onStep = (step) => {
     if (step < 0) player.show(false);
     else {
@@ -68,28 +78,61 @@ async function main() {
   };
   address.start();
   byId("copy-link").addEventListener("click", () => address.copy());
-  const parts = { app, stage, outline, panel, player, minimap, tip, profile, finder, address, code, facts, drawnAt };
-  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived, byModule, lookOf };
+  const parts = {
+    app,
+    stage,
+    outline,
+    panel,
+    player,
+    minimap,
+    tip,
+    profile,
+    finder,
+    address,
+    code,
+    facts,
+    drawnAt,
+  };
+  const functions = {
+    stretch,
+    search,
+    between,
+    reach,
+    litEdges,
+    readOpen,
+    writeOpen,
+    memory,
+    svgOf,
+    pixelsOf,
+    arrived,
+    byModule,
+    lookOf,
+  };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
   document.body.dataset.ready = "true";
 }
 
 /** @param {App} app */
 function controls(app) {
-  const click = (/** @type {string} */ id, /** @type {() => void} */ act) => byId(id).addEventListener("click", act);
+  const click = (/** @type {string} */ id, /** @type {() => void} */ act) =>
+    byId(id).addEventListener("click", act);
   click("open-all", () => app.openAll());
   click("close-all", () => app.closeAll());
   click("first-view", () => app.firstView());
   click("fit", () => app.fit(true));
   click("zoom-in", () => app.zoom(1.25));
   click("zoom-out", () => app.zoom(0.8));
-  const views = /** @type {HTMLInputElement} */ (byId("views")), names = /** @type {HTMLSelectElement} */ (byId("names")), model = app.model;
+  const views = /** @type {HTMLInputElement} */ (byId("views")),
+    names = /** @type {HTMLSelectElement} */ (byId("names")),
+    model = app.model;
   const groups = model.withViews();
   views.disabled = groups.length === 0;
   views.addEventListener("change", () => app.showViews(views.checked));
   app.on("open", () => (views.checked = groups.every((g) => app.layout.isOpen(g))));
   views.checked = groups.every((g) => app.layout.isOpen(g));
-  const inputs = /** @type {HTMLInputElement} */ (byId("inputs")), shapes = /** @type {HTMLInputElement} */ (byId("shapes")), version = /** @type {HTMLSelectElement} */ (byId("version"));
+  const inputs = /** @type {HTMLInputElement} */ (byId("inputs")),
+    shapes = /** @type {HTMLInputElement} */ (byId("shapes")),
+    version = /** @type {HTMLSelectElement} */ (byId("version"));
   names.addEventListener("change", () => app.setView({ names: names.value }));
   inputs.disabled = !model.takers.length;
   inputs.addEventListener("change", () => app.setView({ inputs: inputs.checked }));
@@ -112,23 +155,38 @@ function controls(app) {
     const gone = document.body.classList.toggle("no-outline");
     byId("toggle-outline").setAttribute("aria-expanded", String(!gone));
   });
-  byId("toggle-outline").setAttribute("aria-expanded", String(!document.body.classList.contains("no-outline")));
+  byId("toggle-outline").setAttribute(
+    "aria-expanded",
+    String(!document.body.classList.contains("no-outline")),
+  );
 }
 
 /** @param {App} app */
 function overlays(app) {
-  const choice = /** @type {HTMLSelectElement} */ (byId("overlay")), facts = /** @type {Facts} */ (app.facts);
-  choice.replaceChildren(...available(facts).map(([id, name, option]) => el("option", { value: id, text: option ? `${name}: write the page with ${option}` : name, disabled: option !== "" })));
+  const choice = /** @type {HTMLSelectElement} */ (byId("overlay")),
+    facts = /** @type {Facts} */ (app.facts);
+  choice.replaceChildren(
+    ...available(facts).map(([id, name, option]) =>
+      el("option", {
+        value: id,
+        text: option ? `${name}: write the page with ${option}` : name,
+        disabled: option !== "",
+      }),
+    ),
+  );
   choice.addEventListener("change", () => app.setOverlay(choice.value));
   const show = () => {
     choice.value = app.overlayId;
     byId("legend").classList.toggle("kinds", app.overlayId === "kind");
-    byId("legend").replaceChildren(...app.overlay.legend.map((entry) => {
-      const swatch = el("i", { "aria-hidden": "true" });
-      if (entry.color) swatch.style.background = `var(--${entry.color})`;
-      else swatch.hidden = true;
-      return el("li", {}, swatch, el("span", { text: entry.text }));
-    }), facts.head.legend ? el("li", { text: facts.head.legend }) : "");
+    byId("legend").replaceChildren(
+      ...app.overlay.legend.map((entry) => {
+        const swatch = el("i", { "aria-hidden": "true" });
+        if (entry.color) swatch.style.background = `var(--${entry.color})`;
+        else swatch.hidden = true;
+        return el("li", {}, swatch, el("span", { text: entry.text }));
+      }),
+      facts.head.legend ? el("li", { text: facts.head.legend }) : "",
+    );
   };
   app.on("overlay", show);
   show();
@@ -143,7 +201,10 @@ function resizable(side, sign, after = () => {}) {
     after();
   };
   grip.addEventListener("pointerdown", (event) => grip.setPointerCapture(event.pointerId));
-  grip.addEventListener("pointermove", (event) => grip.hasPointerCapture(event.pointerId) && widen(event.movementX));
+  grip.addEventListener(
+    "pointermove",
+    (event) => grip.hasPointerCapture(event.pointerId) && widen(event.movementX),
+  );
   grip.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -20, ArrowRight: 20 }[event.key];
     if (by === undefined) return;
@@ -158,8 +219,17 @@ function keys(stage, player) {
   addEventListener("keydown", (event) => {
     const at = event.target;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if ((at instanceof HTMLInputElement && !["checkbox", "range"].includes(at.type)) || at instanceof HTMLSelectElement) return;
-    if (at instanceof Element && at.closest("button, summary, input") && (event.key === "Enter" || event.key === " ")) return;
+    if (
+      (at instanceof HTMLInputElement && !["checkbox", "range"].includes(at.type)) ||
+      at instanceof HTMLSelectElement
+    )
+      return;
+    if (
+      at instanceof Element &&
+      at.closest("button, summary, input") &&
+      (event.key === "Enter" || event.key === " ")
+    )
+      return;
     if (event.key === "/") byId("search").focus();
     else if (event.key === "p") player.show(byId("player").hidden === true);
     else if (event.key === "?") byId("help").toggleAttribute("open");
@@ -171,12 +241,14 @@ function keys(stage, player) {
 /** The notebook around the page tells its theme when the frame has loaded, which is before the page is ready. */
 window.addEventListener("message", ({ data, source }) => {
   const root = document.documentElement;
-  if (source === window.parent && !root.dataset.theme && ["light", "dark"].includes(data?.theme)) root.dataset.theme = data.theme;
+  if (source === window.parent && !root.dataset.theme && ["light", "dark"].includes(data?.theme))
+    root.dataset.theme = data.theme;
 });
 
 /** Light and dark follow the notebook, the reader, or the button. @param {App} app */
 function themes(app) {
-  const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
+  const dark = matchMedia("(prefers-color-scheme: dark)"),
+    root = document.documentElement;
   const changed = () => {
     app.colors = readColors();
     app.changed("theme");
@@ -188,13 +260,17 @@ function themes(app) {
     const is = root.dataset.theme || (dark.matches ? "dark" : "light");
     root.dataset.theme = is === "dark" ? "light" : "dark";
   });
-  matchMedia("(prefers-reduced-motion: reduce)").addEventListener("change", (event) => (app.still = event.matches));
+  matchMedia("(prefers-reduced-motion: reduce)").addEventListener(
+    "change",
+    (event) => (app.still = event.matches),
+  );
 }
 
 main().catch((error) => {
   document.body.dataset.failed = "true";
   byId("said").textContent = `the page could not be read: ${error}`;
   byId("failure").hidden = false;
-  byId("failure").textContent = `This page could not be read: ${error}. It needs a browser of 2023 or later.`;
+  byId("failure").textContent =
+    `This page could not be read: ${error}. It needs a browser of 2023 or later.`;
   throw error;
 });

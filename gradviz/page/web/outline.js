@@ -29,7 +29,9 @@ export class Rows {
   }
 
   /** Rows in all. */
-  get size() { return this.counts[0]; }
+  get size() {
+    return this.counts[0];
+  }
 
   /** The item of a row. @param {number} row @returns {number} */
   item(row) {
@@ -39,7 +41,8 @@ export class Rows {
       const n = model.shape(g).children;
       let inner = -1;
       for (let i = 0; i < n; i++) {
-        const item = model.item(g, i), size = 1 + (item < 0 && this.layout.isOpen(~item) ? this.counts[~item] : 0);
+        const item = model.item(g, i),
+          size = 1 + (item < 0 && this.layout.isOpen(~item) ? this.counts[~item] : 0);
         if (row === 0) return item;
         if (row < size) {
           inner = ~item;
@@ -104,12 +107,15 @@ export class Outline {
 
   /** @param {number} row */
   #show(row) {
-    const { tree } = this, top = row * ROW;
-    if (top < tree.scrollTop || top + ROW > tree.scrollTop + tree.clientHeight) tree.scrollTop = Math.max(0, top - tree.clientHeight / 3);
+    const { tree } = this,
+      top = row * ROW;
+    if (top < tree.scrollTop || top + ROW > tree.scrollTop + tree.clientHeight)
+      tree.scrollTop = Math.max(0, top - tree.clientHeight / 3);
   }
 
   draw() {
-    const { tree, rows } = this, first = Math.max(0, Math.floor(tree.scrollTop / ROW) - 4);
+    const { tree, rows } = this,
+      first = Math.max(0, Math.floor(tree.scrollTop / ROW) - 4);
     const last = Math.min(rows.size, first + Math.ceil((tree.clientHeight || 400) / ROW) + 8);
     this.spacer.style.height = `${rows.size * ROW}px`;
     const made = [this.spacer];
@@ -127,15 +133,31 @@ export class Outline {
 
   /** @param {number} item @param {number} row */
   #row(item, row) {
-    const { app } = this, model = app.model, g = model.around(item), depth = model.depth[g] + 1, isGroup = item < 0;
+    const { app } = this,
+      model = app.model,
+      g = model.around(item),
+      depth = model.depth[g] + 1,
+      isGroup = item < 0;
     const kind = model.kindWord(item);
     const type = model.type(item);
-    const element = el("div", {
-      class: `row ${kind}`, role: "treeitem", id: `row-${item < 0 ? `g${~item}` : item}`, "data-item": item, title: `${model.title(item)} ${type || model.line(item)}`,
-      "aria-level": depth, "aria-setsize": model.shape(g).children, "aria-posinset": model.local(item) + 1,
-      "aria-expanded": isGroup ? String(app.layout.isOpen(~item)) : null, "aria-selected": String(item === app.selected),
-    }, el("span", { class: "mark", "aria-hidden": "true" }), el("span", { class: "name", text: model.title(item) }),
-    el("span", { class: "more", text: isGroup ? type : model.line(item) }));
+    const element = el(
+      "div",
+      {
+        class: `row ${kind}`,
+        role: "treeitem",
+        id: `row-${item < 0 ? `g${~item}` : item}`,
+        "data-item": item,
+        title: `${model.title(item)} ${type || model.line(item)}`,
+        "aria-level": depth,
+        "aria-setsize": model.shape(g).children,
+        "aria-posinset": model.local(item) + 1,
+        "aria-expanded": isGroup ? String(app.layout.isOpen(~item)) : null,
+        "aria-selected": String(item === app.selected),
+      },
+      el("span", { class: "mark", "aria-hidden": "true" }),
+      el("span", { class: "name", text: model.title(item) }),
+      el("span", { class: "more", text: isGroup ? type : model.line(item) }),
+    );
     element.style.top = `${row * ROW}px`;
     element.style.paddingLeft = `${6 + Math.min(depth - 1, 12) * 12}px`;
     element.classList.toggle("cut", isCut(app, item));
@@ -147,9 +169,11 @@ export class Outline {
   #click(event) {
     const row = event.target instanceof Element ? event.target.closest(".row") : null;
     if (!(row instanceof HTMLElement)) return;
-    const item = Number(row.dataset.item), app = this.app;
+    const item = Number(row.dataset.item),
+      app = this.app;
     this.active = item;
-    if (item < 0 && event.target instanceof Element && event.target.classList.contains("mark")) app.toggle(~item);
+    if (item < 0 && event.target instanceof Element && event.target.classList.contains("mark"))
+      app.toggle(~item);
     else app.visit(item);
     this.tree.focus();
   }
@@ -157,7 +181,11 @@ export class Outline {
   /** @param {KeyboardEvent} event */
   #key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { app, rows } = this, item = this.active, row = rows.row(item), isGroup = item < 0, isOpen = isGroup && app.layout.isOpen(~item);
+    const { app, rows } = this,
+      item = this.active,
+      row = rows.row(item),
+      isGroup = item < 0,
+      isOpen = isGroup && app.layout.isOpen(~item);
     const page = Math.max(1, Math.floor(this.tree.clientHeight / ROW) - 1);
     /** @type {{[key: string]: () => void}} */
     const keys = {
@@ -167,8 +195,10 @@ export class Outline {
       PageUp: () => this.#go(Math.max(row - page, 0)),
       Home: () => this.#go(0),
       End: () => this.#go(rows.size - 1),
-      ArrowRight: () => (isGroup && !isOpen ? app.toggle(~item, true) : isOpen ? this.#go(row + 1) : undefined),
-      ArrowLeft: () => (isOpen ? app.toggle(~item, false) : this.#go(rows.row(~app.model.around(item)))),
+      ArrowRight: () =>
+        isGroup && !isOpen ? app.toggle(~item, true) : isOpen ? this.#go(row + 1) : undefined,
+      ArrowLeft: () =>
+        isOpen ? app.toggle(~item, false) : this.#go(rows.row(~app.model.around(item))),
       Enter: () => (isGroup && app.selected === item ? app.toggle(~item) : app.visit(item)),
       " ": () => app.visit(item),
     };

@@ -3,7 +3,8 @@
  * picture. Knows nothing of graphs.
  */
 
-export const FONT = 'Helvetica, Arial, "Liberation Sans", "DejaVu Sans Condensed", "DejaVu Sans", sans-serif';
+export const FONT =
+  'Helvetica, Arial, "Liberation Sans", "DejaVu Sans Condensed", "DejaVu Sans", sans-serif';
 
 /** @type {CanvasRenderingContext2D | null} */
 let ruler = null;
@@ -15,7 +16,9 @@ export function textWidth(text, strong = false) {
   const key = strong ? `*${text}` : text;
   let width = widths.get(key);
   if (width === undefined) {
-    ruler = ruler || /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
+    ruler =
+      ruler ||
+      /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
     ruler.font = `${strong ? 600 : 400} 100px ${FONT}`;
     width = ruler.measureText(text).width / 100;
     if (widths.size > 50000) widths.clear();
@@ -56,7 +59,9 @@ export class CanvasPainter {
     this.font = "";
   }
   /** @param {number} part */
-  alpha(part) { this.c.globalAlpha = part; }
+  alpha(part) {
+    this.c.globalAlpha = part;
+  }
   /** @type {Painter["rect"]} */
   rect(x, y, w, h, r, fill, stroke, width, dash) {
     const c = this.c;
@@ -76,13 +81,21 @@ export class CanvasPainter {
       this.stroke(stroke, width, dash);
     }
   }
-  begin() { this.c.beginPath(); }
+  begin() {
+    this.c.beginPath();
+  }
   /** @param {number} x @param {number} y */
-  move(x, y) { this.c.moveTo(x, y); }
+  move(x, y) {
+    this.c.moveTo(x, y);
+  }
   /** @param {number} x @param {number} y */
-  line(x, y) { this.c.lineTo(x, y); }
+  line(x, y) {
+    this.c.lineTo(x, y);
+  }
   /** @type {Painter["curve"]} */
-  curve(a, b, c, d, x, y) { this.c.bezierCurveTo(a, b, c, d, x, y); }
+  curve(a, b, c, d, x, y) {
+    this.c.bezierCurveTo(a, b, c, d, x, y);
+  }
   /** @type {Painter["stroke"]} */
   stroke(color, width, dash) {
     this.c.strokeStyle = color;
@@ -98,7 +111,8 @@ export class CanvasPainter {
   }
   /** @type {Painter["text"]} */
   text(text, x, y, size, color, how = {}) {
-    const c = this.c, font = `${how.strong ? 600 : 400} ${Math.round(size * 4) / 4}px ${FONT}`;
+    const c = this.c,
+      font = `${how.strong ? 600 : 400} ${Math.round(size * 4) / 4}px ${FONT}`;
     if (this.font !== font) c.font = this.font = font;
     c.textAlign = how.middle ? "center" : "left";
     if (how.halo) {
@@ -121,25 +135,43 @@ export class SvgPainter {
     this.part = 1;
   }
   /** @param {number} part */
-  alpha(part) { this.part = part; }
-  #fade() { return this.part < 1 ? ` opacity="${this.part}"` : ""; }
+  alpha(part) {
+    this.part = part;
+  }
+  #fade() {
+    return this.part < 1 ? ` opacity="${this.part}"` : "";
+  }
   /** @type {Painter["rect"]} */
   rect(x, y, w, h, r, fill, stroke, width, dash) {
-    const edge = stroke ? ` stroke="${stroke}" stroke-width="${short(width)}"${dash ? ` stroke-dasharray="${dash.join(" ")}"` : ""}` : "";
-    this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}" rx="${short(r)}" fill="${fill || "none"}"${edge}${this.#fade()}/>`);
+    const edge = stroke
+      ? ` stroke="${stroke}" stroke-width="${short(width)}"${dash ? ` stroke-dasharray="${dash.join(" ")}"` : ""}`
+      : "";
+    this.parts.push(
+      `<rect x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}" rx="${short(r)}" fill="${fill || "none"}"${edge}${this.#fade()}/>`,
+    );
   }
-  begin() { this.path = ""; }
+  begin() {
+    this.path = "";
+  }
   /** @param {number} x @param {number} y */
-  move(x, y) { this.path += `M${short(x)} ${short(y)}`; }
+  move(x, y) {
+    this.path += `M${short(x)} ${short(y)}`;
+  }
   /** @param {number} x @param {number} y */
-  line(x, y) { this.path += `L${short(x)} ${short(y)}`; }
+  line(x, y) {
+    this.path += `L${short(x)} ${short(y)}`;
+  }
   /** @type {Painter["curve"]} */
-  curve(a, b, c, d, x, y) { this.path += `C${[a, b, c, d, x, y].map(short).join(" ")}`; }
+  curve(a, b, c, d, x, y) {
+    this.path += `C${[a, b, c, d, x, y].map(short).join(" ")}`;
+  }
   /** @type {Painter["stroke"]} */
   stroke(color, width, dash) {
     if (!this.path) return;
     const dashes = dash ? ` stroke-dasharray="${dash.join(" ")}"` : "";
-    this.parts.push(`<path d="${this.path}" fill="none" stroke="${color}" stroke-width="${short(width)}"${dashes}${this.#fade()}/>`);
+    this.parts.push(
+      `<path d="${this.path}" fill="none" stroke="${color}" stroke-width="${short(width)}"${dashes}${this.#fade()}/>`,
+    );
   }
   /** @param {string} color */
   fill(color) {
@@ -147,25 +179,40 @@ export class SvgPainter {
   }
   /** @type {Painter["text"]} */
   text(text, x, y, size, color, how = {}) {
-    const look = (how.middle ? ' text-anchor="middle"' : "") + (how.strong ? ' font-weight="600"' : "");
-    const halo = how.halo ? ` paint-order="stroke" stroke="${how.halo}" stroke-width="4" stroke-linejoin="round"` : "";
-    this.parts.push(`<text x="${short(x)}" y="${short(y)}" font-size="${short(size)}" fill="${color}"${look}${halo}${this.#fade()}>${escaped(text)}</text>`);
+    const look =
+      (how.middle ? ' text-anchor="middle"' : "") + (how.strong ? ' font-weight="600"' : "");
+    const halo = how.halo
+      ? ` paint-order="stroke" stroke="${how.halo}" stroke-width="4" stroke-linejoin="round"`
+      : "";
+    this.parts.push(
+      `<text x="${short(x)}" y="${short(y)}" font-size="${short(size)}" fill="${color}"${look}${halo}${this.#fade()}>${escaped(text)}</text>`,
+    );
   }
   /** @param {number} w @param {number} h @param {string} background @param {string} title */
   document(w, h, background, title) {
     const size = `width="${Math.ceil(w)}" height="${Math.ceil(h)}" viewBox="0 0 ${Math.ceil(w)} ${Math.ceil(h)}"`;
     const font = escaped(FONT);
-    return `<svg xmlns="http://www.w3.org/2000/svg" ${size} font-family="${font}" role="img"><title>${escaped(title)}</title>` +
-      `<rect width="100%" height="100%" fill="${background}"/>\n${this.parts.join("\n")}\n</svg>\n`;
+    return (
+      `<svg xmlns="http://www.w3.org/2000/svg" ${size} font-family="${font}" role="img"><title>${escaped(title)}</title>` +
+      `<rect width="100%" height="100%" fill="${background}"/>\n${this.parts.join("\n")}\n</svg>\n`
+    );
   }
 }
 
 /** @param {number} v */
-function short(v) { return String(Math.round(v * 10) / 10); }
+function short(v) {
+  return String(Math.round(v * 10) / 10);
+}
 
 /** @param {string} text */
 export function escaped(text) {
-  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;")
-    // eslint-disable-next-line no-control-regex
-    .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
+  return (
+    text
+      .replace(/&/g, "&amp;")
+      .replace(/</g, "&lt;")
+      .replace(/>/g, "&gt;")
+      .replace(/"/g, "&quot;")
+      // eslint-disable-next-line no-control-regex
+      .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
+  );
 }

@@ -7,7 +7,10 @@ import { CELL_HEIGHT, GROUP_HEIGHT } from "./model.js";
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").Shape} Shape */
 
-export const TITLE = 26, SPREAD = 10, PAD = 14, FOOT = 12;
+export const TITLE = 26,
+  SPREAD = 10,
+  PAD = 14,
+  FOOT = 12;
 const LETTER = 6.63; // px, of titles
 
 /** @typedef {{a: number, b: number, size: number}} Want an interval and the least length it must get */
@@ -21,7 +24,9 @@ const LETTER = 6.63; // px, of titles
  */
 export function stretch(wants, end) {
   if (!wants.length) return (v) => v;
-  const cuts = [...new Set([0, end, ...wants.flatMap((want) => [want.a, want.b])])].sort((p, q) => p - q);
+  const cuts = [...new Set([0, end, ...wants.flatMap((want) => [want.a, want.b])])].sort(
+    (p, q) => p - q,
+  );
   const at = new Map(cuts.map((cut, i) => [cut, i]));
   const to = new Float64Array(cuts.length);
   to[0] = cuts[0];
@@ -34,14 +39,16 @@ export function stretch(wants, end) {
   }
   for (let j = 1; j < cuts.length; j++) {
     let v = to[j - 1] + cuts[j] - cuts[j - 1];
-    for (const want of ending.get(cuts[j]) || []) v = Math.max(v, to[/** @type {number} */ (at.get(want.a))] + want.size);
+    for (const want of ending.get(cuts[j]) || [])
+      v = Math.max(v, to[/** @type {number} */ (at.get(want.a))] + want.size);
     to[j] = v;
   }
   const last = cuts.length - 1;
   return (v) => {
     if (v <= cuts[0]) return v - cuts[0] + to[0];
     if (v >= cuts[last]) return to[last] + v - cuts[last];
-    let low = 0, high = last;
+    let low = 0,
+      high = last;
     while (high - low > 1) {
       const middle = (low + high) >> 1;
       if (cuts[middle] <= v) low = middle;
@@ -66,9 +73,11 @@ export function stretch(wants, end) {
 
 /** Where a piece of an edge, drawn as an S, is at a part of its height. @param {number} x0 @param {number} x1 @param {number} part */
 function alongCurve(x0, x1, part) {
-  let low = 0, high = 1;
+  let low = 0,
+    high = 1;
   for (let i = 0; i < 12; i++) {
-    const t = (low + high) / 2, y = 1.5 * t * (1 - t) + t ** 3;
+    const t = (low + high) / 2,
+      y = 1.5 * t * (1 - t) + t ** 3;
     if (y < part) low = t;
     else high = t;
   }
@@ -88,7 +97,9 @@ export class Layout {
   }
 
   /** @param {number} g */
-  isOpen(g) { return this.open[g] === 1; }
+  isOpen(g) {
+    return this.open[g] === 1;
+  }
 
   /** Whether the inside of a group shows: it and all around it are open. @param {number} g */
   isShown(g) {
@@ -99,7 +110,8 @@ export class Layout {
   /** The item itself, or the closed group that hides it. @param {number} item */
   shown(item) {
     let found = item;
-    for (let g = this.model.around(item); g > 0; g = this.model.parent[g]) if (!this.open[g]) found = ~g;
+    for (let g = this.model.around(item); g > 0; g = this.model.parent[g])
+      if (!this.open[g]) found = ~g;
     return found;
   }
 
@@ -113,10 +125,13 @@ export class Layout {
 
   /** Forget what was computed for the groups around one. @param {number} g */
   forget(g) {
-    for (let at = this.model.parent[g]; at >= 0; at = this.model.parent[at]) this.cache[at] = undefined;
+    for (let at = this.model.parent[g]; at >= 0; at = this.model.parent[at])
+      this.cache[at] = undefined;
   }
 
-  forgetAll() { this.cache = new Array(this.model.groups); }
+  forgetAll() {
+    this.cache = new Array(this.model.groups);
+  }
 
   /** @param {number} g @returns {Sheet} */
   sheet(g) {
@@ -128,7 +143,8 @@ export class Layout {
   /** Size of an open group with its border and title. @param {number} g @param {number} closedWidth @returns {[number, number]} */
   openSize(g, closedWidth) {
     const inside = this.sheet(g);
-    const w = Math.max(closedWidth + 12, inside.w + 2 * PAD, this.#titleRoom(g)), h = inside.h + this.#head(g) + FOOT;
+    const w = Math.max(closedWidth + 12, inside.w + 2 * PAD, this.#titleRoom(g)),
+      h = inside.h + this.#head(g) + FOOT;
     if (this.moving.group !== g) return [w, h];
     const part = this.moving.part;
     return [closedWidth + (w - closedWidth) * part, GROUP_HEIGHT + (h - GROUP_HEIGHT) * part];
@@ -137,21 +153,29 @@ export class Layout {
   /** Width that a title needs where edges enter beside it, in the middle. @param {number} g */
   #titleRoom(g) {
     if (!this.model.shape(g).into) return 0;
-    const title = this.model.title(~g).length, both = title + this.model.type(~g).length + 1;
+    const title = this.model.title(~g).length,
+      both = title + this.model.type(~g).length + 1;
     return 2 * ((both <= 26 ? both : title) * LETTER + 30);
   }
 
   /** Height above the inside: the title, and room for edges to spread below it. @param {number} g */
-  #head(g) { return TITLE + (this.model.shape(g).into ? SPREAD : 0); }
+  #head(g) {
+    return TITLE + (this.model.shape(g).into ? SPREAD : 0);
+  }
 
   /** @param {number} g @returns {Sheet} */
   #make(g) {
-    const model = this.model, shape = model.shape(g), n = shape.children;
+    const model = this.model,
+      shape = model.shape(g),
+      n = shape.children;
     const sizes = new Float64Array(2 * n);
     /** @type {Want[]} */
-    const wide = [], tall = [];
+    const wide = [],
+      tall = [];
     for (let i = 0; i < n; i++) {
-      const item = model.item(g, i), w = shape.boxWidth[i], h = item < 0 ? GROUP_HEIGHT : CELL_HEIGHT;
+      const item = model.item(g, i),
+        w = shape.boxWidth[i],
+        h = item < 0 ? GROUP_HEIGHT : CELL_HEIGHT;
       sizes[2 * i] = w;
       sizes[2 * i + 1] = h;
       if (item < 0 && this.open[~item]) {
@@ -162,10 +186,13 @@ export class Layout {
         tall.push({ a: shape.y[i] - h / 2, b: shape.y[i] + h / 2, size: oh });
       }
     }
-    const fx = stretch(wide, shape.width), fy = stretch(tall, shape.height);
+    const fx = stretch(wide, shape.width),
+      fy = stretch(tall, shape.height);
     const box = new Float64Array(4 * n);
     for (let i = 0; i < n; i++) {
-      const w = sizes[2 * i], h = sizes[2 * i + 1], item = model.item(g, i);
+      const w = sizes[2 * i],
+        h = sizes[2 * i + 1],
+        item = model.item(g, i);
       const isOpen = item < 0 && this.open[~item];
       const half = shape.boxWidth[i] / 2;
       const x = isOpen ? (fx(shape.x[i] - half) + fx(shape.x[i] + half)) / 2 : fx(shape.x[i]);
@@ -179,11 +206,14 @@ export class Layout {
   lines(g) {
     const sheet = this.sheet(g);
     if (sheet.lines) return sheet.lines;
-    const shape = this.model.shape(g), { px, py, above, below } = shape, start = new Int32Array(above.length + 1);
+    const shape = this.model.shape(g),
+      { px, py, above, below } = shape,
+      start = new Int32Array(above.length + 1);
     /** @type {number[]} */
     const xy = [];
     for (let e = 0; e < above.length; e++) {
-      const first = shape.start[e], last = shape.start[e + 1] - 1;
+      const first = shape.start[e],
+        last = shape.start[e + 1] - 1;
       if (first < last) {
         const [x, y, ...inner] = this.#end(sheet, shape, below[e], last, last - 1);
         xy.push(...this.#end(sheet, shape, above[e], first, first + 1));
@@ -202,9 +232,13 @@ export class Layout {
   #end(sheet, shape, child, end, next) {
     const { px, py } = shape;
     if (child >= shape.children) return [sheet.fx(px[end]), sheet.fy(py[end])];
-    const [left, top, w, h] = sheet.box.subarray(4 * child, 4 * child + 4), middle = shape.y[child];
-    const isBelow = py[end] > middle, border = middle + (isBelow ? GROUP_HEIGHT : -GROUP_HEIGHT) / 2;
-    const x = left + w / 2, y = isBelow ? top + h : top, row = sheet.fy(border);
+    const [left, top, w, h] = sheet.box.subarray(4 * child, 4 * child + 4),
+      middle = shape.y[child];
+    const isBelow = py[end] > middle,
+      border = middle + (isBelow ? GROUP_HEIGHT : -GROUP_HEIGHT) / 2;
+    const x = left + w / 2,
+      y = isBelow ? top + h : top,
+      row = sheet.fy(border);
     const leaves = isBelow ? py[next] > border + 2 : py[next] < border - 2; // not where it has a point already
     return leaves && Math.abs(row - y) > 1 ? [x, y, x, row] : [x, y];
   }
@@ -222,12 +256,22 @@ export class Layout {
     /** @type {number[]} */
     const way = [];
     for (let at = item; at !== ~0; at = ~model.around(at)) way.push(at);
-    let x = 0, y = 0, k = 1;
+    let x = 0,
+      y = 0,
+      k = 1;
     /** @type {Rect & {shown: number}} */
     let found = { x: 0, y: 0, w: this.sheet(0).w, h: this.sheet(0).h, shown: ~0 };
     for (let i = way.length - 1; i >= 0; i--) {
-      const at = way[i], sheet = this.sheet(model.around(at)), j = 4 * model.local(at);
-      found = { x: x + sheet.box[j] * k, y: y + sheet.box[j + 1] * k, w: sheet.box[j + 2] * k, h: sheet.box[j + 3] * k, shown: at };
+      const at = way[i],
+        sheet = this.sheet(model.around(at)),
+        j = 4 * model.local(at);
+      found = {
+        x: x + sheet.box[j] * k,
+        y: y + sheet.box[j + 1] * k,
+        w: sheet.box[j + 2] * k,
+        h: sheet.box[j + 3] * k,
+        shown: at,
+      };
       if (i === 0 || at >= 0 || !this.open[~at]) break;
       const inner = this.inside(~at, { x: found.x, y: found.y, w: found.w / k, h: found.h / k });
       x = found.x + (inner.x - found.x) * k;
@@ -240,29 +284,39 @@ export class Layout {
   /** The edge of a sheet that passes a point within a distance, or -1; all from the corner of the sheet. @param {number} g @param {number} px @param {number} py @param {number} near */
   edgeAt(g, px, py, near) {
     const { start, xy: lines } = this.lines(g);
-    let best = -1, least = near * near;
-    for (let e = 0; e < start.length - 1; e++) for (let i = 2 * start[e]; i < 2 * start[e + 1] - 2; i += 2) {
-      const y = lines[i + 1], dy = lines[i + 3] - y, part = dy ? (py - y) / dy : 0;
-      if (part < -0.05 || part > 1.05) continue;
-      const apart = (px - alongCurve(lines[i], lines[i + 2], part)) ** 2;
-      if (apart < least) {
-        least = apart;
-        best = e;
+    let best = -1,
+      least = near * near;
+    for (let e = 0; e < start.length - 1; e++)
+      for (let i = 2 * start[e]; i < 2 * start[e + 1] - 2; i += 2) {
+        const y = lines[i + 1],
+          dy = lines[i + 3] - y,
+          part = dy ? (py - y) / dy : 0;
+        if (part < -0.05 || part > 1.05) continue;
+        const apart = (px - alongCurve(lines[i], lines[i + 2], part)) ** 2;
+        if (apart < least) {
+          least = apart;
+          best = e;
+        }
       }
-    }
     return best;
   }
 
   /** The innermost item at a point of the page, and whether the point is on an open group's title. @param {number} px @param {number} py */
   hit(px, py) {
     const model = this.model;
-    let g = 0, x = 0, y = 0;
+    let g = 0,
+      x = 0,
+      y = 0;
     let found = { item: ~0, title: false, x, y };
     for (;;) {
-      const sheet = this.sheet(g), n = model.shape(g).children;
+      const sheet = this.sheet(g),
+        n = model.shape(g).children;
       let inner = -1;
       for (let i = 0; i < n; i++) {
-        const bx = x + sheet.box[4 * i], by = y + sheet.box[4 * i + 1], w = sheet.box[4 * i + 2], h = sheet.box[4 * i + 3];
+        const bx = x + sheet.box[4 * i],
+          by = y + sheet.box[4 * i + 1],
+          w = sheet.box[4 * i + 2],
+          h = sheet.box[4 * i + 3];
         if (px < bx || px > bx + w || py < by || py > by + h) continue;
         const item = model.item(g, i);
         found = { item, title: true, x, y };

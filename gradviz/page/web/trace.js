@@ -8,18 +8,22 @@ import { COPY, edgeBetween } from "./model.js";
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").Shape} Shape */
 
-const UP = 1, DOWN = 2;
+const UP = 1,
+  DOWN = 2;
 
 /** All nodes that the starts depend on (upstream), or that depend on them, starts included. @param {Facts} facts @param {number[]} starts @param {boolean} up @returns {Uint8Array} */
 export function reach(facts, starts, up) {
-  const seen = new Uint8Array(facts.total), stack = [];
-  for (const node of starts) if (!seen[node]) {
-    seen[node] = 1;
-    stack.push(node);
-  }
+  const seen = new Uint8Array(facts.total),
+    stack = [];
+  for (const node of starts)
+    if (!seen[node]) {
+      seen[node] = 1;
+      stack.push(node);
+    }
   while (stack.length) {
     const node = /** @type {number} */ (stack.pop());
-    const from = up ? facts.inStart[node] : facts.outStart[node], to = up ? facts.inStart[node + 1] : facts.outStart[node + 1];
+    const from = up ? facts.inStart[node] : facts.outStart[node],
+      to = up ? facts.inStart[node + 1] : facts.outStart[node + 1];
     for (let i = from; i < to; i++) {
       const next = up ? facts.made[facts.inEdge[i]] : facts.used[facts.outEdge[i]];
       if (!seen[next]) {
@@ -33,7 +37,8 @@ export function reach(facts, starts, up) {
 
 /** The shortest way from a node to an output, ends included; only the node where it reaches none. @param {Facts} facts @param {number} start @returns {number[]} */
 export function wayOut(facts, start) {
-  const before = new Int32Array(facts.total).fill(-1), queue = [start];
+  const before = new Int32Array(facts.total).fill(-1),
+    queue = [start];
   before[start] = start;
   for (let i = 0; i < queue.length; i++) {
     const node = queue[i];
@@ -55,7 +60,8 @@ export function wayOut(facts, start) {
 
 /** Nodes with producers before consumers. @param {Facts} facts @returns {Int32Array} */
 export function forwardOrder(facts) {
-  const waiting = new Int32Array(facts.total), order = new Int32Array(facts.total);
+  const waiting = new Int32Array(facts.total),
+    order = new Int32Array(facts.total);
   let size = 0;
   for (let i = 0; i < facts.total; i++) {
     waiting[i] = facts.inStart[i + 1] - facts.inStart[i];
@@ -78,15 +84,19 @@ export function forwardOrder(facts) {
  * @returns {{nodes: Uint8Array, count: bigint}}
  */
 export function between(facts, from, to) {
-  const down = reach(facts, from, false), up = reach(facts, to, true);
-  const nodes = new Uint8Array(facts.total), start = new Uint8Array(facts.total), goal = new Uint8Array(facts.total);
+  const down = reach(facts, from, false),
+    up = reach(facts, to, true);
+  const nodes = new Uint8Array(facts.total),
+    start = new Uint8Array(facts.total),
+    goal = new Uint8Array(facts.total);
   for (const node of from) start[node] = 1;
   for (const node of to) goal[node] = 1;
   let any = false;
-  for (let i = 0; i < facts.total; i++) if (down[i] && up[i]) {
-    nodes[i] = 1;
-    any = true;
-  }
+  for (let i = 0; i < facts.total; i++)
+    if (down[i] && up[i]) {
+      nodes[i] = 1;
+      any = true;
+    }
   let count = 0n;
   if (!any) return { nodes, count };
   /** @type {Map<number, bigint>} */
@@ -118,7 +128,8 @@ export class Trace {
     this.turned = false;
     const starts = facts.nodesOf(item);
     if (other === null) {
-      const up = reach(facts, starts, true), down = reach(facts, starts, false);
+      const up = reach(facts, starts, true),
+        down = reach(facts, starts, false);
       for (let i = 0; i < facts.total; i++) this.node[i] = up[i] * UP + down[i] * DOWN;
     } else {
       const goals = facts.nodesOf(other);
@@ -144,7 +155,8 @@ export class Trace {
   /** @param {number} item @param {number | null} other */
   #cells(item, other) {
     const { facts, model, cell } = this;
-    for (let i = 0; i < model.cells; i++) if (model.kind[i] !== COPY) cell[i] = this.node[facts.nodeOf(i)] ? 1 : 0;
+    for (let i = 0; i < model.cells; i++)
+      if (model.kind[i] !== COPY) cell[i] = this.node[facts.nodeOf(i)] ? 1 : 0;
     for (const node of facts.copies.keys()) {
       if (!this.node[node]) continue;
       for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
@@ -157,7 +169,9 @@ export class Trace {
   }
 
   /** @param {number} edge */
-  isLit(edge) { return (this.node[this.facts.made[edge]] & this.node[this.facts.used[edge]] & 3) !== 0; }
+  isLit(edge) {
+    return (this.node[this.facts.made[edge]] & this.node[this.facts.used[edge]] & 3) !== 0;
+  }
 
   /** Whether an item, or anything in it, is lit. @param {number} item */
   item(item) {
@@ -182,15 +196,18 @@ function flagged(flags, bit) {
 
 /** Marks the edges of a sheet for the edges of the graph that `isLit` chooses. @param {Facts} facts @param {number} g @param {(edge: number) => boolean} isLit @returns {Uint8Array} */
 export function litEdges(facts, g, isLit) {
-  const model = facts.model, found = new Uint8Array(model.shape(g).above.length);
+  const model = facts.model,
+    found = new Uint8Array(model.shape(g).above.length);
   for (let cell = model.first[g]; cell < model.end[g]; cell++) {
     const node = facts.nodeOf(cell);
     if (model.kind[cell] !== COPY) {
       for (const e of facts.edgesInto(node)) if (isLit(e)) markEdge(facts, g, e, found, 1);
     }
     for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
-      const e = facts.outEdge[i], user = facts.usedCell(e);
-      if ((user < model.first[g] || user >= model.end[g]) && isLit(e)) markEdge(facts, g, e, found, 1);
+      const e = facts.outEdge[i],
+        user = facts.usedCell(e);
+      if ((user < model.first[g] || user >= model.end[g]) && isLit(e))
+        markEdge(facts, g, e, found, 1);
     }
   }
   return found;
@@ -204,8 +221,11 @@ export function markEdge(facts, g, edge, marks, value) {
 
 /** The edge of a sheet that an edge of the graph runs along, or -1. @param {Facts} facts @param {number} g @param {number} edge */
 function drawnAs(facts, g, edge) {
-  const model = facts.model, shape = model.shape(g), made = facts.madeCell(edge);
-  const above = model.childOf(g, made), below = model.childOf(g, facts.usedCell(edge));
+  const model = facts.model,
+    shape = model.shape(g),
+    made = facts.madeCell(edge);
+  const above = model.childOf(g, made),
+    below = model.childOf(g, facts.usedCell(edge));
   if (above === below) return -1;
   if (above >= 0 && below >= 0) return edgeBetween(shape, above, below);
   return above >= 0 ? outEdge(shape, above) : intoEdge(model, g, shape, made, below);
@@ -233,9 +253,14 @@ export function edgesBehind(facts, g) {
 
 /** The tensor whose gradient goes along an edge, without its dtype where that is the usual one. @param {Facts} facts @param {number} edge */
 export function tensorOn(facts, edge) {
-  const made = facts.made[edge], leaf = facts.leafOf.get(made), [data] = facts.dataOf(made);
+  const made = facts.made[edge],
+    leaf = facts.leafOf.get(made),
+    [data] = facts.dataOf(made);
   if (leaf || data) return facts.brief((leaf || data).tensor);
-  const output = edge < facts.c.output.length ? facts.c.output[edge] : facts.roots[facts.used[edge] - facts.nodes].output;
+  const output =
+    edge < facts.c.output.length
+      ? facts.c.output[edge]
+      : facts.roots[facts.used[edge] - facts.nodes].output;
   return facts.brief(facts.outputs[facts.c.outs[made]][output] || "");
 }
 
