@@ -19,7 +19,7 @@ from gradviz.layout.layered.frames import place_with_frames
 from gradviz.layout.layered.grouping import distinct_pairs
 from gradviz.layout.layered.routes import Routes, joined
 from gradviz.layout.layered.sheets import PHASES, SheetPlacement
-from gradviz.layout.layered.u_shapes import find_u_shapes
+from gradviz.layout.layered.u_shapes import in_halves
 from gradviz.stages import Stage, phase
 
 
@@ -31,8 +31,8 @@ def place(drawing: Drawing) -> Placement:
         phase("joining", of=PHASES + 1)  # with frames it turns out to be more
         edges, which = _distinct_edges(drawing)
         distinct = replace(drawing, edges=edges)
-        shapes = find_u_shapes(distinct) if drawing.u_shapes else []
-        placed, frames = place_with_frames(distinct, shapes)
+        halved, shapes = in_halves(distinct) if drawing.u_shapes else (distinct, [])
+        placed, frames = place_with_frames(halved, shapes)
         for shape in shapes:
             placed = _with_skips(distinct, placed, shape.skips)
 
@@ -41,7 +41,14 @@ def place(drawing: Drawing) -> Placement:
         x, y = placed.middles.T.copy()
         width, height = placed.sizes[0].tolist()
         return Placement(
-            x, y, routes.points, routes.starts, frames, width, height, is_u=bool(shapes)
+            x,
+            y,
+            routes.points,
+            routes.starts,
+            frames[: len(drawing.frames)],
+            width,
+            height,
+            is_u=bool(shapes),
         )
 
 

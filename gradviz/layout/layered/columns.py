@@ -33,7 +33,7 @@ def in_columns(sheet: Sheet, layers: Layers, placed: Placed) -> Placed:
     if not 0 < len(sheet.above) <= EDGES:
         return placed
 
-    # what is level with the other half of a U stays in its place
+    # what is level with another drawing stays in its place
     free = np.ones(len(height), np.bool_)
     free[layers.component[layers.side != 0]] = False
     is_long = (height > LONG) & (height < LONGEST)

@@ -29,7 +29,6 @@ from gradviz.layout.layered.layers import BEND_GAP
 from gradviz.layout.layered.ordering import Order
 
 TIERS = 3
-CHANNEL = 110.0  # px between the halves of a U, where skips have their words
 
 
 class Pieces(NamedTuple):
@@ -145,8 +144,6 @@ def spacing(order: Order) -> Constraints:
     half, bend = layers.half[order.at], layers.bend[order.at]
     both_bend = bend[left] & bend[left + 1]
     room = np.where(both_bend, layers.gap * BEND_GAP, layers.gap)
-    side = layers.side[order.at]
-    room[(side[left] < 0) & (side[left + 1] > 0)] = CHANNEL
     return Constraints(left, left + 1, half[left] + half[left + 1] + room)
 
 

@@ -8,12 +8,13 @@ edges that enter there; where they leave no room, the frame gets wider at one en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints, Rect
-from gradviz.layout.layered.grouping import Mask, by_key, places, starts_of
+from gradviz.layout.layered.grouping import by_key, places, starts_of
+from gradviz.layout.layered.halves import BORDER, LEFT, RIGHT, Line, place_halves
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Levels, Sheet, no_levels
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.ranks import neighbours, stream_order
@@ -24,7 +25,6 @@ from gradviz.stages import phase
 
 TITLE_ROOM = 10.0  # px between a title and an edge beside it, or a corner
 TITLE_DEPTH = 4.0  # px of a title below the border that it stands on
-TURN_STEP = 6.0  # px, half of what lies between two lines that turn
 
 
 def place_with_frames(
@@ -35,16 +35,12 @@ def place_with_frames(
     """
     rank = stream_order(neighbours(drawing.size, *drawing.edges.T))
     tree = frame_tree(drawing.frame_of, drawing.frames)
-    right = np.zeros(drawing.size + tree.page, np.bool_)
     kept = np.ones(len(drawing.edges), np.bool_)
     for shape in shapes:
-        right[shape.right] = True
         kept[shape.skips] = False
 
-    hierarchy = build_hierarchy(tree, drawing.edges[kept], rank, right)
-    placer = _Placer(hierarchy, drawing, right)
-    for shape in shapes:
-        placer.add_u(shape)
+    hierarchy = build_hierarchy(tree, drawing.edges[kept], rank)
+    placer = _Placer(hierarchy, drawing, shapes)
 
     deepest = int(tree.depth.max())
     phase("modules", of=PHASES * (deepest + 1) + 3)
@@ -63,7 +59,9 @@ class _Placer:
     places count from their frame.
     """
 
-    def __init__(self, hierarchy: Hierarchy, drawing: Drawing, right: Mask) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, drawing: Drawing, shapes: Sequence[UShape]
+    ) -> None:
         self.hierarchy, self.drawing, self.tree = hierarchy, drawing, hierarchy.tree
         nodes, self.boxes = len(hierarchy.home), drawing.size
         self.page = hierarchy.tree.page
@@ -80,39 +78,32 @@ class _Placer:
         self.placed: list[tuple[Ints, Routes]] = []  # segments and their routes
         self.page_size = np.zeros((1, 2))
 
-        # frames in the right half of a U are upside down, with all that is in them
-        self.mirrored = np.append(right[self.boxes :], False)
-        outermost_first = np.argsort(self.tree.depth[:-1], kind="stable")
-        for frame in outermost_first.tolist():
-            around = self.tree.home[self.boxes + frame]
-            self.mirrored[frame] |= self.mirrored[around]
+        # the border of a half is not drawn
+        self.is_half = np.zeros(self.page + 1, np.bool_)
+        # right halves are upside down, with all frames in them
+        self.mirrored = np.zeros(self.page + 1, np.bool_)
+        for shape in shapes:
+            self.is_half[[shape.left, shape.right]] = True
+            self.mirrored[shape.right] = True
+        for frame in np.argsort(self.tree.depth[:-1], kind="stable").tolist():
+            self.mirrored[frame] |= self.mirrored[self.tree.home[self.boxes + frame]]
+
+        self.shapes = {shape.frame: shape for shape in shapes}
         self.levels = no_levels(nodes)
-        self.skips: list[tuple[list[int], list[int]]] = []
-
-    def add_u(self, shape: UShape) -> None:
-        """Have what lies on a sheet drawn as a U."""
-        side, turn, anchor, _ = self.levels
-        home, pin = self.hierarchy.home, self.hierarchy.pin
-        inside = np.flatnonzero(home == shape.frame)
-        turn[inside] = self.hierarchy.turn[inside]
-        is_left = (turn[inside] != BOTTOM) & (pin[inside] != BOTTOM)
-        side[inside] = np.where(is_left, -2, 0)
-        side[shape.right] = side[inside[turn[inside] == TOP]] = 2
-        for end in (TOP, BOTTOM):
-            turns = inside[turn[inside] == end]
-            # what turns first turns outside the others
-            anchor[turns] = end * TURN_STEP * np.arange(1 - len(turns), 1)
-
-        for ends in self.drawing.edges[shape.skips].tolist():
-            left, right = (self._items(box, shape.frame) for box in ends)
-            # next to the channel, in its own row and in the frames in which it lies
-            side[left], side[right] = 1, -1
-            side[left[-1]], side[right[-1]] = -1, 1
-            self.skips.append((left, right))
+        for shape in shapes:
+            # next to the channel, in their own row and in the frames in which they lie
+            for left, right in self._skip_ends(shape):
+                self.levels.side[left], self.levels.side[right] = 1, -1
 
     def place_level(self, depth: int) -> None:
         """Place the contents of all frames of one depth."""
         frames = np.flatnonzero(self.tree.depth == depth)
+        for frame in frames.tolist():
+            if frame in self.shapes:
+                self._place_halves(self.shapes[frame])
+        frames = np.setdiff1d(frames, list(self.shapes))
+        if not len(frames):
+            return
         home, segment = self.hierarchy.home, self.hierarchy.segments
         members = np.flatnonzero(np.isin(home, frames))
         # an edge through frames is cut at each border, and each piece placed in its
@@ -141,24 +132,64 @@ class _Placer:
         )
         self.middle[members] = placed.middles
         self.placed.append((segments, placed.routes))
-        if depth:
-            self._size_frames(frames, placed.sizes)
-        else:
-            self.page_size = placed.sizes  # the page itself has no frame
+        self._size_frames(frames, placed.sizes)
+
+    def _place_halves(self, shape: UShape) -> None:
+        """Place the two halves of a U, whose contents are placed."""
+        halves = [self.boxes + shape.left, self.boxes + shape.right]
+        left, right = self._skip_ends(shape)[0]
+        # the right half is upside down
+        drop = self._below([*left, halves[0]]) + self._below([*right, halves[1]])
+        segment = self.hierarchy.segments
+        segments = np.flatnonzero(segment.frame == shape.frame)
+        upper, lower = segment.upper[segments], segment.lower[segments]
+        half_of = np.full(len(self.middle), BORDER)
+        half_of[halves] = LEFT, RIGHT
+        columns = (
+            half_of[upper],
+            half_of[lower],
+            self.port_offset[segment.upper_port[segments]],
+            self.port_offset[segment.lower_port[segments]],
+            upper,
+        )
+        lines = [Line(*row) for row in zip(*(column.tolist() for column in columns))]
+        gap, rank_gap = self.drawing.gap, self.drawing.rank_gap
+        placed = place_halves(self.size[halves], drop, lines, gap, rank_gap)
+        points, starts = placed.routes
+        # ports stand where lines begin and end, and halves in their middles
+        self.middle[upper], self.middle[lower] = (
+            points[starts[:-1]],
+            points[starts[1:] - 1],
+        )
+        self.middle[halves] = placed.middles
+        self.placed.append((segments, placed.routes))
+        self._size_frames(np.array([shape.frame]), placed.size[None])
 
     def _levels(self, members: Ints, local: Ints) -> Levels:
-        """What a sheet of these nodes has of a U; `local` are their numbers in it."""
+        """What a sheet of these nodes has of level lines; `local` are their numbers in it."""
         inside = set(members.tolist())
-        side, turn, anchor, _ = self.levels
-        pairs: list[tuple[int, int]] = []
-        for left, right in self.skips:
-            if left[-1] in inside:
-                pairs.append((local[left[-1]], local[right[-1]]))
-                anchor[left[-1]] = self._below(left)
-                # what is in a frame of the right half is upside down
-                anchor[right[-1]] = -self._below(right)
-        rows = np.array(pairs, np.int64).reshape(-1, 2)
-        return Levels(side[members], turn[members], anchor[members], rows)
+        ends: list[Ints] = []
+        for shape in self.shapes.values():
+            skips = self._skip_ends(shape)
+            if skips[0][0][-1] not in inside:
+                continue
+            for items in chain.from_iterable(skips):
+                self.levels.offset[items[-1]] = self._below(items)
+            pairs = [(left[-1], right[-1]) for left, right in skips]
+            ends.append(local[np.array(pairs)])
+        side, offset, _ = self.levels
+        return Levels(side[members], offset[members], ends)
+
+    def _skip_ends(self, shape: UShape) -> list[tuple[list[int], list[int]]]:
+        """For each skip the boxes that it joins, and the frames around each up to its
+        half.
+        """
+        skips = self.drawing.edges[shape.skips].tolist()
+        halves = shape.left, shape.right
+        return [
+            (self._items(box, halves[0]), self._items(other, halves[1]))
+            for box, other in skips
+        ]
 
     def _items(self, box: int, frame: int) -> list[int]:
         """A box and the frames around it, up to the one that lies right in `frame`."""
@@ -177,6 +208,9 @@ class _Placer:
 
     def _size_frames(self, frames: Ints, contents: Floats) -> None:
         """Sizes of frames from their contents, and where their ports are."""
+        if frames[0] == self.page:  # which has no border
+            self.page_size = contents
+            return
         home, pin, gap = self.hierarchy.home, self.hierarchy.pin, self.drawing.gap
         members = np.flatnonzero(np.isin(home, frames) & (pin != FREE))
         mirrored = self.mirrored[home[members]]
@@ -184,11 +218,13 @@ class _Placer:
         ports = members[pin[members] == upper]
         widths, heights = contents.T
         left, right = self._beside_title(frames, widths, ports)
-        self.inset[frames] = np.column_stack(
-            (left, np.where(self.mirrored[frames], 0.0, TITLE_DEPTH) + gap / 2)
-        )
-        node = self.boxes + frames
+        above = np.where(self.mirrored[frames], 0.0, TITLE_DEPTH) + gap / 2
         tall = np.maximum(heights + gap, self.side[frames]) + TITLE_DEPTH
+        has_border = ~self.is_half[frames]
+        left, right, above = (edge * has_border for edge in (left, right, above))
+        tall = np.where(has_border, tall, heights)
+        self.inset[frames] = np.column_stack((left, above))
+        node = self.boxes + frames
         self.size[node] = np.column_stack((left + widths + right, tall))
         # the next level outwards continues the lines from here
         inside = home[members]
@@ -253,10 +289,8 @@ class _Placer:
         points = np.concatenate([routes.points for routes in parts])
         frame = np.repeat(segment.frame[order], sizes)
         points = sign[frame] * points + origin[frame]
-        back = np.flatnonzero(segment.back[order])
-        pieces = reversed_routes(Routes(points, starts_of(sizes)), back)
         routes = joined(
-            pieces,
+            Routes(points, starts_of(sizes)),
             self.hierarchy.step_edge,
             places(order)[self.hierarchy.step_segment],
             self.hierarchy.edges,

@@ -13,6 +13,7 @@ Knows rows and half widths, no coordinates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -26,18 +27,18 @@ FREE, TOP, BOTTOM = 0, -1, 1
 
 
 class Levels(NamedTuple):
-    """What a sheet has that is drawn as a U, by its boxes."""
+    """Level lines between boxes of two drawings, the halves of a U. The right half will
+    be turned upside down.
+    """
 
-    side: Ints  # (n,) boxes, and lines that pass them, are sorted by it in their rows
-    turn: Ints  # (n,) TOP and BOTTOM are turns, in rows of their own
-    anchor: Floats  # (n,) how far below the middle of a box its level line is
-    pairs: Ints  # (k, 2) boxes of the left and the right half, which stand in one row
+    side: Ints  # (n,) 1 for boxes that stand at the right of their rows, -1 at the left
+    offset: Floats  # (n,) how far below the middle of a box its line is
+    ends: Sequence[Ints]  # for every U, (k, 2) boxes, from its highest line down
 
 
 def no_levels(size: int) -> Levels:
     """Those of a sheet without a U."""
-    side, turn = np.zeros((2, size), np.int64)
-    return Levels(side, turn, np.zeros(size), np.zeros((0, 2), np.int64))
+    return Levels(np.zeros(size, np.int64), np.zeros(size), ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class Layers:
     component: Ints  # (points,)
     components: int
     half: Floats  # (points,) half widths
-    side: Ints  # (points,) of a U
+    side: Ints  # (points,) which side of its row a point keeps to
     above: Ints  # (pieces,)
     below: Ints  # (pieces,)
     above_offset: Floats  # (pieces,) where the piece meets a box, from its middle
@@ -192,10 +193,6 @@ def cut_into_layers(
     )
     bend_half = np.full(len(bend_edge), BEND_HALF_WIDTH)
     source = sheet.above[bend_edge]
-    side = sheet.levels.side
-    bend_side = 2 * (side[source] + side[sheet.below[bend_edge]])
-    bend_side = np.clip(bend_side, -2, 2)
-    bend_side += sheet.levels.turn[source] == TOP  # out of a U, outside all others
 
     return Layers(
         boxes=n,
@@ -203,7 +200,7 @@ def cut_into_layers(
         component=np.append(component, component[source]),
         components=components,
         half=np.concatenate((np.maximum(sheet.widths / 2, BEND_HALF_WIDTH), bend_half)),
-        side=np.append(side, bend_side),
+        side=np.append(sheet.levels.side, np.zeros(len(bend_edge), np.int64)),
         above=upper,
         below=lower,
         above_offset=upper_offset,

@@ -5,11 +5,7 @@ between boxes of different frames is a series of segments, one in each drawing t
 passes; they meet at ports, which lie on borders. All edges from one box share their
 ports, so a tensor used many times inside a frame enters it once.
 
-In a sheet that is drawn as a U, what lies in the right half runs upwards: an edge from
-half to half is two segments, which meet at a turn below or above all others.
-
-Nodes number everything that has a place: boxes 0..n-1, then frames, then ports and
-turns.
+Nodes number everything that has a place: boxes 0..n-1, then frames, then ports.
 """
 
 from __future__ import annotations
@@ -23,10 +19,9 @@ from gradviz.layout import Floats, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import Mask, counts, distinct_pairs, group, places
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
 
-ENTRY, EXIT, BELOW, ABOVE = range(4)
-"""Ports at the top and the bottom of a frame, and turns in it."""
-PIN_OF = np.array([TOP, BOTTOM, FREE, FREE])
-TURN_OF = np.array([FREE, FREE, BOTTOM, TOP])
+ENTRY, EXIT = range(2)
+"""Ports at the top and the bottom of a frame."""
+PIN_OF = np.array([TOP, BOTTOM])
 
 
 class FrameTree(NamedTuple):
@@ -52,7 +47,6 @@ class Segments(NamedTuple):
     lower: Ints
     upper_port: Ints  # the port on the border of the frame `upper`, or -1
     lower_port: Ints
-    back: Mask  # drawn from the lower node to the upper one
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +57,6 @@ class Hierarchy:
     edges: int
     home: Ints  # (nodes,)
     pin: Ints  # (nodes,) FREE, TOP or BOTTOM
-    turn: Ints  # (nodes,) likewise, where lines of a U turn
     segments: Segments
     step_edge: Ints  # (steps,) the edge of every step, sorted
     step_segment: Ints  # (steps,) from the upper box to the lower one
@@ -82,8 +75,6 @@ class _Steps(NamedTuple):
     frame: Ints
     upper: Ints
     lower: Ints
-    from_right: Mask  # whether its beginning, and its end, lie in the right half of a U
-    to_right: Mask
 
 
 def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
@@ -108,15 +99,15 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     return FrameTree(len(frame_of), np.append(home, parent[:page]), depth)
 
 
-def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints, right: Mask) -> Hierarchy:
+def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints) -> Hierarchy:
     """Cut edges into segments. `rank` is the row that each box would have without
-    frames; `right` is true for items in the right half of a U.
+    frames.
     """
     items = meeting_items(tree, edges)
     upwards = against_the_stream(len(tree.home), rank, edges, items)
     boxes = np.where(upwards, np.flip(edges.T, 0), edges.T)
     holders = np.where(upwards, items[::-1], items)
-    steps = _steps(tree, boxes, holders, right)
+    steps = _steps(tree, boxes, holders)
     return _share(tree, steps, boxes[0], np.flatnonzero(upwards))
 
 
@@ -136,31 +127,25 @@ def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         items[climbs] = tree.boxes + home[climbs]
 
 
-def _key(tree: FrameTree, frame: Ints, kind: int | Ints, source: Ints) -> Ints:
-    """One number for what a segment joins. Boxes are their own; a port or turn is known
-    by frame, kind and upper box.
+def _key(tree: FrameTree, frame: Ints, kind: int, source: Ints) -> Ints:
+    """One number for what a segment joins. Boxes are their own; a port is known by
+    frame, kind and upper box.
     """
-    border: Ints = 1 + 4 * frame + kind
+    border: Ints = 1 + 2 * frame + kind
     return tree.boxes * border + source
 
 
-def _steps(tree: FrameTree, boxes: Ints, items: Ints, right: Mask) -> _Steps:
+def _steps(tree: FrameTree, boxes: Ints, items: Ints) -> _Steps:
     """The segments of all edges: out of the frames of the upper box, across, into the
     frames of the lower one.
     """
     (upper, lower), (upper_item, lower_item) = boxes, items
     middle = int(tree.depth.max())
-    out, out_key = _climb(tree, upper, upper_item, upper, EXIT, right)
-    into, into_key = _climb(tree, lower, lower_item, upper, ENTRY, right)
+    out, out_key = _climb(tree, upper, upper_item, upper, EXIT)
+    into, into_key = _climb(tree, lower, lower_item, upper, ENTRY)
     edge = np.arange(len(upper))
     across = _Steps(
-        edge,
-        np.full_like(edge, middle),
-        tree.home[upper_item],
-        out_key,
-        into_key,
-        right[upper_item],
-        right[lower_item],
+        edge, np.full_like(edge, middle), tree.home[upper_item], out_key, into_key
     )
     into = [step._replace(turn=2 * middle - step.turn) for step in into]
     columns = zip(across, *out, *into)
@@ -168,7 +153,7 @@ def _steps(tree: FrameTree, boxes: Ints, items: Ints, right: Mask) -> _Steps:
 
 
 def _climb(
-    tree: FrameTree, box: Ints, item: Ints, source: Ints, kind: int, right: Mask
+    tree: FrameTree, box: Ints, item: Ints, source: Ints, kind: int
 ) -> tuple[list[_Steps], Ints]:
     """Steps from boxes up to the items that hold them, and what the last step of each
     ends at.
@@ -180,12 +165,11 @@ def _climb(
     while len(climbing):
         frame = tree.home[reached[climbing]]
         port = _key(tree, frame, kind, source[climbing])
-        inner, outer = right[reached[climbing]], np.zeros(len(climbing), np.bool_)
-        ends, halves = (key[climbing], port), (inner, outer)
+        ends = key[climbing], port
         if kind == ENTRY:
-            ends, halves = ends[::-1], halves[::-1]
+            ends = ends[::-1]
         turn = np.full(len(climbing), len(steps))
-        steps.append(_Steps(climbing, turn, frame, *ends, *halves))
+        steps.append(_Steps(climbing, turn, frame, *ends))
         key[climbing] = port
         reached[climbing] = tree.boxes + frame
         climbing = climbing[reached[climbing] != item[climbing]]
@@ -193,37 +177,16 @@ def _climb(
     return steps, key
 
 
-def _with_turns(tree: FrameTree, steps: _Steps, source: Ints) -> tuple[_Steps, Mask]:
-    """The steps from upper to lower ends, two for one from half to half, and which of
-    them are drawn from the lower end.
-    """
-    across = steps.from_right != steps.to_right
-    kind = np.where(steps.to_right, BELOW, ABOVE)
-    corner = _key(tree, steps.frame, kind, source[steps.edge])
-    lower = np.where(across, corner, steps.lower)
-    first = steps._replace(lower=lower, turn=2 * steps.turn)
-    second = steps._replace(upper=corner, turn=2 * steps.turn + 1)
-
-    rest = (column[across] for column in second)
-    both = _Steps(*(np.append(*columns) for columns in zip(first, rest)))
-    back = np.append(steps.from_right, steps.to_right[across])
-    ends = np.array([both.upper, both.lower])
-    upper, lower = np.where(back, ends[::-1], ends)
-    return both._replace(upper=upper, lower=lower), back
-
-
 def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hierarchy:
     """Number the ports and draw every segment once."""
     n = max(tree.boxes, 1)  # without boxes there are no steps
-    steps, step_back = _with_turns(tree, steps, source)
     keys, index = np.unique(np.append(steps.upper, steps.lower), return_inverse=True)
     upper, lower, segment = distinct_pairs(index.reshape(2, -1), len(keys))
     upper, lower = keys[upper], keys[lower]
     port_keys = keys[keys >= n]
-    port_frame, port_kind = np.divmod(port_keys // n - 1, 4)
+    port_frame, port_kind = np.divmod(port_keys // n - 1, 2)
     frame = np.empty(len(upper), np.int64)
-    back = np.empty(len(upper), np.bool_)
-    frame[segment], back[segment] = steps.frame, step_back
+    frame[segment] = steps.frame
 
     def nodes(key: Ints) -> tuple[Ints, Ints]:
         """The node of every end, and the port when that node is a frame: a port is seen
@@ -246,8 +209,7 @@ def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hiera
         edges=len(source),
         home=np.concatenate((tree.home, port_frame)),
         pin=np.append(free, PIN_OF[port_kind]),
-        turn=np.append(free, TURN_OF[port_kind]),
-        segments=Segments(frame, upper_node, lower_node, upper_port, lower_port, back),
+        segments=Segments(frame, upper_node, lower_node, upper_port, lower_port),
         step_edge=steps.edge[order],
         step_segment=segment[order],
         upwards=upwards,

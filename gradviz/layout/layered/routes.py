@@ -5,6 +5,7 @@ edge cuts a taller neighbour.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -46,10 +47,17 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     """
     line = layers.line[: layers.boxes]
     first = layers.first_line[:-1]
-    _, _, anchor, pairs = sheet.levels
-    heights = sheet.heights + 2 * np.abs(anchor)
-    tall = by_key(np.maximum, heights, line, layers.lines, 0)
+    tall = by_key(np.maximum, sheet.heights, line, layers.lines, 0)
+    slack = tall[line] - sheet.heights
+    share = np.full(layers.boxes, 0.5)
+    # a box that begins a flow stands low in its row, near what it leads to
+    share[counts(sheet.below, layers.boxes) == 0] = 1.0
+    # and one that ends it high, near what leads to it
+    share[counts(sheet.above, layers.boxes) == 0] = 0.0
+    depth = slack * share + sheet.heights / 2
     gap = _gaps(sheet, layers, x)
+    for ends in sheet.levels.ends:
+        _make_level(gap, tall, line, depth + sheet.levels.offset, ends)
     bottom = np.cumsum(tall + gap) - gap
     component_of_line = np.repeat(
         np.arange(layers.components), np.diff(layers.first_line)
@@ -57,20 +65,24 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     origin = (bottom - tall)[first]
     bottom = bottom - origin[component_of_line]
     top = bottom - tall
-    slack = tall[line] - heights
-    share = np.full(layers.boxes, 0.5)
-    # a box that begins a flow stands low in its row, near what it leads to
-    share[counts(sheet.below, layers.boxes) == 0] = 1.0
-    # and one that ends it high, near what leads to it
-    share[counts(sheet.above, layers.boxes) == 0] = 0.0
-    share[pairs] = 0.5
+    last = layers.first_line[1:] - 1
+    return Rows(top, bottom, top[line] + depth, bottom[last])
 
-    return Rows(
-        top,
-        bottom,
-        top[line] + slack * share + heights / 2 - anchor,
-        bottom[layers.first_line[1:] - 1],
-    )
+
+def _make_level(gap: Floats, height: Floats, line: Ints, y: Floats, ends: Ints) -> None:
+    """Widen gaps below rows so that what lies between two level lines is as high on the
+    left as on the right. `y` says where in its row the line of each box is.
+    """
+    for (left, right), (next_left, next_right) in pairwise(ends.tolist()):
+        # the right half is upside down
+        halves = (left, next_left), (next_right, right)
+        rows = [slice(line[above], line[below]) for above, below in halves]
+        lengths = [
+            (height[span] + gap[span]).sum() + y[below] - y[above]
+            for span, (above, below) in zip(rows, halves)
+        ]
+        for span, length in zip(rows, lengths):
+            gap[span] += (max(lengths) - length) / (span.stop - span.start)
 
 
 def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
@@ -128,11 +140,6 @@ def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows) -> Routes:
     ):
         points[point] = np.column_stack((point_x, y))
 
-    # at a turn of a U the line goes sideways, in one piece with the other half
-    turn = sheet.levels.turn
-    down, up = end[turn[below] == BOTTOM], first[turn[above] == TOP]
-    points[down - 2, 0] = points[down - 1, 0] = points[down - 3, 0]
-    points[up, 0] = points[up + 1, 0] = points[up + 2, 0]
     return without_idle_points(Routes(points, starts))
 
 

@@ -48,18 +48,10 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     """Place everything on a sheet."""
     phase("rows")
     ends = np.array([sheet.above, sheet.below])
-    component, count = components(sheet.size, *np.hstack((ends, sheet.levels.pairs.T)))
-    # what stands in one row is one box when rows are chosen
-    row_of = np.arange(sheet.size)
-    row_of[sheet.levels.pairs[:, 1]] = sheet.levels.pairs[:, 0]
+    component, count = components(sheet.size, *ends)
     near = neighbours(sheet.size, *ends)
-    in_rows = near
-    if len(sheet.levels.pairs):
-        in_rows = neighbours(sheet.size, *row_of[ends])
-    rank = rank_nodes(in_rows, component)
-    rank = with_siblings_level(rank, in_rows, sheet.heights, component)[row_of]
-    if sheet.levels.turn.any():
-        rank = rows_by_component(rank, component, count, sheet.levels.turn)
+    rank = rank_nodes(near, component)
+    rank = with_siblings_level(rank, near, sheet.heights, component)
     row = rows_by_component(rank, component, count, sheet.pin)
     main = longest_ways(near, component, sheet.pin == TOP)
     layers = cut_into_layers(sheet, row, component, count, main)
@@ -70,10 +62,8 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
         lambda: given_order(near),
     )
     order = best_order(layers, starts)
-    if layers.side.any():
-        order.sort(order.place + layers.side * layers.size)
-    else:
-        _mirror(order, layers, sheet)
+    _mirror(order, layers, sheet)
+    order.sort(order.place + layers.side * layers.size)
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)
     x_of_place, straight = first_coordinates(order, pieces, room)
@@ -127,7 +117,7 @@ def _shelves(
     Those with ports stand side by side at the top, so that nothing lies between them
     and the border below, and what a skip of a U joins stands next to its channel.
     """
-    ends = np.flatnonzero(np.abs(sheet.levels.side) == 1)
+    ends = np.flatnonzero(sheet.levels.side)
     channel = np.zeros(len(widths), np.int64)  # 1 on the right of it, -1 on the left
     channel[component[ends]] = sheet.levels.side[ends]
     ported = channel != 0

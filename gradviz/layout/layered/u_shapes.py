@@ -1,18 +1,19 @@
 """Which sheets are U-Nets: a chain of boxes that takes up last what it kept first.
 
-Each skip connection of such a chain lies within the one before. The sheet has two
-halves, the encoder and the decoder, which stand beside each other: what runs in the
-decoder runs upwards, and both ends of a skip stand in one row.
+Each skip connection of such a chain lies within the one before. Such a sheet becomes
+two, each in a frame without a border: the encoder and, beside it and upside down, the
+decoder.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Drawing, Ints
+from gradviz.layout import Drawing, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import distinct_pairs, group
 from gradviz.layout.layered.nesting import frame_tree, meeting_items
 from gradviz.layout.layered.ranks import Neighbours, neighbours
@@ -27,11 +28,14 @@ LARGEST_BOTTOM = 0.6  # of these, from end to end of the innermost one
 
 
 class UShape(NamedTuple):
-    """A sheet that is drawn as a U."""
+    """A sheet that is drawn as a U, by the frames of its halves. `skips` are the rows of
+    edges from half to half, from the outermost to the innermost.
+    """
 
     frame: int  # whose content it is
-    right: list[int]  # the items in its right half, which run upwards
-    skips: Ints  # rows of edges, from the outermost to the innermost
+    left: int
+    right: int
+    skips: Ints
 
 
 class _Skip(NamedTuple):
@@ -42,13 +46,16 @@ class _Skip(NamedTuple):
     way: tuple[int, ...]
 
 
-def find_u_shapes(drawing: Drawing) -> list[UShape]:
-    """The outermost sheets that are U-Nets. Edges must be distinct."""
+def in_halves(drawing: Drawing) -> tuple[Drawing, list[UShape]]:
+    """The drawing with the halves of its outermost U-Nets in frames of their own. Edges
+    must be distinct.
+    """
     tree = frame_tree(drawing.frame_of, drawing.frames)
     items = meeting_items(tree, drawing.edges)
     sheets = group(tree.home[items[0]], tree.page + 1)
     around = [*tree.home[tree.boxes :].tolist(), -1]
     within = set[int]()  # frames of a U
+    frames, frame_of = [*drawing.frames], drawing.frame_of.copy()
     shapes: list[UShape] = []
 
     for sheet in np.argsort(tree.depth, kind="stable").tolist():
@@ -57,10 +64,27 @@ def find_u_shapes(drawing: Drawing) -> list[UShape]:
             continue
         rows = sheets.of(sheet)
         halves = _halves(rows, items[:, rows])
-        if halves is not None:
-            within.add(sheet)
-            shapes.append(UShape(sheet, *halves))
-    return shapes
+        if halves is None:
+            continue
+        within.add(sheet)
+        right, skips = halves
+        parent = None if sheet == tree.page else sheet
+        left = len(frames)
+        frames += [LayoutFrame(parent, 0.0)] * 2
+        # the page has the number after all frames
+        frame = len(frames) if parent is None else sheet
+        shape = UShape(frame, left, left + 1, skips)
+        shapes.append(shape)
+        half = np.full(len(tree.home), shape.left)
+        half[right] = shape.right
+        for item in np.flatnonzero(tree.home == sheet).tolist():
+            if item < tree.boxes:
+                frame_of[item] = half[item]
+            elif item < tree.boxes + tree.page:
+                frame = item - tree.boxes
+                frames[frame] = frames[frame]._replace(parent=int(half[item]))
+
+    return replace(drawing, frames=tuple(frames), frame_of=frame_of), shapes
 
 
 def _halves(rows: Ints, items: Ints) -> tuple[list[int], Ints] | None:
