@@ -14,7 +14,7 @@ import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints, Rect
 from gradviz.layout.layered.grouping import by_key, places, starts_of
-from gradviz.layout.layered.halves import BORDER, LEFT, RIGHT, Line, place_halves
+from gradviz.layout.layered.halves import BORDER, LEFT, RIGHT, HalfLine, place_halves
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Levels, Sheet, no_levels
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.ranks import neighbours, stream_order
@@ -152,7 +152,9 @@ class _Placer:
             self.port_offset[segment.lower_port[segments]],
             upper,
         )
-        lines = [Line(*row) for row in zip(*(column.tolist() for column in columns))]
+        lines = [
+            HalfLine(*row) for row in zip(*(column.tolist() for column in columns))
+        ]
         gap, rank_gap = self.drawing.gap, self.drawing.rank_gap
         placed = place_halves(self.size[halves], drop, lines, gap, rank_gap)
         points, starts = placed.routes

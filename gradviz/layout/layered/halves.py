@@ -21,7 +21,7 @@ LANE = 12.0  # px between two lines that turn
 LEFT, RIGHT, BORDER = range(3)
 
 
-class Line(NamedTuple):
+class HalfLine(NamedTuple):
     """What a line leads from and to: a half, so far from its middle, or a port in the
     border around both.
     """
@@ -42,7 +42,7 @@ class Halves(NamedTuple):
 
 
 def place_halves(
-    sizes: Floats, drop: float, lines: Sequence[Line], gap: float, rank_gap: float
+    sizes: Floats, drop: float, lines: Sequence[HalfLine], gap: float, rank_gap: float
 ) -> Halves:
     """Place two halves of these sizes, the middle of the right one `drop` below that of
     the left one.
@@ -53,7 +53,7 @@ def place_halves(
     y = np.array([0.0, drop])
     roof, floor = y - high / 2, y + high / 2
 
-    def from_right(line: Line) -> float:
+    def from_right(line: HalfLine) -> float:
         """Lines that begin further right turn within the others."""
         return -float(middle[line.begin] + line.begin_offset)
 
