@@ -18,9 +18,10 @@ import torch
 from gradviz.cuts.dataflow import CodeFile, FunctionCode, dotted
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import CallSite, package_of, with_text
-from gradviz.recording.assigned import span_of, spans_of
 from gradviz.recording.session import running
+from gradviz.source.spots import span_of
 from gradviz.source.statements import tree_of
+from gradviz.source.syntax import value_spans
 from gradviz.variables.objects import class_attribute
 from gradviz.variables.scanner import Namespace
 
@@ -116,7 +117,7 @@ class RanCode:
         code = self.file(site.code.co_filename)
         if code is None:
             return None
-        span: object = span_of(site)
+        span: object = span_of(site.code, site.instruction)
         if span is None and site.place is not None:
             # before Python 3.11: the only thing of its line that could be meant
             span = site.place.source.line
@@ -232,7 +233,7 @@ def _by_span(code: CodeFile) -> Mapping[object, AST]:
     found: dict[object, AST] = {}
     by_line: dict[int, list[AST]] = defaultdict(list)
     for value in code.values:
-        for span in spans_of(value):
+        for span in value_spans(value):
             found.setdefault(span, value)
         if isinstance(value, (Call, ast.BinOp, ast.AugAssign, ast.Subscript)):
             by_line[value.lineno].append(value)

@@ -18,19 +18,20 @@ from typing import Literal, NamedTuple
 import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
-from gradviz.packages import CallSite, with_text
-from gradviz.recording.assigned import assigned_names, forget_trees
+from gradviz.packages import with_text
+from gradviz.recording.assigned import AssignedNames
 from gradviz.recording.event_log import (
     EventLog,
     ModuleCall,
     ModuleInput,
     ModuleTree,
+    Moment,
+    Noted,
     SeenModule,
 )
 from gradviz.recording.operands import OperandReader
-from gradviz.recording.program import Noted, ProgramText, written
-from gradviz.recording.running import RunningCall
-from gradviz.source.written import forget
+from gradviz.recording.program import ProgramText, written
+from gradviz.source.spots import forget
 from gradviz.variables.objects import children, is_compiled, joined, parameters
 from gradviz.walker.names import distinct
 from gradviz.walker.places import Argument, BareGraph, Places
@@ -102,11 +103,10 @@ class Recorded:
             node: self._name(variable) for node, variable in bare.variables.items()
         }
 
-        assigned = assigned_names(bare, sites, calls)
+        assigned = AssignedNames(bare, noted, self._moment_of).read()
         given = dict(self._given())
         reader = OperandReader(bare, noted, code.turns, given)
         operands, arguments = reader.read(), self._arguments(reader)
-        forget_trees()
         forget()
 
         return Places(
@@ -173,26 +173,31 @@ class Recorded:
                     found[node] = (*found.get(node, ()), tensor)
         return found
 
-    def _noted(
-        self, bare: BareGraph, unknown: Counter[str]
-    ) -> Iterator[tuple[CallSite | None, ModuleCall | None, RunningCall | None]]:
+    def _moment_of(self, number: int) -> Moment:
+        """Where the node of a number was made, where one thread alone can have given
+        that out.
+        """
+        logs = self._logs_of(number)
+        return logs[0].at(number) if len(logs) == 1 else Moment()
+
+    def _logs_of(self, number: int) -> list[EventLog]:
+        spans = self._spans
+        return [span.event_log for span in spans if span.start <= number < span.end]
+
+    def _noted(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[Moment]:
         """Where each node was made, and in which call of a module and of a function;
         `unknown` counts of how many that is not known.
         """
         doubtful = _doubtful(bare, len(self._spans) > 1)
         for node, number in enumerate(bare.sequences):
-            logs = [
-                span.event_log
-                for span in self._spans
-                if span.start <= number < span.end
-            ]
+            logs = self._logs_of(number)
             if number != LAST and len(logs) == 1 and node not in doubtful:
                 # exactly one thread can have given out this number
                 yield _noted_at(number, logs[0], unknown)
                 continue
 
             unknown["leaf" if number == LAST else "unsure" if logs else "unseen"] += 1
-            yield None, None, None
+            yield Moment()
 
     # -- scopes ------------------------------------------------------------------------
 
@@ -336,17 +341,14 @@ class Recorded:
         return None
 
 
-def _noted_at(
-    number: int, event_log: EventLog, unknown: Counter[str]
-) -> tuple[CallSite | None, ModuleCall | None, RunningCall | None]:
-    site, call = event_log.lines.at(number), event_log.calls.at(number)
-    function = event_log.functions.at(number)
-    if site is None:
+def _noted_at(number: int, event_log: EventLog, unknown: Counter[str]) -> Moment:
+    moment = event_log.at(number)
+    if moment.site is None:
         # a long recording drops its oldest lines
         unknown["forgotten" if number < event_log.lines.dropped else "lost"] += 1
-    elif function is None:
+    elif moment.function is None:
         unknown["traced"] += 1
-    return site, call, function
+    return moment
 
 
 _WHY = {"edited": "its text is not what ran", "absent": "its text is not there"}

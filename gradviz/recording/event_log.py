@@ -14,6 +14,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections import Counter, deque
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -315,7 +316,7 @@ def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> 
 
 class ModuleCall:
     """One call of one module. `output` is shape, dtype, device and layout of its first
-    output tensor.
+    output tensor. `is_replaced`: a hook of the user's may have put another in its place.
     """
 
     __slots__ = (
@@ -324,6 +325,7 @@ class ModuleCall:
         "code",
         "frame",
         "function",
+        "is_replaced",
         "module",
         "nth",
         "number",
@@ -340,6 +342,7 @@ class ModuleCall:
     tree: ModuleTree
     parent: ModuleCall | None
     root: ModuleCall | None  # the outermost call around
+    is_replaced: bool
     nth: int  # which call of its module it is, inside the outermost one
     # of an outermost call: how often each module was called inside
     calls: Counter[SeenModule]
@@ -368,6 +371,24 @@ class ModuleInput(NamedTuple):
     call: ModuleCall
     parameter: Argument
     tensor: weakref.ref[torch.Tensor]
+
+
+class Moment(NamedTuple):
+    """Where a node was made: the line, the call of a module, and the call of a
+    function.
+    """
+
+    site: CallSite | None = None
+    module: ModuleCall | None = None
+    function: RunningCall | None = None
+
+
+class Noted(NamedTuple):
+    """The moments of all nodes, by node id."""
+
+    sites: Sequence[CallSite | None]
+    modules: Sequence[ModuleCall | None]
+    functions: Sequence[RunningCall | None]
 
 
 class EventLog:
@@ -402,6 +423,11 @@ class EventLog:
         self.stack: list[ModuleCall] = []
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
         self.arguments: deque[ModuleInput] = deque(maxlen=_ARGUMENTS)
+
+    def at(self, number: int) -> Moment:
+        """Where the node of this number was made."""
+        lines, calls, functions = self.lines, self.calls, self.functions
+        return Moment(lines.at(number), calls.at(number), functions.at(number))
 
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""

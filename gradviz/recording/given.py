@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gradviz.source.bindings import dotted
-from gradviz.source.written import Spot
+from gradviz.source.spots import Spot
 from gradviz.walker.private import arguments_of
 
 Given = Mapping[int | str, ast.expr]
@@ -25,6 +25,7 @@ _PLACES = ("index", "indices", "mask", "condition")
 _ORDERS = {
     ("linear", "mm"): ("input", "weight"),
     ("linear", "addmm"): ("bias", "input", "weight"),
+    ("scaled_dot_product_attention", "add"): ("", "attn_mask"),
 }
 """Words of a call whose op has others."""
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "linalg_vecdot")
@@ -108,7 +109,7 @@ def _called(spot: Spot, node: ast.Call, op: str, count: int) -> Given | None:
     if isinstance(function, ast.Attribute):
         name = function.attr
         root = dotted(function.value).partition(".")[0]
-        if root not in spot.function.text.imported:
+        if root not in spot.file.imported:
             receiver = function.value
     elif isinstance(function, ast.Name):
         name = function.id
@@ -147,6 +148,8 @@ def _matched(
         given.update(_elements(values[0], count))
         return given
     order = _order(name, list(bound), op, count)
+    if not order and not given and len(bound) > count:
+        return None  # any of them may be what the op takes
     given.update((i, bound[key]) for i, key in enumerate(order) if key in bound)
     return given
 

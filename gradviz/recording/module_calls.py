@@ -12,7 +12,10 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import FrameType
+from dis import get_instructions
+from functools import lru_cache
+from itertools import pairwise
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -35,6 +38,7 @@ from gradviz.walker.private import hide_global_hooks, peek_sequence
 from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, tapped
 
+_Attention = torch.nn.MultiheadAttention
 _FORWARD = getattr(CheckpointFunction.forward, "__code__", None)
 
 
@@ -158,8 +162,10 @@ class ModuleCalls:
 
         call = self._begin(event_log, module, frame, peek_sequence())
         if call.module.recording:  # else no graph has what it is given
-            outermost = frame if call.parent is None else None
-            _note_arguments(event_log, module, arguments, outermost)
+            # attention is given its masks by keyword, by modules of torch's, too
+            has_keywords = call.parent is None or is_a(module, _Attention)
+            by_keyword = local_variables(frame).get("kwargs") if has_keywords else None
+            _note_arguments(event_log, module, arguments, by_keyword)
 
     def _begin(
         self,
@@ -199,6 +205,7 @@ class ModuleCalls:
         call.module, call.frame, call.code = seen, id(frame), frame.f_code
         call.site, call.began, call.parent = site, next_node, outer
         call.output = None
+        call.is_replaced = False
 
         if outer is not None:
             call.tree = outer.tree
@@ -241,6 +248,10 @@ class ModuleCalls:
         if call is None:
             return
 
+        # run after this one
+        hooks = module.__dict__.get("_forward_hooks")
+        if hooks:
+            call.is_replaced = not all(map(_gives_nothing, hooks.values()))
         number = peek_sequence()
         event_log.note_call(number)
         if output is not None and number == call.began and _records_nothing(call):
@@ -256,6 +267,38 @@ class ModuleCalls:
                 _note_evaluation(event_log, call, number)
             if call.tree.pending and torch._C._get_tracing_state() is None:
                 call.tree.settle()
+
+
+def _gives_nothing(hook: Any) -> bool:
+    """Whether a function returns None, as its code says, so that a hook which it is
+    leaves the result as it is.
+    """
+    code = getattr(hook, "__code__", None)
+    return code is not None and _returns_none(code)
+
+
+@lru_cache(maxsize=1024)
+def _returns_none(code: CodeType) -> bool:
+    instructions = list(get_instructions(code))
+    methods = [one.argval for one in instructions if one.opname in _ATTRIBUTES]
+    # `kept.append(output)`, all that a lambda does
+    is_adding = any(name in _ADDING for name in methods[:1] + methods[-1:])
+    for before, last in pairwise(instructions):
+        value = last if last.opname == "RETURN_CONST" else before
+        is_constant = value.opname in ("LOAD_CONST", "RETURN_CONST")
+        is_none = is_constant and value.argval is None
+        if last.opname.startswith("RETURN_") and not is_none:
+            return (
+                is_adding
+                and before.opname.startswith("CALL")
+                and not any("JUMP" in one.opname for one in instructions)
+            )
+    return True
+
+
+_ATTRIBUTES = ("LOAD_METHOD", "LOAD_ATTR")
+_ADDING = ("append", "add", "extend", "update", "insert", "__setitem__")
+"""Methods that return None."""
 
 
 def _note_evaluation(event_log: EventLog, call: ModuleCall, number: int) -> None:
@@ -312,15 +355,10 @@ def _note_outputs(call: ModuleCall, output: Any) -> None:
 
 
 def _note_arguments(
-    event_log: EventLog,
-    module: torch.nn.Module,
-    arguments: Any,
-    frame: FrameType | None,
+    event_log: EventLog, module: torch.nn.Module, arguments: Any, keywords: Any
 ) -> None:
     """Note the data that a module is called with, as the parameters of its forward are
     called.
-
-    Arguments by keyword are read from torch's frame, where that is given.
     """
     named: list[tuple[str, Any]] = []
     with _without_functions():
@@ -331,16 +369,15 @@ def _note_arguments(
                 parameters = code.co_varnames[1 : code.co_argcount]
                 named += zip(parameters, arguments)
 
-        keywords = local_variables(frame).get("kwargs") if frame is not None else None
         if type(keywords) is dict:
             named += keywords.items()
 
         for name, value in named:
             if _is_data(value):
-                argument = Argument(name, frame is None)
-                event_log.arguments.append(
-                    ModuleInput(event_log.stack[-1], argument, weakref.ref(value))
-                )
+                call = event_log.stack[-1]
+                argument = Argument(name, call.parent is not None)
+                given = ModuleInput(call, argument, weakref.ref(value))
+                event_log.arguments.append(given)
 
 
 def _is_data(value: object) -> bool:

@@ -15,9 +15,9 @@ import torch
 
 from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
-from gradviz.recording.event_log import ModuleCall
+from gradviz.recording.event_log import ModuleCall, Noted
 from gradviz.recording.given import Given, entries, given_to, has_argument
-from gradviz.recording.program import Noted, Turns
+from gradviz.recording.program import Turns
 from gradviz.recording.running import RunningCall
 from gradviz.source.bindings import Binding, Bindings, Reaching, dotted
 from gradviz.source.expressions import (
@@ -31,7 +31,8 @@ from gradviz.source.expressions import (
     number_parts,
     variables,
 )
-from gradviz.source.written import OWN_CODE, FunctionSyntax, Spot, spots_of
+from gradviz.source.spots import OWN_CODE, Spot, spots_of
+from gradviz.source.syntax import FunctionSyntax
 from gradviz.variables.objects import class_attribute
 from gradviz.walker.places import BareGraph, Operand
 
@@ -138,7 +139,7 @@ class OperandReader:
     ) -> Operand | None:
         expression = given.get(role)
         if expression is None or self._is_number(expression, where):
-            return None
+            return None  # a number, or what the function makes itself
         slot = role if isinstance(role, str) else slots[role] if slots else ""
         position = role if isinstance(role, int) else None
         return self._operand(expression, position, slot, where)
@@ -447,10 +448,10 @@ class OperandReader:
 
     def _global(self, name: str, where: Where) -> ast.expr | None:
         """The one value that a file gives a variable."""
-        text = spots_of(where.site.code).text
-        if text is None or name in where.site.code.co_varnames:
+        if name in where.site.code.co_varnames:
             return None
-        return self._bindings_of(text.outside).only_value(name)
+        outside = spots_of(where.site.code).file.outside
+        return self._bindings_of(outside).only_value(name)
 
     def _began_as_number(self, expression: ast.expr, where: Where) -> bool:
         """Whether this is a number, or a variable that began as one, as a sum does."""
@@ -535,4 +536,4 @@ def _loops(where: Where) -> list[ast.AST]:
 
 
 def _text(spot: Spot, expression: ast.expr) -> str:
-    return spot.function.text.of(expression)
+    return spot.file.of(expression)

@@ -18,24 +18,15 @@ from gradviz.graph import Construct, ConstructKind
 from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
 from gradviz.recording.constructs import Draft, calls_of, constructs_of, is_told_apart
-from gradviz.recording.event_log import ModuleCall
+from gradviz.recording.event_log import ModuleCall, Noted
 from gradviz.recording.running import RunningCall
-from gradviz.source.written import OWN_CODE, Spot, Spots, Statement, spots_of
+from gradviz.source.spots import OWN_CODE, Spot, Spots, spots_of
+from gradviz.source.syntax import Statement
 from gradviz.walker.places import BareGraph
 
 MOST_TURNS = 1_000
 """Turns of a loop that are told apart: no picture shows more."""
 _RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-
-
-class Noted(NamedTuple):
-    """Where each node was made, by node id: the line, the call of a module, and the call
-    of a function.
-    """
-
-    sites: Sequence[CallSite | None]
-    modules: Sequence[ModuleCall | None]
-    functions: Sequence[RunningCall | None]
 
 
 Turns = dict[ast.AST, Hashable]
@@ -423,15 +414,15 @@ class _Reader:
 
     def _entered_step(self, frame: _Frame, here: ast.AST | Statement) -> _Within:
         around = frame.inside(len(frame.steps))
-        assert frame.spots is not None
+        assert frame.spots is not None and frame.spots.function is not None
         if isinstance(here, Statement):
             part = self._new("statement", around, frame.scope, here.name, frame)
             part.code = here.code
             step = _Within(here.node, part)
         else:
-            text = frame.spots.header(here)
+            text = frame.spots.function.header(here)
             part = self._new("loop", around, frame.scope, text, frame)
-            part.code = frame.spots.carried(here)
+            part.code = ", ".join(frame.spots.function.carried(here))
             step = _Within(here, part)
         part.line = getattr(step.node, "lineno", 0)
         if part.kind == "loop":

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gradviz.source.bindings import dotted
-from gradviz.source.written import Spot
+from gradviz.source.spots import Spot
 
 
 def calls(spot: Spot | None, name: str) -> bool:
@@ -44,7 +44,7 @@ def is_import_called(spot: Spot | None) -> bool:
     called = getattr(spot.node, "func", None) if spot is not None else None
     if spot is None or called is None:
         return False
-    return dotted(called).partition(".")[0] in spot.function.text.imported
+    return dotted(called).partition(".")[0] in spot.file.imported
 
 
 def is_number_parameter(function: ast.AST, name: str) -> bool:
@@ -69,10 +69,9 @@ def is_number_parameter(function: ast.AST, name: str) -> bool:
 
 def is_number_attribute(spot: Spot | None, name: str) -> bool:
     """Whether a class gives an attribute of its objects numbers alone."""
-    function = spot.function if spot is not None else None
-    if function is None:
+    if spot is None:
         return False
-    values = function.text.attributes(function.root).get(name, [])
+    values = spot.file.attributes(spot.function.root).get(name, [])
     numbers = [
         isinstance(value, ast.Constant)
         or (isinstance(value, ast.Name) and is_number_parameter(method, value.id))

@@ -176,6 +176,8 @@ class Description:
         known = {id(tensor) for tensor in self._known_data}
         for node in places.in_torch:
             count = self._live.none_inputs.get(node, 0)
+            if type(self._live.nodes[node]).__name__ in _MASKED:
+                continue  # it may be what was made of a mask
             given = map(id, places.module_inputs.get(node, ()))
             # what is left is the module's own: noise, a first state
             if count and node not in taken and known.issuperset(given):
@@ -289,29 +291,37 @@ class Description:
         self, reader: SavedReader, taken: set[int]
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Data that a module of torch's was called with, by an op in it that nobody else
-        names the data of: the only argument that it can be, by its sizes.
+        names the data of.
         """
         for node, tensors in self.places.module_inputs.items():
-            if node in taken or node not in self.places.in_torch:
-                continue
-            distinct = {id(tensor): tensor for tensor in tensors}.values()
-            kind = type(self._live.nodes[node]).__name__
-            saved = [
-                slot.tensor
-                for slot in reader.saved[node]
-                if slot.tensor and slot.kind == "activation" and slot.slot in _WORKED_ON
-            ]
-            alike = [
-                tensor
-                for tensor in distinct
-                if any(_may_be_copy(kept, tensor, kind) for kept in saved)
-            ]
-            if not alike and kind == "AddBackward0" and private.HAS_METADATA:
-                # `x + attention(x)`
-                made = metadata_info(self._live.nodes[node]._input_metadata[0])
-                alike = [one for one in distinct if tuple(one.shape) == made.shape]
-            if len(alike) == 1:
-                yield node, alike[0]
+            if node not in taken and node in self.places.in_torch:
+                data = list({id(tensor): tensor for tensor in tensors}.values())
+                for tensor in self._taken_of(data, node, reader.saved[node]):
+                    yield node, tensor
+
+    def _taken_of(
+        self, data: Sequence[torch.Tensor], node: int, saved: Sequence[SavedTensor]
+    ) -> Sequence[torch.Tensor]:
+        """What a node takes of the data of its module: the only one that it can be, by
+        its sizes; all masks where it takes what attention makes of them.
+        """
+        kind = type(self._live.nodes[node]).__name__
+        alike = []
+        for slot in saved:
+            is_input = slot.kind == "activation" and slot.slot in _WORKED_ON
+            if slot.tensor is not None and is_input:
+                alike += [one for one in data if _may_be_copy(slot.tensor, one, kind)]
+        if not alike and kind == "AddBackward0" and private.HAS_METADATA:
+            # `x + attention(x)`
+            made = metadata_info(self._live.nodes[node]._input_metadata[0])
+            alike = [one for one in data if tuple(one.shape) == made.shape]
+        if len({id(one) for one in alike}) == 1:
+            return alike[:1]
+        return [one for one in data if self._is_mask(one)] if kind in _MASKED else ()
+
+    def _is_mask(self, tensor: torch.Tensor) -> bool:
+        argument = self.places.arguments.get(id(tensor))
+        return argument is not None and argument.name.endswith("mask")
 
     # -- leaves and roots --------------------------------------------------------------
 
@@ -415,6 +425,8 @@ def _result_info(root: LiveRoot) -> TensorInfo:
 
 _WORKED_ON = ("input", "mat1", "self")
 """Slots of what a convolution, a recurrent layer, a norm or a linear map works on."""
+_MASKED = ("AddBackward0", "BaddbmmBackward0")
+"""Ops that take what attention makes of its masks."""
 
 
 def _may_be_copy(kept: TensorInfo, tensor: torch.Tensor, kind: str) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dis import get_instructions
+from functools import lru_cache, partial
 from inspect import unwrap
 from operator import attrgetter
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -349,8 +350,8 @@ _MOST = 20  # functions and cells that are looked at
 
 
 def modules_behind(node: Any) -> list[torch.nn.Module]:
-    """The modules that the function of a checkpoint's node is, is bound to, wraps,
-    closes over or names, in that order.
+    """The modules that the function of a checkpoint's node is, is bound to, or only
+    calls, as far as it closes over them or names them.
 
     Which module a reentrant checkpoint ran: its ops are hidden behind one node, whose
     function knows it. Reads the function that torch keeps, past its class, and calls
@@ -371,11 +372,13 @@ def modules_behind(node: Any) -> list[torch.nn.Module]:
             break
         if issubclass(kind, torch.nn.Module):
             modules.append(value)
-        elif kind is MethodType:
+        elif kind is MethodType and (
+            value.__name__ in _OWN_CALL or _only_calls(value.__func__.__code__)
+        ):
             waiting.append(value.__self__)
         elif kind is partial:
             waiting.append(value.func)
-        elif kind is FunctionType:
+        elif kind is FunctionType and _only_calls(value.__code__):
             waiting += cells(value)
             waiting += value.__defaults__ or ()
             named = [value.__globals__.get(name) for name in value.__code__.co_names]
@@ -384,3 +387,23 @@ def modules_behind(node: Any) -> list[torch.nn.Module]:
             ]
 
     return modules
+
+
+@lru_cache(maxsize=1024)
+def _only_calls(code: CodeType) -> bool:
+    """Whether a function calls one thing, and computes nothing beside it."""
+    calls = 0
+    for instruction in get_instructions(code):
+        name, text = instruction.opname, instruction.argrepr
+        calls += name in _CALLS
+        # an attribute of what it knows is called
+        is_method = name == "LOAD_METHOD" or (name == "LOAD_ATTR" and "NULL" in text)
+        if is_method or name.startswith(_COMPUTES):
+            return False
+    return calls == 1
+
+
+_OWN_CALL = ("forward", "_wrapped_call_impl")
+# those of functions are of Python 3.10
+_CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "CALL_FUNCTION", "CALL_FUNCTION_KW")
+_COMPUTES = ("BINARY_", "INPLACE_", "UNARY_")

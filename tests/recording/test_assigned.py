@@ -202,6 +202,81 @@ def test_a_function_that_keeps_something_else_gives_no_name(tmp_path: Path) -> N
     assert len(graph.nodes) == 3 and "z" not in [name for name, _, _ in found]
 
 
+def assigned(path: Path, body: str) -> dict[str, str]:
+    """The variable of each op, by the op."""
+    code = f"{CODE_HEAD}def main():\n    " + "\n    ".join(body.splitlines()) + "\n"
+    found, _ = names_and_truth(path / "program.py", code)
+    assert [(name, op) for name, op, held in found if not is_true(name, held)] == []
+    return {op.partition("Backward")[0]: name for name, op, _ in found}
+
+
+CODE_HEAD = """
+import torch
+from torch import nn
+a = torch.ones(2, 3, requires_grad=True)
+lin, net = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+def f(t):
+    y = t.sin()
+    return y.to(t.device)
+"""
+
+
+@pytest.mark.parametrize("call", ["contiguous()", "to('cpu')", "float()", "to(torch.float32).cpu()", "type_as(a)"])
+def test_a_call_that_may_do_nothing_hands_the_name_on(call: str, tmp_path: Path) -> None:
+    body = f"y = a.exp().{call}\nz = f(y)\nw = z.cos().{call} if True else z\nreturn w.sum()"
+    assert assigned(tmp_path, body) == {"Exp": "y", "Sin": "y", "Cos": "w"}
+
+
+@pytest.mark.parametrize(
+    ("call", "op"), [("t().contiguous()", "Clone"), ("double()", "ToCopy"), ("to(torch.float64)", "ToCopy")]
+)
+def test_where_it_does_something_the_name_is_its_own(call: str, op: str, tmp_path: Path) -> None:
+    assert assigned(tmp_path, f"y = a.exp().{call}\nz = y.sin()\nreturn z.sum()") == {op: "y", "Sin": "z"}
+
+
+@pytest.mark.parametrize(
+    ("hook", "named"),
+    [
+        ("lambda m, i, o: kept.append(o)", True),
+        ("lambda m, i, o: kept.append(o.detach())", True),
+        ("lambda m, i, o: None", True),
+        ("print", False),  # which nobody can read
+        ("lambda m, i, o: kept.append(o) or lin(i[0])", False),
+        ("lambda m, i, o: (kept.append(o), lin(i[0]))[1]", False),
+        ("lambda m, i, o: 0 if kept.append(o) else lin(o)", False),
+    ],
+)
+def test_a_hook_that_returns_something_takes_the_name(hook: str, named: bool, tmp_path: Path) -> None:
+    hooked = f"kept = [a.sum()]\nhandle = net.register_forward_hook({hook})"
+    body = f"{hooked}\nh = net(a)\nhandle.remove()\nreturn h.sum() + kept[-1].sum()"
+    assert (assigned(tmp_path, body).get("Tanh") == "h") == named
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "p, q = map(lambda row: row * 2, a)",
+        "p, q = (row * 2 for row in a)",
+        "p, q = [row * 2 for row in a]",
+        "p, q = sorted(a, key=lambda row: -float(row.sum()))",
+        "p = q = max(a, key=lambda row: float(row.sum()))",
+        "(_, p), (_, q) = enumerate(a)",
+    ],
+)
+def test_a_function_of_pythons_that_goes_over_a_tensor_gives_its_rows_no_names(line: str, tmp_path: Path) -> None:
+    assert "Unbind" not in assigned(tmp_path, f"{line}\nreturn (p + q).sum()")
+
+
+@pytest.mark.parametrize("line", ["p, q = a", "p, q = list(a)", "p, q = a.unbind(0)"])
+def test_rows_in_their_order_have_names(line: str, tmp_path: Path) -> None:
+    assert assigned(tmp_path, f"{line}\nreturn (p + q).sum()")["Unbind"] == "p, q"
+
+
+def test_what_a_change_in_place_replaced_has_given_its_name_to_nothing_else(tmp_path: Path) -> None:
+    body = "y = lin(a[None] * 2)\nz = torch.relu_(y)\nreturn z.sum()"
+    assert "Addmm" not in assigned(tmp_path, body)
+
+
 @st.composite
 def programs(draw: st.DrawFn) -> str:
     """Random programs of nested calls, tuples, loops and attributes."""

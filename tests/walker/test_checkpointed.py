@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +18,14 @@ class Block(torch.nn.Linear):
     def bound(self, x: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = self(x)
         return made
+
+
+class Layer(torch.nn.Linear):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return self(x).exp()
+
+
+one, pair = Layer(2, 2), torch.nn.Sequential(OrderedDict(first=torch.nn.Linear(2, 2), last=torch.nn.Tanh()))
 
 
 class Net(torch.nn.Module):
@@ -71,6 +80,17 @@ def test_a_checkpoint_that_closes_over_several_modules_is_named_after_none() -> 
         None if node.scope is None else graph.scopes[node.scope].path for node in graph.nodes if "Check" in node.op
     ]
     assert None in paths and "other" not in paths and "both" not in paths
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: one(x).relu(), lambda x: pair[0](x), lambda x: pair.first(x), one.extra]
+)
+def test_a_checkpoint_of_more_than_one_modules_call_has_no_module(function: Any) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with gradviz.record() as recording:
+        loss = (pair(x) + one(x) + checkpoint(function, x, use_reentrant=True)).sum()  # type: ignore[operator]
+    (hidden,) = [node for node in recording.graph(loss).nodes if "Check" in node.op]
+    assert hidden.scope is None
 
 
 def test_parameters_of_a_model_that_is_gone_have_the_names_it_gave_them() -> None:

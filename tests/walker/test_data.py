@@ -143,3 +143,29 @@ graph = recording.graph(h.sum())
         exec(compile(lines, str(file), "exec"), variables)
     data = found(variables["graph"])
     assert set(data) == {"x", "mask", "shift", "eps", "gone"} and data["gone"] == (None, 1)
+
+
+def test_masks_that_attention_is_given_are_drawn_at_what_takes_them(tmp_path: Path) -> None:
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    layer = nn.TransformerDecoderLayer(4, 2, 8, batch_first=True)
+    x, causal = torch.randn(2, 3, 4), nn.Transformer.generate_square_subsequent_mask(3)
+    pad = torch.tensor([[False, False, True], [False, False, False]])
+    with gradviz.record() as recording:
+        y, _ = attention(x, x, x, key_padding_mask=pad, attn_mask=causal > 0)
+        z = layer(y, x, tgt_mask=causal)
+    graph = recording.graph(z)
+    takers = {data.names[0]: [graph.nodes[node].op for node in data.nodes] for data in graph.data}
+    assert takers["pad"] == ["BaddbmmBackward0"] and takers["causal"] == ["AddBackward0"]
+
+
+def test_a_mask_that_was_turned_into_numbers_counts_as_an_input() -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    pad = torch.tensor([[False, False, True], [False, False, False]])
+    with gradviz.record() as recording:
+        loss = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)(
+            torch.randn(2, 3, 4), src_key_padding_mask=pad
+        )
+    graph = recording.graph(loss)
+    masked = [node for node in graph.nodes if node.op == "AddBackward0" and node.none_inputs]
+    scores = [node for node in masked if node.outputs[0].shape == (2, 2, 3, 3)]
+    assert [node.numbers for node in scores] == [0]

@@ -1,0 +1,182 @@
+"""A file of Python as text and as syntax, and the function in it that a code object was
+compiled from.
+
+The text is believed only where compiling it gives the code object that ran. Only parses
+and compiles; runs nothing.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import linecache
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from types import CodeType
+from typing import Any
+
+from gradviz.source.syntax import FUNCTIONS, FunctionSyntax
+
+_FEATURES = 0
+for _name in __future__.all_feature_names:
+    _FEATURES |= getattr(__future__, _name).compiler_flag
+
+
+class SourceText:
+    """The text of a file, and its syntax."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = [line.encode() for line in lines]
+        self._functions: dict[ast.AST, FunctionSyntax] = {}
+        self._modules: dict[int, dict[tuple[str, int], list[object]]] = {}
+        try:
+            self.tree = ast.parse("".join(lines))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            self.tree = ast.Module([], [])
+
+    def of(self, node: ast.AST) -> str:
+        """The code of an expression in one line."""
+        assert isinstance(node, (ast.expr, ast.stmt))
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        lines = self._lines[first : last + 1]
+        if not lines:
+            return ""
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b" ".join(lines).decode(errors="replace").split())
+
+    def function_of(self, code: CodeType) -> FunctionSyntax | None:
+        """The function that a code object was compiled from; None where compiling the
+        text gives another one, or the text is not there.
+        """
+        if not self.tree.body or not self._gives(code):
+            return None
+        outside = code.co_name == "<module>"
+        return self._at(_function_at(self.tree, 0 if outside else code.co_firstlineno))
+
+    @cached_property
+    def imported(self) -> frozenset[str]:
+        """The names that imports bind, anywhere in the file."""
+        names = [
+            (alias.asname or alias.name).partition(".")[0]
+            for node in ast.walk(self.tree)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for alias in node.names
+        ]
+        return frozenset(names)
+
+    def attributes(
+        self, method: ast.AST
+    ) -> dict[str, list[tuple[ast.AST, ast.expr | None]]]:
+        """What the class of a method gives the attributes of `self`, each time with the
+        method that does.
+        """
+        found: dict[str, list[tuple[ast.AST, ast.expr | None]]] = {}
+        for class_ in ast.walk(self.tree):
+            if not isinstance(class_, ast.ClassDef) or method not in class_.body:
+                continue
+            for function in class_.body:
+                own = getattr(getattr(function, "args", None), "args", None) or [None]
+                name = getattr(own[0], "arg", "")
+                for node in ast.walk(function):
+                    target = getattr(node, "target", None)
+                    for one in getattr(node, "targets", [target]):
+                        of = getattr(one, "value", None)
+                        if isinstance(one, ast.Attribute) and (
+                            isinstance(of, ast.Name) and of.id == name
+                        ):
+                            value = getattr(node, "value", None)
+                            found.setdefault(one.attr, []).append((function, value))
+        return found
+
+    @property
+    def outside(self) -> FunctionSyntax:
+        """What stands outside of all functions."""
+        return self._at(self.tree)
+
+    def _at(self, root: ast.AST) -> FunctionSyntax:
+        if root not in self._functions:
+            self._functions[root] = FunctionSyntax(root, self.of)
+        return self._functions[root]
+
+    def _gives(self, code: CodeType) -> bool:
+        """Whether compiling the text gives this code object."""
+        features = code.co_flags & _FEATURES
+        if features not in self._modules:
+            found: dict[tuple[str, int], list[object]] = {}
+            for unit, mode in self._units(code):
+                for made in _codes(_compile(unit, mode, features)):
+                    key = made.co_name, made.co_firstlineno
+                    found.setdefault(key, []).append(_content(made))
+            self._modules[features] = found
+        key = code.co_name, code.co_firstlineno
+        return _content(code) in self._modules[features].get(key, ())
+
+    def _units(self, code: CodeType) -> Iterator[tuple[Any, str]]:
+        """What a file may have been compiled as: a whole; each statement, as a notebook
+        and a doctest do.
+        """
+        yield self.tree, "exec"
+        if code.co_filename.startswith("<") or "ipykernel" in code.co_filename:
+            for statement in self.tree.body:
+                yield ast.Module([statement], []), "exec"
+                yield ast.Interactive([statement]), "single"
+
+
+def _compile(unit: Any, mode: str, features: int) -> CodeType | None:
+    try:
+        made: CodeType = compile(
+            unit, "<text>", mode, flags=features, dont_inherit=True
+        )
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return made
+
+
+def _content(code: CodeType) -> object:
+    """What a code object does; those inside it have a content of their own."""
+    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
+    return code.co_code, code.co_names, code.co_varnames, constants
+
+
+def _codes(code: CodeType | None) -> Iterator[CodeType]:
+    """A code object and all inside it."""
+    waiting = [code] if code is not None else []
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting += [part for part in one.co_consts if isinstance(part, CodeType)]
+
+
+def _function_at(tree: ast.Module, line: int) -> ast.AST:
+    """The innermost function around a line that is no lambda; the file where there is
+    none.
+    """
+    function: ast.AST = tree
+    waiting: list[Any] = list(tree.body) if line else []
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
+            continue
+        decorators = getattr(node, "decorator_list", ())
+        if isinstance(node, (ast.stmt, ast.excepthandler)):
+            first = min(part.lineno for part in (node, *decorators))
+            if not first <= line <= (node.end_lineno or first):
+                continue
+        if isinstance(node, FUNCTIONS):
+            function = node
+        waiting += ast.iter_child_nodes(node)
+    return function
+
+
+def file_of(name: str) -> SourceText:
+    """A file as Python would show it now, read once as long as it stays the same."""
+    return _text(name, tuple(linecache.getlines(name)))
+
+
+@lru_cache(maxsize=64)
+def _text(file: str, lines: tuple[str, ...]) -> SourceText:
+    return SourceText(list(lines))
+
+
+forget_files = _text.cache_clear

@@ -1,0 +1,379 @@
+"""The syntax of one function: what stands around an expression, where its value goes,
+and what may run after what. Reads syntax only.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+Span = tuple[int, int, int, int]
+"""First and last line, first and last column in bytes, as Python counts them."""
+Loop = ast.For | ast.AsyncFor | ast.While | ast.expr
+"""A loop, or a comprehension, which is one whatever it goes through."""
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_JUMPS = (ast.Continue, ast.Break, ast.Return, ast.Raise)
+LONGEST = 40
+"""Letters of a literal, or of a name for a statement, in a title."""
+
+
+class Statement(NamedTuple):
+    """What a statement assigns, "" where it is no more than its code, and the code that
+    computes it.
+    """
+
+    node: ast.stmt
+    name: str
+    code: str
+
+
+class _Parent(NamedTuple):
+    node: ast.AST
+    field: str
+    place: int  # in the field, where that is a list
+
+
+class FunctionSyntax:
+    """The syntax of a function, or of a file outside of its functions; comprehensions
+    and lambdas are a part of what they stand in.
+    """
+
+    def __init__(self, root: ast.AST, text_of: Callable[[ast.AST], str]) -> None:
+        self.root, self.text_of = root, text_of
+        self.parents: dict[ast.AST, _Parent] = {}
+        self.order: dict[ast.AST, int] = {}
+        self._nodes: dict[Span, ast.AST] = {}
+        self._by_line: dict[int, ast.AST | None] = {}
+        self._jumps: dict[ast.AST, int] = {}
+        self._read()
+
+    def node_at(self, span: Span) -> ast.AST | None:
+        """The innermost expression or statement of a span."""
+        return self._nodes.get(span)
+
+    def statement_at(self, line: int) -> ast.AST | None:
+        """The only simple statement that goes over a line."""
+        return self._by_line.get(line)
+
+    def _read(self) -> None:
+        """Number all parts as Python computes them: operands before what uses them."""
+        waiting: list[tuple[ast.AST, bool]] = [(self.root, False)]
+        while waiting:
+            node, is_done = waiting.pop()
+            if is_done:
+                self.order[node] = len(self.order)
+                self._add(node)
+                continue
+            waiting.append((node, True))
+            is_inner = isinstance(node, (*FUNCTIONS, ast.ClassDef))
+            if is_inner and node is not self.root:
+                continue
+            children = list(_in_order(node))
+            for child, field, place in children:
+                self.parents[child] = _Parent(node, field, place)
+            waiting += [(child, False) for child, *_ in reversed(children)]
+
+    def _add(self, node: ast.AST) -> None:
+        if isinstance(node, _JUMPS):
+            self._add_jump(node)
+        if isinstance(node, (ast.expr, ast.stmt)):
+            for span in spans_of(node):
+                self._nodes.setdefault(span, node)
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                # of two statements on one line, neither is certain
+                self._by_line[line] = None if line in self._by_line else node
+
+    def _add_jump(self, jump: ast.AST) -> None:
+        """Note where the loops that a jump leaves, or goes round, are left first."""
+        for parent, field, _ in self._above(jump):
+            if isinstance(parent, LOOPS) and field == "body":
+                self._jumps.setdefault(parent, self.order[jump])
+                if isinstance(jump, (ast.Continue, ast.Break)):
+                    return
+
+    def _above(self, node: ast.AST) -> Iterator[_Parent]:
+        """What a node stands in, inner first, up to the end of its code object."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            if isinstance(parent.node, ast.Lambda):
+                return
+            parent = self.parents.get(parent.node)
+
+    # -- what stands around --------------------------------------------------------
+
+    def around(
+        self, node: ast.AST, end: type[ast.AST] = ast.Lambda
+    ) -> list[ast.AST | Statement]:
+        """The loops and the statement around a node, the outermost first, within the
+        innermost node of a kind that is a function of its own.
+        """
+        found: list[ast.AST | Statement] = []
+        outside: ast.AST | None = None
+        if isinstance(node, ast.stmt):
+            found += self._statement(node, "")
+        for parent, field, _ in self._above(node):
+            if isinstance(parent, ast.comprehension) and field == "iter":
+                # the first one to go through is computed before the comprehension runs
+                if self.parents[parent].place == 0:
+                    outside = self.parents[parent].node
+            elif isinstance(parent, LOOPS) and field in ("body", "test"):
+                found.append(parent)
+            elif isinstance(parent, COMPREHENSIONS) and parent is not outside:
+                found.append(parent)
+                if isinstance(parent, end):
+                    break
+            elif isinstance(parent, ast.stmt):
+                found += self._statement(parent, field)
+        return found[::-1]
+
+    def _statement(self, node: ast.stmt, field: str) -> list[Statement]:
+        statement = self._statements(node) if field not in ("iter", "test") else None
+        return [statement] if statement is not None else []
+
+    def _statements(self, node: ast.stmt) -> Statement | None:
+        text = self.text_of
+        if isinstance(node, ast.Assign):
+            names = " = ".join(text(target) for target in node.targets)
+            return Statement(node, names, text(node.value))
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            return Statement(node, text(node.target), text(node.value))
+        if isinstance(node, ast.AugAssign):
+            sign = _SIGNS.get(type(node.op), "")
+            return Statement(node, text(node.target), f"{sign}= {text(node.value)}")
+        if isinstance(node, ast.Return) and node.value is not None:
+            return Statement(node, "", text(node.value))
+        if isinstance(node, ast.Expr):
+            value: Any = node.value
+            if isinstance(value, ast.Yield) and value.value is not None:
+                return Statement(node, "", text(value.value))
+            called = getattr(value, "func", None)
+            if isinstance(called, ast.Attribute) and called.attr in _ADDING:
+                inside = ", ".join(map(text, value.args))
+                return Statement(node, text(called.value), inside)
+            return Statement(node, "", text(value))
+        return None
+
+    def called(self, node: ast.AST) -> str:
+        """What is called at an expression, as the code has it."""
+        if isinstance(node, ast.Call):
+            called = node.func
+            return getattr(called, "attr", "") or getattr(called, "id", "")
+        if isinstance(node, ast.Attribute):
+            return node.attr
+        if isinstance(node, ast.Subscript):
+            inside = f"[{self.text_of(node.slice).strip('()')}]"
+            return _cut(f"{inside} =" if isinstance(node.ctx, ast.Store) else inside)
+        if isinstance(node, ast.BinOp):
+            sign = _SIGNS.get(type(node.op), "")
+            if is_literal(node.right):
+                return _cut(f"{sign} {self.text_of(node.right)}")
+            if is_literal(node.left):
+                return _cut(f"{self.text_of(node.left)} {sign}")
+        if isinstance(node, ast.AugAssign) and is_literal(node.value):
+            return _cut(f"{_SIGNS.get(type(node.op), '')} {self.text_of(node.value)}")
+        return ""
+
+    def header(self, loop: ast.AST) -> str:
+        """The head of a loop as the code has it: `for x, y in pairs`, `while x > 1`."""
+        text = self.text_of
+        if isinstance(loop, ast.While):
+            return f"while {text(loop.test)}"
+        parts: list[str] = []
+        # a comprehension has one for each that it goes through
+        for part in getattr(loop, "generators", [loop]):
+            parts.append(f"for {text(part.target)} in {text(part.iter)}")
+            parts += [f"if {text(test)}" for test in getattr(part, "ifs", ())]
+        return " ".join(parts)
+
+    def carried(self, loop: ast.AST) -> list[str]:
+        """The variables that a turn of a loop reads before it gives them a value: those
+        that the turn before it wrote. Not what only counts.
+        """
+        read: dict[str, None] = {}
+        written: set[str] = set()
+        counters: set[str] = set()
+        for node in self.order:  # as they are computed
+            if not self._is_in_body(node, loop):
+                continue
+            if not isinstance(node, (ast.Name, ast.Attribute)):
+                continue
+            name, around = self.text_of(node), self.parents[node].node
+            adds = isinstance(around, ast.AugAssign) and around.target is node
+            if name not in written and (adds or isinstance(node.ctx, ast.Load)):
+                read[name] = None
+            if isinstance(node.ctx, ast.Store):
+                written.add(name)
+            if adds and is_literal(around.value):  # type: ignore[attr-defined]
+                counters.add(name)
+        return [name for name in read if name in written - counters]
+
+    def _is_in_body(self, node: ast.AST, loop: ast.AST) -> bool:
+        places = ((parent, field) for parent, field, _ in self._above(node))
+        return any(
+            parent is loop and field in ("body", "test") for parent, field in places
+        )
+
+    @cached_property
+    def last_returned(self) -> dict[str, int]:
+        """The variables that it returns, with the last line that gives each a value."""
+        last: dict[str, int] = {}
+        returned: set[str] = set()
+        for node in self.order:
+            if isinstance(node, ast.Return) and node.value is not None:
+                returned.add(self.text_of(node.value))
+            elif isinstance(getattr(node, "ctx", None), ast.Store):
+                name = self.text_of(node)
+                last[name] = max(getattr(node, "lineno", 0), last.get(name, 0))
+        return {name: line for name, line in last.items() if name in returned}
+
+    # -- what may run after what ---------------------------------------------------
+
+    def may_follow(self, earlier: ast.AST, later: ast.AST) -> bool:
+        """Whether one node can run after another without a loop around both going
+        round: it is not before it, nor in another arm, nor behind a jump.
+        """
+        if self.order[later] <= self.order[earlier]:
+            return False
+
+        places = {parent: (field, place) for parent, field, place in self._above(later)}
+        places[later] = ("", 0)
+        goes_on = True
+        for parent, field, place in self._above(earlier):
+            block = getattr(parent, field, None)
+            if parent in places:
+                other = places[parent]
+                return goes_on and not _excludes(parent, (field, place), other)
+            if isinstance(parent, LOOPS):
+                goes_on = True  # what jumps in an inner loop stays in the outer one
+            elif isinstance(block, list) and not _ends(block):
+                continue
+            elif isinstance(block, list):
+                goes_on = False
+        return goes_on
+
+    def runs_in_every_turn(self, node: ast.AST) -> bool:
+        """Whether every turn of the innermost loop around a node runs it."""
+        order = self.order[node]
+        for parent, field, place in self._above(node):
+            if isinstance(parent, LOOPS):
+                return field in ("body", "test") and order < self._jumps.get(
+                    parent, order + 1
+                )
+            if isinstance(parent, COMPREHENSIONS):
+                return True
+            is_arm = field in ("body", "orelse") and isinstance(
+                parent, (ast.If, ast.IfExp)
+            )
+            is_later = isinstance(parent, ast.BoolOp) and place > 0
+            if is_arm or is_later or isinstance(parent, _PARTIAL):
+                return False
+        return True
+
+
+_PARTIAL = (ast.Try, ast.match_case)
+_ADDING = ("append", "add", "extend", "insert", "appendleft")
+_SIGNS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+}
+
+
+def is_literal(node: ast.AST) -> bool:
+    """Whether an expression is a number as it is written: `2`, `-1e-3`."""
+    while isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant) and isinstance(
+        node.value, (int, float, complex)
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _excludes(parent: ast.AST, one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether two parts of a block never run one after the other."""
+    if isinstance(parent, (ast.If, ast.IfExp)):
+        return {one[0], other[0]} == {"body", "orelse"}
+    if isinstance(parent, ast.Try):
+        arms = ("handlers", "orelse")
+        return one != other and one[0] in arms and other[0] in arms
+    return isinstance(parent, ast.Match) and one != other and one[0] == "cases"
+
+
+def _ends(block: list[Any]) -> bool:
+    """Whether nothing runs after a block of statements in the same turn."""
+    while block and isinstance(block[-1], ast.With):
+        block = block[-1].body
+    last = block[-1] if block else None
+    if isinstance(last, ast.If):
+        return bool(last.orelse) and _ends(last.body) and _ends(last.orelse)
+    return isinstance(last, _JUMPS)
+
+
+_ORDER: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Assign: ("value", "targets"),
+    ast.AnnAssign: ("value", "target", "annotation"),
+    ast.NamedExpr: ("value", "target"),
+    ast.For: ("iter", "target", "body", "orelse"),
+    ast.AsyncFor: ("iter", "target", "body", "orelse"),
+    ast.IfExp: ("test", "body", "orelse"),
+    ast.ListComp: ("generators", "elt"),
+    ast.SetComp: ("generators", "elt"),
+    ast.GeneratorExp: ("generators", "elt"),
+    ast.DictComp: ("generators", "key", "value"),
+    ast.comprehension: ("iter", "target", "ifs"),
+}
+"""The parts of a node in the order in which they are computed, where that is not the
+order of the text.
+"""
+
+
+def _in_order(node: ast.AST) -> Iterator[tuple[ast.AST, str, int]]:
+    """The children of a node as they are computed, each with its place."""
+    for field in _ORDER.get(type(node), node._fields):
+        value = getattr(node, field, None)
+        if isinstance(value, ast.AST):
+            yield value, field, 0
+        elif isinstance(value, list):
+            parts = enumerate(value)
+            yield from ((p, field, i) for i, p in parts if isinstance(p, ast.AST))
+
+
+def spans_of(node: ast.expr | ast.stmt) -> Iterator[Span]:
+    """The spans that Python may give for the instruction that computes a node."""
+    first, last = node.lineno, node.end_lineno or node.lineno
+    start, end = node.col_offset, node.end_col_offset or 0
+    yield first, last, start, end
+
+    # a call of a method begins at the method's name from Python 3.12 on, where that is
+    # on a line of its own
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        line, column = node.func.end_lineno or first, node.func.end_col_offset or 0
+        if line != first:
+            yield line, last, column - len(node.func.attr.encode()), end
+
+
+def value_spans(value: ast.AST) -> Iterator[Span]:
+    """The same of what a value may come from: of both arms of a choice."""
+    if isinstance(value, ast.IfExp):
+        yield from value_spans(value.body)
+        yield from value_spans(value.orelse)
+    elif isinstance(value, ast.NamedExpr):
+        yield from value_spans(value.value)
+    else:
+        assert isinstance(value, (ast.expr, ast.stmt))
+        yield from spans_of(value)
