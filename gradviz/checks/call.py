@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradviz.checks.run import Interval, OptimizerRow, TrainingRun
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine
+from gradviz.source.cut import NO_ORIGIN, Cut, Origin
 from gradviz.source.statements import NOWHERE, Body
 
 if TYPE_CHECKING:
     from gradviz.cuts.answers import Answer
     from gradviz.gradients.values import Values
     from gradviz.recording.record import ModuleRun
-    from gradviz.source.cut import Cut
-    from gradviz.source.provenance import Provenance
 
 
 class NamedTensor(NamedTuple):
@@ -62,10 +61,6 @@ class Parameter(NamedTuple):
     has_grad: bool = False
     node: int | None = None
     sharded: bool = False  # the graph holds another tensor in its place, unknown which
-    # of an unused one: the line of the user's class that makes it, or the module around
-    # it
-    made: SourceLine | None = None
-    forward: SourceLine | None = None  # and where the forward() of that class begins
     # functional_call ran its module with another tensor in its place
     replaced: bool = False
     answer: Answer | None = None  # why it gets no gradient
@@ -152,8 +147,8 @@ class BackwardCall:
     grad_enabled: bool = True
     body: Body = NOWHERE  # of the function that makes the call
     backward: SourceLine | None = None  # the line that makes it
-    # how outputs came about that no op made, by name
-    provenances: dict[str, Provenance] = field(default_factory=dict)
+    # how outputs without a graph came about
+    origin: Origin = NO_ORIGIN
 
     # what the variables hold
     models: tuple[Model, ...] = ()

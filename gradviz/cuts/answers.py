@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
+from gradviz.cuts.classes import class_around, forward_of, made_at
 from gradviz.cuts.dataflow import dotted
 from gradviz.cuts.engine import Engine, FoundCut
 from gradviz.cuts.parts import with_cuts
 from gradviz.cuts.words import cut_words
 from gradviz.graph import Absent, Graph, SourceLine
-from gradviz.packages import definition_of, package_of, with_text
+from gradviz.packages import with_text
 from gradviz.source.cut import Cut
-from gradviz.source.provenance import unrecorded
-from gradviz.variables.objects import class_attribute, joined, members
+from gradviz.variables.objects import joined, members
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import below, gathered, outermost_modules
 from gradviz.walker.tensors import grad_fn_of, tensor_info
@@ -45,7 +45,8 @@ _CONTAINERS = (
 
 
 class Answer(NamedTuple):
-    """`words` complete "it gets no gradient because"; `source` is the line to look at.
+    """`words` complete "it gets no gradient because"; `source` is the line to look at,
+    and `made` that of the class which makes the parameter, or the module that has it.
 
     Kinds, the first one that holds: it does not require grad; a reentrant checkpoint of
     which no input requires grad, or another one, hides it; a line cuts it off; its
@@ -57,6 +58,7 @@ class Answer(NamedTuple):
     words: str
     source: SourceLine | None = None
     cut: Cut | None = None
+    made: SourceLine | None = None
 
 
 class Answers:
@@ -159,16 +161,16 @@ class Answers:
         if run is not None and run.checkpoint is not None:
             words = f"a reentrant checkpoint in {_place(run.checkpoint)} hides it"
             return Answer("checkpoint", words, run.checkpoint)
+        if hidden := self._hidden():
+            return Answer("hidden", f"{hidden} hides what it uses: unknown")
         found = self._cut_of(reads)
         if found is not None:
             return _told(found, found.lost in reads or dotted(found.lost) == name)
         if run is not None and run.calls and not run.recording and run.source:
             module = self._modules[self._owner[id(tensor)]]
-            cut = self.engine.around_call(module) or unrecorded(run.source)
+            cut = self.engine.around_call(module) or Cut("no_grad", run.source)
             return Answer("cut", cut_words(cut, "it"), cut.source, cut)
-        if hidden := self._hidden():
-            return Answer("hidden", f"{hidden} hides what it uses: unknown")
-        return self._without_cut(tensor, owner, run, reads)
+        return self._without_cut(tensor, name, owner, run, reads)
 
     def _frozen(self, tensor: torch.Tensor, name: str) -> Answer:
         """Of what does not require grad: a line may have cut it off."""
@@ -192,21 +194,31 @@ class Answers:
         return None
 
     def _without_cut(
-        self, tensor: torch.Tensor, owner: str, run: ModuleRun | None, reads: set[AST]
+        self,
+        tensor: torch.Tensor,
+        name: str,
+        owner: str,
+        run: ModuleRun | None,
+        reads: set[AST],
     ) -> Answer:
         ran = self.engine.ran
         reading = sorted(filter(ran.ran, reads), key=ran.line)
-        called = run is not None and run.calls > 0 and run.began >= self._since
-        if run is not None and not called and not reading:
-            return Answer("uncalled", f"{owner} was never called", self._made(owner))
         path = self._owner.get(id(tensor))
+        called = run is not None and run.calls > 0 and run.began >= self._since
+        kind, attribute = class_around(self._modules, name if path else "") or (
+            None,
+            "",
+        )
+        made = made_at(kind, attribute) if kind is not None else None
+        if run is not None and not called and not reading:
+            return Answer("uncalled", f"{owner} was never called", made, made=made)
         unread = self._unread(reading, is_alone=path is None)
         if unread is not None:
             return unread
-        forward = _forward_of(self._modules[path]) if path is not None else None
+        forward = forward_of(type(self._modules[path])) if path is not None else None
         if called and forward is not None and not reads:
             words = f"forward() ({_place(forward)}) never reads it"
-            return Answer("unused", words, forward)
+            return Answer("unused", words, forward, made=made)
         if called and run is not None and run.source is not None:
             source = with_text(run.source)
             words = f"{owner} ran in {_place(source)}, and was not followed from there"
@@ -235,11 +247,12 @@ class Answers:
             return Answer("unread", words, engine.ran.line(reading[0]))
         return None
 
-    def _made(self, path: str) -> SourceLine | None:
-        """The line that makes a module an attribute of the one around it."""
-        outer, _, attribute = path.rpartition(".")
-        classes = type(self._modules.get(outer)).__mro__
-        return self.engine.made_at({kind.__name__ for kind in classes}, attribute)
+    def _made(self, path: str | None, name: str) -> SourceLine | None:
+        """The line that makes a parameter of a module, or the module that has it."""
+        if path is None:
+            return None
+        around = class_around(self._modules, joined(path, name.rpartition(".")[2]))
+        return made_at(*around) if around is not None else None
 
     def _run(self, tensor: torch.Tensor) -> tuple[str, ModuleRun | None]:
         """The module that has a tensor, or that around a list of parameters, and how it
@@ -278,11 +291,3 @@ def _told(found: FoundCut, direct: bool, more: str = "") -> Answer:
 
 def _place(source: SourceLine) -> str:
     return line_text(source.file, source.line)
-
-
-def _forward_of(module: torch.nn.Module) -> SourceLine | None:
-    """Where forward() of a class of the user's begins."""
-    code = getattr(class_attribute(type(module), "forward"), "__code__", None)
-    if code is None or package_of(code.co_filename):
-        return None
-    return definition_of(code)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from ast import AST, Call
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -20,8 +20,9 @@ from gradviz.cuts.dataflow import CodeFile, Inflow, dotted
 from gradviz.cuts.leaves import LeafReads
 from gradviz.cuts.ran import RanCode
 from gradviz.graph import Graph, SourceLine
-from gradviz.source.cut import Cut, DetachKind
+from gradviz.source.cut import Cut, DetachKind, Origin
 from gradviz.source.statements import called, covers
+from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace
 from gradviz.wording import clip
 
@@ -139,7 +140,7 @@ class Engine:
         waiting, seen = [node], {node}
         while waiting:
             each = waiting.pop()
-            if self._is_leaf(each):
+            if self._is_leaf(each) or self._lives_with_graph(each):
                 return True
             known = self._is_computed(each)
             if known:
@@ -151,6 +152,10 @@ class Engine:
                     seen.add(one.value)
                     waiting.append(one.value)
         return False
+
+    def _lives_with_graph(self, node: AST) -> bool:
+        """Whether a variable has a tensor with a graph, where nothing was recorded."""
+        return not self.ran.computed and self.reads.live(node) is not None
 
     def _is_computed(self, node: AST) -> bool | None:
         """Whether a node was made for a value; None where that does not say whether it
@@ -278,14 +283,18 @@ class Engine:
         lost = [root for root in roots if root.node is None or root.node in leaves]
         frame = self.ran.users_frame() if lost else None
         if frame is None:
+            for root in lost:
+                yield from (one.value for one in self.values_of(root.name)[-1:])
             return
         code = self.ran.files[frame.f_code.co_filename]
         line = [value for value in code.values if covers(value, frame.f_lineno)]
         begins = [each for each in line if called(each) in ("backward", "grad")]
         for call in begins:
             yield from (getattr(call.func, "value", call), *call.args)
+        names = {root.name.partition("[")[0] for root in lost}
         if not begins:
-            yield from (value for value in line if isinstance(value, ast.Name))
+            read = [value for value in line if isinstance(value, ast.Name)]
+            yield from [value for value in read if value.id in names] or read
 
     def _written(self) -> Iterator[tuple[int, LostValue, AST]]:
         """The lines that write the values of something into a leaf of the graph."""
@@ -369,16 +378,24 @@ class Engine:
                     return Cut(off.kind, line, of=of, part=of, off=switch)
         return None
 
-    def made_at(self, classes: Collection[str], attribute: str) -> SourceLine | None:
-        """The line of a class that gives its objects an attribute."""
-        for code in self.ran.files.values():
-            for function in code.functions:
-                if function.owner is None or function.owner.name not in classes:
+    def origin(self) -> Origin:
+        """How the outputs that have no graph came about."""
+        made, plain = None, dict[str, None]()
+        for operand in self._lost_outputs():
+            for one in self.inputs(operand) or [Inflow(operand)]:
+                made = made or self.ran.line(one.value)
+            for value in sorted(self._behind(operand, off=True), key=_position):
+                if value is operand or not self._is_plain(value):
                     continue
-                name = f"{function.first_parameter}.{attribute}"
-                for one in function.given(name):
-                    return self.ran.line(one.value)
-        return None
+                others = self._behind(value, off=True) - {value}
+                if not any(map(self._is_plain, others)):
+                    plain[dotted(value)] = None
+        return Origin(made, tuple(plain))
+
+    def _is_plain(self, node: AST) -> bool:
+        """Whether a variable of the running code has a tensor that requires no grad."""
+        value = self.reads.value(node)
+        return is_a(value, torch.Tensor) and not value.requires_grad
 
     def values_of(self, name: str) -> list[Inflow]:
         """What a variable of the running code may have."""
@@ -495,6 +512,10 @@ def _parts(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
     """`a` and `b` of `a, b = ...`."""
     for target in targets:
         yield from getattr(target, "elts", [target])
+
+
+def _position(node: Any) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def _makes_leaf(node: Any) -> bool:

@@ -93,14 +93,15 @@ class LeafReads:
         for holder in holders[:MOST]:
             yield _attribute(holder, rest)
 
+    def value(self, node: AST) -> Any:
+        """What a variable of the running code has; None of what is none."""
+        name, code = dotted(node), self._ran.code(node)
+        return next(self.values(code, node, name), None) if name else None
+
     def live(self, node: AST) -> torch.Tensor | None:
-        """The tensor that a variable of the running code has, if it has a graph."""
-        name = dotted(node)
-        code = self._ran.code(node)
-        for value in self.values(code, node, name) if name else ():
-            if is_a(value, torch.Tensor) and value.requires_grad:
-                return value
-        return None
+        """The same, of a tensor that has a graph."""
+        value = self.value(node)
+        return value if is_a(value, torch.Tensor) and value.requires_grad else None
 
     def of(self, tensor: torch.Tensor) -> set[AST]:
         """The values that are a leaf, or are computed by the module that has it."""

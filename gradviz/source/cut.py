@@ -66,3 +66,15 @@ class Cut(NamedTuple):
     off: SourceLine | None = None
     term: str = ""
     times: int = 1
+
+
+class Origin(NamedTuple):
+    """How outputs without a graph came about: the line that computes them, and the
+    tensors that do not require grad which they were computed from.
+    """
+
+    made: SourceLine | None = None
+    plain: tuple[str, ...] = ()
+
+
+NO_ORIGIN = Origin()

@@ -157,7 +157,7 @@ def _frozen(self: Two, x: torch.Tensor) -> torch.Tensor:
         (
             lambda self, x: self.a(x) + checkpoint(self.b, x, use_reentrant=True),
             "note",
-            "may be used inside Checkpoint",
+            "may be used inside a checkpoint",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gradviz.checks.collect.lines import forward_of, made_at
+from gradviz.cuts.classes import forward_of, made_at
 
 
 class Base(torch.nn.Module):

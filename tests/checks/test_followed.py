@@ -252,7 +252,7 @@ FAULTS = [
     Fault(
         "unused-parameter",
         "self.extra = ",
-        "Call the module in forward(), which begins in",
+        "Call the module in forward(), or remove it",
         "return self.body(x)",
         "return self.body(x) + self.extra(x)",
         """

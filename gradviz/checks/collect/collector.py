@@ -22,10 +22,9 @@ from gradviz.checks.call import (
     NamedTensor,
     Parameter,
 )
-from gradviz.checks.collect.code import read_code
 from gradviz.checks.collect.held import cycles, made_in_place
 from gradviz.checks.collect.leaves import LeafWatch
-from gradviz.checks.collect.lines import Models, home
+from gradviz.checks.collect.lines import Models, home, users_frame
 from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.losses import LossWatch
 from gradviz.checks.collect.models import ModelReader, Reading
@@ -40,7 +39,9 @@ from gradviz.graph import Graph
 from gradviz.graph.collector import paused
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
+from gradviz.source.statements import body_around, body_of
 from gradviz.variables.objects import reading_once
+from gradviz.variables.scanner import value_of
 from gradviz.walker.isolation import isolated
 from gradviz.walker.signals import signalled
 from gradviz.walker.taps import all_tapped
@@ -198,6 +199,7 @@ class Collector:
         off = answers.engine.switched_off()
         before = [found.cut for found in answers.before]
         call.cuts_before = (off,) if off is not None else tuple(before)
+        call.origin = answers.engine.origin()
         call.answers = {
             names[0]: answers.answer(tensor, names[0])
             for tensor, names in answers.missing()
@@ -267,6 +269,19 @@ def homes_of(call: BackwardCall, models: Models) -> dict[int, Home]:
             if place is not None:
                 homes[leaf.node] = place
     return homes
+
+
+def read_code(call: BackwardCall, live: LiveOutputs) -> None:
+    """Note the code of a call, or that at the end of a script whose global variables are
+    left.
+    """
+    frame = users_frame(live.frame)
+    if frame is not None:
+        call.body = body_of(frame.f_code)
+        if call.call is not None and call.body.statements:
+            call.backward = call.body.line(frame.f_lineno)
+    else:
+        call.body = body_around(str(value_of("__file__", live.variables)), 0)
 
 
 def _named_tensors(reading: Reading) -> Iterator[NamedTensor]:

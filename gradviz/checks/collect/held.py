@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from gradviz.checks.call import Cycle
-from gradviz.checks.collect.lines import Variables, assignment_in, names_behind
+from gradviz.checks.collect.lines import Variables, names_behind
 from gradviz.checks.run import RetainedHistory, steps_of
+from gradviz.cuts.classes import assignment_in
 from gradviz.graph import Graph, SourceLine
 from gradviz.recording.session import running
 from gradviz.source.search import addition_to

@@ -1,22 +1,20 @@
-"""The lines of the user's code where a part of a class is made, used and kept.
-
-Reads text, attributes and frames, of which it keeps none. Runs nothing.
+"""Where the user's code is, where a module keeps what it does not list, and the nodes
+and leaves behind outputs. Keeps no frame, and runs nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from types import CodeType, FrameType
+from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 
 from gradviz.checks.call import Home
-from gradviz.graph import SourceLine
-from gradviz.packages import definition_of, is_foundation, package_of
-from gradviz.source.statements import assigned, body_of
-from gradviz.variables.objects import class_attribute, members
+from gradviz.cuts.classes import made_at
+from gradviz.packages import is_foundation
+from gradviz.variables.objects import members
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.outputs import flatten
 from gradviz.walker.private import Node
@@ -37,57 +35,6 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and is_foundation(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
-
-
-def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
-    """The line of a method that assigns an attribute of its first argument."""
-    # its text is read where the code has the name at all
-    if code is None or not code.co_varnames or attribute not in code.co_names:
-        return None
-    body, name = body_of(code), f"{code.co_varnames[0]}.{attribute}"
-    for node in body.statements:
-        if name in assigned(node)[0]:
-            return body.source(node)
-    return None
-
-
-def made_at(kind: type, attribute: str) -> SourceLine | None:
-    """The line of a class, or of a base of it past torch's own, that assigns an
-    attribute of `self`.
-    """
-    for base in filter(_is_users, kind.__mro__):
-        # any method may assign it, not only __init__()
-        for value in vars(base).values():
-            line = assignment_in(getattr(value, "__code__", None), attribute)
-            if line is not None:
-                return line
-    return None
-
-
-def forward_of(kind: type) -> SourceLine | None:
-    """The line where the forward() of a class begins, if that is the user's own."""
-    code = getattr(class_attribute(kind, "forward"), "__code__", None)
-    if code is None or package_of(code.co_filename):
-        return None
-    return definition_of(code)
-
-
-def _is_users(kind: type) -> bool:
-    return not kind.__module__.startswith(("torch.", "builtins"))
-
-
-def class_around(
-    modules: Mapping[str, torch.nn.Module], path: str
-) -> tuple[type, str] | None:
-    """The nearest class of the user's around the parameter with this path, and the
-    attribute of it that leads there.
-    """
-    while path:
-        path, _, attribute = path.rpartition(".")
-        kind = next(filter(_is_users, type(modules[path]).__mro__), None)
-        if kind is not None:
-            return kind, attribute
-    return None
 
 
 # `extra`, or `extra[0]`, and what comes behind

@@ -5,18 +5,13 @@ graph, and how their modules ran.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 
 from gradviz.checks.call import NamedTensor, Optimizer, Parameter
-from gradviz.checks.collect.lines import (
-    Models,
-    Variables,
-    class_around,
-    forward_of,
-    made_at,
-)
+from gradviz.checks.collect.lines import Models, Variables
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
@@ -131,26 +126,15 @@ class ModelReader:
                     if recording is not None
                     else ModuleRun(-1),
                 )
-                # reads source files, so only for what has to be explained
-                if parameter.node is None and tensor.requires_grad:
-                    parameter = self._unused(parameter, modules, path)
+                parameter = parameter._replace(replaced=self._replaced(modules, owner))
                 found[key] = parameter, tensor
 
         return list(found.values())
 
-    def _unused(
-        self, parameter: Parameter, modules: Mapping[str, torch.nn.Module], path: str
-    ) -> Parameter:
-        """The same with the lines that tell why it takes no part."""
-        owner, outer = class_around(modules, path), path
-        while outer:
-            outer = outer.rpartition(".")[0]
-            if modules[outer] in self._recorder.replaced:
-                parameter = parameter._replace(replaced=True)
-
-        if owner is None:
-            return parameter
-        return parameter._replace(made=made_at(*owner), forward=forward_of(owner[0]))
+    def _replaced(self, modules: Mapping[str, torch.nn.Module], path: str) -> bool:
+        """Whether `functional_call` ran the module with this path, or one around it."""
+        around = accumulate(path.split("."), "{}.{}".format)
+        return any(modules[each] in self._recorder.replaced for each in ("", *around))
 
     def held(self, reading: Reading) -> Iterator[Optimizer]:
         """The optimizers with what they hold, of which the names are noted."""

@@ -123,7 +123,7 @@ def _without_a_rate(context: BackwardCall) -> Diagnoses:
             continue
         log = context.run.about(optimizer)
         scheduled = [event.source for event in log if event.letter == "l"]
-        source = scheduled[0] if scheduled else None
+        source = scheduled[-1] if scheduled else None
         yield _NO_RATE.filled(
             optimizer.subject,
             source or optimizer.source,

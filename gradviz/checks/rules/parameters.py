@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.verdicts import Case, Facts, case_of, told_of, verdict_of
+from gradviz.checks.rules.verdicts import QUIET, Case, Cases
 from gradviz.checks.words import (
     all_names,
     code,
@@ -86,7 +86,7 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     for (_, alarming, *_), cases in _alike(context).items():
         members = [case.parameter for case in cases]
         modules = _modules(context, members)
-        diagnosis = told_of(cases[0], first_names(members))
+        diagnosis = cases[0].told(first_names(members))
         yield diagnosis._replace(
             summary=f"{plural(len(members), 'parameter')} of {modules} {diagnosis.summary}",
             where=places(modules, line(diagnosis.source)),
@@ -96,7 +96,7 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
 
 def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
     """The parameters that take no part, those together of which the same is said."""
-    facts, groups = Facts(context), dict[tuple[object, ...], list[Case]]()
+    every, groups = Cases(context), dict[tuple[object, ...], list[Case]]()
     held = {
         name for optimizer in context.at_work for name in all_names(optimizer.tensors)
     }
@@ -108,14 +108,13 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
         if used or not context.run.used.isdisjoint(parameter.names):
             continue
 
-        case = case_of(facts, parameter)
-        verdict = verdict_of(case)
+        case = every.of(parameter)
         # what no optimizer holds, though there is one, is not to be trained
         idle = held and held.isdisjoint(parameter.names)
         chosen = not parameter.run.calls and elements.chooses(parameter.names[0])
-        alarming = verdict.alarming and not (idle or chosen or context.guessed)
-        place = verdict.source(case) if case.cut is not None else None
-        key = parameter.model if alarming else None, alarming, verdict.row, place
+        alarming = not (case.kind in QUIET or idle or chosen or context.guessed)
+        place = case.source if case.answer.cut is not None else None
+        key = parameter.model if alarming else None, alarming, case.kind, place
         groups.setdefault(key, []).append(case)
     return groups
 

@@ -1,12 +1,11 @@
-"""Checks on the outputs themselves: whether backward can begin at them."""
+"""The check on the outputs themselves: whether backward can begin at them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.mending import (
     BARE,
     all_cut_words,
@@ -16,99 +15,40 @@ from gradviz.checks.rules.mending import (
 )
 from gradviz.checks.words import all_names, code, line, listed
 from gradviz.graph import Root, SourceLine
-from gradviz.source.cut import Cut
-from gradviz.source.provenance import Provenance
 from gradviz.source.search import freezes
 from gradviz.wording import one_line
 
 
-class _Case(NamedTuple):
-    """An output that has no graph, or that is a leaf, and what is known of it."""
-
-    context: BackwardCall
-    root: Root
-    provenance: Provenance
-    cuts: list[Cut]
-    bare: SourceLine | None  # a reentrant checkpoint of which no input requires grad
-
-    @property
-    def trained(self) -> str:
-        """The first tensor that an optimizer holds of which a line says why it does not
-        reach an output.
-        """
-        context = self.context
-        for name in all_names(t for one in context.optimizers for t in one.tensors):
-            if name in context.answers and context.answers[name].kind == "unread":
-                return name
-        return ""
-
-    @property
-    def frozen(self) -> bool:
-        """Whether there are parameters, and none of them requires grad."""
-        parameters = self.context.parameters
-        return bool(parameters) and not any(p.requires_grad for p in parameters)
-
-    @property
-    def frozen_at(self) -> SourceLine | None:
-        """The line that froze the parameters, when all are frozen."""
-        return freezes(self.context.body.file) if self.frozen else None
-
-    @property
-    def real(self) -> bool:
-        return self.root.tensor.dtype.startswith(("float", "bfloat", "complex"))
-
-
 class _Reason(NamedTuple):
-    """Why an output has no graph. {plain} are tensors without grad that it was computed
-    from, {made} and {made_line} where, {by} what froze all parameters.
-    """
+    """Why outputs have no graph, what to do, and the line to look at."""
 
-    holds: Callable[[_Case], object]
     why: str
     fix: str
+    source: SourceLine | None
 
 
-# the first one that holds is told, so causes come before guesses
-_REASONS = (
-    _Reason(
-        lambda case: case.bare and all(cut.kind == "no_grad" for cut in case.cuts),
-        BARE.why,
-        BARE.fix,
-    ),
-    _Reason(lambda case: case.cuts, "{cuts}", "{mend}"),
-    _Reason(
-        lambda case: not case.context.grad_enabled,
-        "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active",
-        "Compute the output, and call backward(), outside the block that switches recording off.",
-    ),
-    _Reason(
-        lambda case: case.trained,
-        "{trained}, which an optimizer holds, does not reach it: {answer}",
-        "Use {trained} where the loss is computed.",
-    ),
-    _Reason(
-        lambda case: case.frozen,
-        "all {count:,} parameters of the model are frozen (requires_grad=False){by}",
-        "In {frozen_line}, do not freeze what should be trained, such as the last layers. Or call requires_grad_(True) on it.",
-    ),
-    _Reason(
-        lambda case: case.root.node is not None,
-        "no operation leads to it",
-        "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
-        "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
-    ),
-    _Reason(
-        lambda case: case.provenance.plain,
-        "it was computed in {made}; it was computed from {plain}, which do not require grad",
-        "Compute it from what the model returned, not from data and targets alone; or create what should be trained as a leaf, "
-        "torch.nn.Parameter(...), or call requires_grad_() on it before {made_line}.",
-    ),
-    _Reason(
-        lambda case: True,
-        "it was computed in {made}",
-        "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, .item(), "
-        ".numpy(), argmax or a comparison on the way. Look in what {made} calls.",
-    ),
+_OFF = (
+    "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active",
+    "Compute the output, and call backward(), outside the block that switches recording off.",
+)
+_FROZEN = (
+    "all {0:,} parameters of the model are frozen (requires_grad=False){1}",
+    "In {0}, do not freeze what should be trained, such as the last layers. Or call requires_grad_(True) on it.",
+)
+_LEAF = (
+    "no operation leads to it",
+    "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
+    "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
+)
+_PLAIN = (
+    "it was computed in {0}; it was computed from {1}, which do not require grad",
+    "Compute it from what the model returned, not from data and targets alone; or create what should be trained as a leaf, "
+    "torch.nn.Parameter(...), or call requires_grad_() on it before {0}.",
+)
+_UNKNOWN = (
+    "it was computed in {0}",
+    "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, .item(), "
+    ".numpy(), argmax or a comparison on the way. Look in what {0} calls.",
 )
 
 
@@ -122,17 +62,16 @@ def no_graph(context: BackwardCall) -> Diagnoses:
     Somewhere between the parameters and the output the history was dropped: the output
     was made under `torch.no_grad()` or `torch.inference_mode()`, detached, led through
     an integer or boolean, through NumPy, `.data` or `.item()`, or nothing that it was
-    computed from requires grad. The finding names the line when the code around the
-    call shows it; a variable on the way that still has its graph proves it; without
-    one, the finding only says what the line does. An output that has no graph beside
+    computed from requires grad. The finding names the line where it is
+    proved. An output that has no graph beside
     others that have one is a note. `torch.tensor(..., requires_grad=True)` only
     silences the error: such an output is a leaf, and `backward()` fills nothing but its
     own `.grad`. A reentrant checkpoint of which no input requires grad, as behind a
     frozen embedding, drops the graph of the parameters inside: the finding says so.
 
-    How it is found: The output has no `grad_fn`. The text of the code around the call
-    is followed upwards from it to the lines that drop a graph; a variable there that
-    still has its graph proves the place.
+    How it is found: The output has no `grad_fn`. The code as it is written is followed
+    backwards from it to the lines that drop a graph; the recording, or a variable that
+    still has its graph, proves the place.
 
     What to do: Fix the line that is named: leave out `.detach()`, use torch functions
     in place of NumPy and Python numbers, `torch.stack` in place of
@@ -155,70 +94,83 @@ def no_graph(context: BackwardCall) -> Diagnoses:
     graph = context.graph
     missing = [root for root in graph.roots if root.node is None]
     # all outputs are leaves: backward() runs, and fills only their own .grad
-    if context.call is not None and graph.leaf_of.keys() >= {
-        root.node for root in graph.roots
-    }:
+    ends = {root.node for root in graph.roots}
+    if context.call is not None and graph.leaf_of.keys() >= ends:
         missing = list(graph.roots)
 
     some = len(missing) < len(graph.roots)
     for root in missing:
-        case = _case(context, root)
         # a count or an index beside the loss is nothing to wonder about
-        if not some or case.real:
-            yield _told(case)._replace(severity="note" if some else None)
+        if not some or _is_real(root):
+            yield _told(context, root)._replace(severity="note" if some else None)
 
 
-def _case(context: BackwardCall, root: Root) -> _Case:
-    provenance = context.provenances.get(root.name, Provenance())
-    # where the chain broke for certain comes first; that a leaf was computed from
-    # something has to be seen
-    cuts = [*(context.cuts_before or provenance.cuts)]
-    cuts.sort(key=lambda cut: not cut.alive)
+def _is_real(root: Root) -> bool:
+    return root.tensor.dtype.startswith(("float", "bfloat", "complex"))
 
-    bare = None
+
+def _reason(context: BackwardCall, root: Root) -> _Reason:
+    """The first of these that holds: causes come before guesses."""
+    cuts, origin = context.cuts_before, context.origin
+    bare = _bare_checkpoint(context)
+    if bare is not None and all(cut.kind == "no_grad" for cut in cuts):
+        row = BARE.filled((), bare)
+        return _Reason(row.why, row.fix, bare)
+    if cuts:
+        return _Reason(all_cut_words(cuts), mend_all(cuts), to_change(cuts[0]))
+    if not context.grad_enabled:
+        return _Reason(*_OFF, origin.made)
+
+    for name in all_names(t for one in context.optimizers for t in one.tensors):
+        answer = context.answers.get(name)
+        if answer is not None and answer.kind == "unread":
+            name = one_line(name)
+            why = f"{name}, which an optimizer holds, does not reach it: {answer.words}"
+            fix = f"Use {name} where the loss is computed."
+            return _Reason(why, fix, answer.source)
+
+    parameters = context.parameters
+    if parameters and not any(each.requires_grad for each in parameters):
+        at = freezes(context.body.file)
+        by = f" by {code(at)}" if at else ""
+        fix = _FROZEN[1].format(line(at) or "the model")
+        if root.node is not None:
+            fix += f" Then leave out what tells {one_line(root.name)} to require grad."
+        why = _FROZEN[0].format(len(parameters), by)
+        return _Reason(why, fix, at or origin.made)
+    if root.node is not None:
+        return _Reason(*_LEAF, origin.made)
+    why, fix = _PLAIN if origin.plain else _UNKNOWN
+    why = why.format(code(origin.made), listed(origin.plain))
+    return _Reason(why, fix.format(line(origin.made)), origin.made)
+
+
+def _bare_checkpoint(context: BackwardCall) -> SourceLine | None:
+    """A reentrant checkpoint of this step of which no input requires grad."""
     for parameter in context.parameters:
         run = parameter.run
-        if parameter.requires_grad and run.began >= context.since:
-            bare = bare or run.checkpoint
-    return _Case(context, root, provenance, cuts, bare)
+        if parameter.requires_grad and run.began >= context.since and run.checkpoint:
+            return run.checkpoint
+    return None
 
 
-def _told(case: _Case) -> Diagnosis:
-    context, root, origin = case.context, case.root, case.provenance.made
-    reason = next(reason for reason in _REASONS if reason.holds(case))
-    name = one_line(root.name)
-    seen = f"{name} has no grad_fn" if case.cuts and case.real else f"{name} {root.why}"
-    summary, fix = "{0} has no graph", reason.fix
+def _told(context: BackwardCall, root: Root) -> Diagnosis:
+    reason, name, cuts = (
+        _reason(context, root),
+        one_line(root.name),
+        context.cuts_before,
+    )
+    summary, seen = f"{name} has no graph", f"{name} {root.why}"
+    if cuts and _is_real(root):
+        seen = f"{name} has no grad_fn"
     if root.node is not None:
-        summary = "{0} is a leaf: no parameter gets a gradient from it"
+        summary = f"{name} is a leaf: no parameter gets a gradient from it"
         seen = f"backward() fills .grad of {name} and nothing else"
-        fix += " Then leave out what tells {0} to require grad." * case.frozen
 
-    answer = context.answers.get(case.trained)
-    source = case.bare if reason is _REASONS[0] else case.frozen_at or origin
-    if answer is not None:
-        source = answer.source
-    diagnosis = Row(summary, f"{{seen}}; {reason.why}", fix).filled(
-        (root.name,),
-        source,
-        name,
-        seen=seen,
-        cuts=all_cut_words(case.cuts),
-        mend=mend_all(case.cuts),
-        count=len(context.parameters),
-        by=f" by {code(case.frozen_at)}" if case.frozen_at else "",
-        frozen_line=line(case.frozen_at) or "the model",
-        made=code(origin),
-        made_line=line(origin),
-        trained=one_line(case.trained),
-        answer=answer.words if answer is not None else "",
-        plain=listed(case.provenance.plain),
-    )
-    if not case.cuts or reason is _REASONS[0]:
-        return diagnosis
-    second = any(map(asks_for_a_graph, case.cuts))
-    return diagnosis._replace(
-        source=to_change(case.cuts[0]),
-        part=case.cuts[0].part,
-        follows=("wrong-backward",) if second else (),
-    )
+    why = f"{seen}; {reason.why}"
+    told = Diagnosis(summary, (root.name,), why, reason.fix, source=reason.source)
+    if not cuts or reason.source != to_change(cuts[0]):
+        return told
+    second = any(map(asks_for_a_graph, cuts))
+    follows = ("wrong-backward",) if second else ()
+    return told._replace(part=cuts[0].part, follows=follows)
