@@ -205,11 +205,7 @@ class Answers:
         reading = sorted(filter(ran.ran, reads), key=ran.line)
         path = self._owner.get(id(tensor))
         called = run is not None and run.calls > 0 and run.began >= self._since
-        kind, attribute = class_around(self._modules, name if path else "") or (
-            None,
-            "",
-        )
-        made = made_at(kind, attribute) if kind is not None else None
+        made = self._made(path, name)
         if run is not None and not called and not reading:
             return Answer("uncalled", f"{owner} was never called", made, made=made)
         unread = self._unread(reading, is_alone=path is None)
@@ -219,13 +215,17 @@ class Answers:
         if called and forward is not None and not reads:
             words = f"forward() ({_place(forward)}) never reads it"
             return Answer("unused", words, forward, made=made)
-        if called and run is not None and run.source is not None:
+        return self._open(owner, run if called else None, reading)
+
+    def _open(self, owner: str, run: ModuleRun | None, reading: list[AST]) -> Answer:
+        """Nobody could follow it."""
+        if run is not None and run.source is not None:
             source = with_text(run.source)
             words = f"{owner} ran in {_place(source)}, and was not followed from there"
             return Answer("open", words, source)
         if not reading:
             return Answer("open", "no path leads to it from the loss")
-        source = ran.line(reading[0])
+        source = self.engine.ran.line(reading[0])
         words = f"{_place(source)} reads it, and it was not followed from there"
         return Answer("open", f"no path leads to it from the loss; {words}", source)
 

@@ -121,6 +121,20 @@ def _reason(context: BackwardCall, root: Root) -> _Reason:
     if not context.grad_enabled:
         return _Reason(*_OFF, origin.made)
 
+    found = _unread(context) or _frozen(context, root)
+    if found is not None:
+        return found
+    if root.node is not None:
+        return _Reason(*_LEAF, origin.made)
+    why, fix = _PLAIN if origin.plain else _UNKNOWN
+    why = why.format(code(origin.made), listed(origin.plain))
+    return _Reason(why, fix.format(line(origin.made)), origin.made)
+
+
+def _unread(context: BackwardCall) -> _Reason | None:
+    """A tensor that an optimizer holds, of which a line says why it does not reach the
+    output.
+    """
     for name in all_names(t for one in context.optimizers for t in one.tensors):
         answer = context.answers.get(name)
         if answer is not None and answer.kind == "unread":
@@ -128,21 +142,21 @@ def _reason(context: BackwardCall, root: Root) -> _Reason:
             why = f"{name}, which an optimizer holds, does not reach it: {answer.words}"
             fix = f"Use {name} where the loss is computed."
             return _Reason(why, fix, answer.source)
+    return None
 
+
+def _frozen(context: BackwardCall, root: Root) -> _Reason | None:
+    """All parameters are frozen."""
     parameters = context.parameters
-    if parameters and not any(each.requires_grad for each in parameters):
-        at = freezes(context.body.file)
-        by = f" by {code(at)}" if at else ""
-        fix = _FROZEN[1].format(line(at) or "the model")
-        if root.node is not None:
-            fix += f" Then leave out what tells {one_line(root.name)} to require grad."
-        why = _FROZEN[0].format(len(parameters), by)
-        return _Reason(why, fix, at or origin.made)
+    if not parameters or any(each.requires_grad for each in parameters):
+        return None
+    at = freezes(context.body.file)
+    by = f" by {code(at)}" if at else ""
+    fix = _FROZEN[1].format(line(at) or "the model")
     if root.node is not None:
-        return _Reason(*_LEAF, origin.made)
-    why, fix = _PLAIN if origin.plain else _UNKNOWN
-    why = why.format(code(origin.made), listed(origin.plain))
-    return _Reason(why, fix.format(line(origin.made)), origin.made)
+        fix += f" Then leave out what tells {one_line(root.name)} to require grad."
+    why = _FROZEN[0].format(len(parameters), by)
+    return _Reason(why, fix, at or context.origin.made)
 
 
 def _bare_checkpoint(context: BackwardCall) -> SourceLine | None:
