@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 
 from gradviz.draw.marks import marked
@@ -50,6 +50,7 @@ from gradviz.wording import (
     count_text,
     few,
     one_line,
+    plural,
     tensor_line,
 )
 
@@ -208,7 +209,7 @@ def _flops(count: float) -> str:
 COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
     (
         Column("calls", "number", 1),
-        lambda row: count_text(row.calls) if row.type else "",
+        lambda row: count_text(row.calls) if row.calls > 1 else "",
     ),
     (Column("ops", "number", 2), lambda row: "" if row.node else count_text(row.ops)),
     (
@@ -327,12 +328,15 @@ def _columns(
     return columns
 
 
-def _module_notes(graph: Graph, rows: Iterable[OutlineRow]) -> Iterator[str]:
+def _module_notes(graph: Graph, rows: Sequence[OutlineRow]) -> Iterator[str]:
     """What must be known of a table of modules."""
     most = max((row.alike for row in rows), default=1)
     if most > 1:
         count = count_text(most)
         yield f"×{count}: the sum of {count} alike modules, as are rows below it (depth=all shows each)"
+    closed = sum(row.closed for row in rows)
+    if closed:
+        yield f"closed: {plural(closed, 'module')} built like one above (depth=all opens each)"
     yield from inferred_lines(graph)
 
 

@@ -54,6 +54,7 @@ class OutlineRow(NamedTuple):
     nbytes: int = 0
     flops: int = 0  # where they were counted
     turns: int = 0
+    closed: bool = False  # without rows below it, as one above is built alike
 
 
 def modules(
@@ -65,9 +66,10 @@ def modules(
 ) -> Iterator[OutlineRow]:
     """Module calls in the order they ran, calls of one module as one row.
 
-    Three or more alike modules of a numbered list are one row, unless `every` one is
-    wanted. With `ops`, modules that were called once list the backward functions
-    outside their inner modules too. `flops` are operations by node.
+    Unless `every` one is wanted, three or more alike modules of a numbered list are one
+    row, and one that is built like a module above it, in other sizes, is closed. With
+    `ops`, modules that were called once list the backward functions outside their inner
+    modules too. `flops` are operations by node.
     """
     groups = grouped(graph, runs=not every)
     named, structure = groups.graph, groups.structure
@@ -91,12 +93,20 @@ def modules(
             items.append((tree.position[nodes[0]], _Beside(nodes, loose[0])))
         return [item for _, item in sorted(items, key=itemgetter(0))]
 
+    build_of, open_builds = builds(named, tree), set[int]()
     sums.flops = flops
     stack: list[tuple[int, str, _Item]] = []
     stack += [(0, "", group) for group in reversed(_groups(tree, [None], structure))]
     while stack:
         depth, around, item = stack.pop()
-        yield _row(item, tree, sums, depth, codes)._replace(around=around)
+        row = _row(item, tree, sums, depth, codes)._replace(around=around)
+        build = build_of.get(item.scopes[0]) if isinstance(item, _Group) else None
+        if build in open_builds and not every:
+            yield row._replace(closed=True)
+            continue
+        yield row
+        if build is not None:
+            open_builds.add(build)
         if isinstance(item, _Group):
             path = tree.module_path(item.scopes[0])
             stack.extend((depth + 1, path, inner) for inner in reversed(inside(item)))
@@ -142,6 +152,30 @@ def _prefixes(path: str) -> list[str]:
     """A module's path and those of the modules around it, outermost first."""
     parts = path.split(".") if path else []
     return list(accumulate(parts, "{}.{}".format))
+
+
+def builds(graph: Graph, tree: ScopeTree) -> dict[int, int]:
+    """A number for each call of a module with several in it, equal for those of one
+    class that run the same ops and modules, of whatever sizes.
+    """
+    own_ops: dict[int | None, list[str]] = {}
+    for node in forward_order(graph):
+        own_ops.setdefault(graph.nodes[node].scope, []).append(graph.nodes[node].op)
+
+    numbers: dict[object, int] = {}
+    build, inner = [0] * len(tree.scopes), [0] * len(tree.scopes)
+    for scope in reversed(tree.top_down):
+        record, inside = tree.scopes[scope], tree.children[scope]
+        parts = tuple(build[one] for one in inside)
+        key = record.kind, record.type, tuple(own_ops.get(scope, ())), parts
+        build[scope] = numbers.setdefault(key, len(numbers))
+        modules = sum(tree.scopes[one].kind == "module" for one in inside)
+        inner[scope] = modules + sum(inner[one] for one in inside)
+    return {
+        scope: build[scope]
+        for scope, count in enumerate(inner)
+        if count >= LEAST and tree.scopes[scope].kind == "module"
+    }
 
 
 class _Beside(NamedTuple):

@@ -8,10 +8,11 @@ torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gradviz.errors import FormatError
+from gradviz.fold.outline import builds
 from gradviz.gradients.expressions import expression, title
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import ScopeTree
@@ -50,8 +51,9 @@ class FlowRow(NamedTuple):
     parameters: float | None = None
 
 
-def rows(flow: GradientFlow, by: By) -> list[FlowRow]:
-    """All rows, in the order of the forward pass.
+def rows(flow: GradientFlow, by: By, every: bool = True) -> list[FlowRow]:
+    """All rows, in the order of the forward pass; unless `every` one is wanted, a module
+    that is built like one before is one row with all that it calls.
 
     Raises FormatError for modules where none were recorded.
     """
@@ -62,7 +64,7 @@ def rows(flow: GradientFlow, by: By) -> list[FlowRow]:
         raise FormatError(
             "this graph has no modules: none were called, or none were recorded. Use by leaf."
         )
-    return _modules(flow)
+    return _modules(flow, every)
 
 
 def _row(
@@ -103,7 +105,7 @@ def _leaves(flow: GradientFlow) -> list[FlowRow]:
     ]
 
 
-def _modules(flow: GradientFlow) -> list[FlowRow]:
+def _modules(flow: GradientFlow, every: bool) -> list[FlowRow]:
     """Every module call that ran backward functions of its own, in forward order; one
     that is around others comes before them.
     """
@@ -119,6 +121,8 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
 
     size_of = dict(flow.edges)
     calls, tree = [], ScopeTree(graph)
+    if not every:
+        members = _by_block(graph, tree, members)
     for scope in sorted(members, key=lambda call: (tree.place[call], tree.depth[call])):
         inside, record = set(members[scope]), graph.scopes[scope]
         call = f" call {record.call}" if record.call > 1 else ""
@@ -146,6 +150,30 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
         )
 
     return calls
+
+
+def _by_block(
+    graph: Graph, tree: ScopeTree, members: Mapping[int, list[int]]
+) -> dict[int, list[int]]:
+    """The nodes of each call; those of all calls in a module that is built like one
+    before are that one's.
+    """
+    build_of, seen, block_of = builds(graph, tree), set[int](), dict[int, int]()
+    for scope in sorted(
+        tree.top_down, key=lambda call: (tree.place[call], tree.depth[call])
+    ):
+        around = graph.scopes[scope].parent
+        if around in block_of:
+            block_of[scope] = block_of[around]
+        elif build_of.get(scope) in seen:
+            block_of[scope] = scope
+        elif scope in build_of:
+            seen.add(build_of[scope])
+
+    joined: dict[int, list[int]] = {}
+    for scope, nodes in members.items():
+        joined.setdefault(block_of.get(scope, scope), []).extend(nodes)
+    return joined
 
 
 def _consumers(graph: Graph, node: int) -> Iterator[int]:
@@ -212,7 +240,8 @@ def flow_table(
     """
     chosen: By = by or ("module" if flow.graph.scopes else "leaf")
     every = rows(flow, chosen)
-    shown = every[:top] if top else every
+    listed = rows(flow, chosen, every=False) if top else every
+    shown = listed[: top or None]
     # of all rows, so that --top does not change the bars
     on = scale([row.norm for row in every])
     names = few([one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
@@ -222,8 +251,12 @@ def flow_table(
     if shown:
         parts.append(_table(shown, chosen, on))
 
-    if len(shown) < len(every):
-        parts.append(Text(labels.more(len(every) - len(shown)), style="dim"))
+    if len(shown) < len(listed):
+        parts.append(Text(labels.more(len(listed) - len(shown)), style="dim"))
+    if len(listed) < len(every):
+        inside = plural(len(every) - len(listed), "module call")
+        words = f"closed: {inside} in modules built like one above (top=0 lists each)"
+        parts.append(Text(words, style="dim"))
 
     parts.append(Text())
     if on is not None:

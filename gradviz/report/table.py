@@ -24,7 +24,7 @@ from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Tex
 T = TypeVar("T")
 
 Kind = Literal["number", "word", "bar", "name", "title", "code", "text"]
-_LEAST: dict[Kind, int] = {"name": 16, "title": 16, "code": 16, "text": 24}
+_LEAST: dict[Kind, int] = {"name": 16, "title": 24, "code": 16, "text": 24}
 """Cells that a column keeps while others can leave, of the kinds that need not be
 whole; what is left over goes to the first.
 """

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+import torch
 from rich.cells import cell_len
+from torch import nn
 
+import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.tree import outline_table, render_text
 from gradviz.fold import outline
+from gradviz.gradients.table import rows
 from gradviz.graph import Graph, TensorInfo
 from gradviz.report.results import WIDE
 from tests.fold.test_fold import blocks, loop
@@ -102,3 +109,44 @@ def long_names() -> Graph:
     info = TensorInfo((3, 4), "float32", "cpu")
     scopes = tuple(scope._replace(path=scope.path.replace("blocks", path), output=info) for scope in graph.scopes)
     return replace(graph, scopes=scopes)
+
+
+def tower(sizes: Sequence[int]) -> nn.Module:
+    """Blocks of one class in several sizes, and one of them that has no activation."""
+
+    def block(a: int, b: int, *more: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Linear(a, b), *more, nn.Linear(b, b))
+
+    pairs = list(pairwise(sizes))
+    blocks = [block(a, b, nn.ReLU()) for a, b in pairs[:-1]]
+    return nn.Sequential(*blocks, block(*pairs[-1]))
+
+
+def test_a_module_built_like_one_above_is_closed_whatever_its_sizes() -> None:
+    net = tower([2, 3, 4, 5, 6])
+    with gradviz.record() as recording:
+        loss = net(torch.ones(1, 2)).sum()
+    graph = recording.graph(loss, model=net)
+    found = [row for row in outline.modules(graph) if row.type]
+    assert [row.path for row in found if row.closed] == ["1", "2"]
+    assert [row.path for row in found if row.type == "Linear"] == ["0.0", "0.2", "3.0", "3.1"]
+    assert [row.parameters for row in found if row.closed] == [4 * 3 + 4 + 4 * 4 + 4, 5 * 4 + 5 + 5 * 5 + 5]
+    assert not any(row.closed for row in outline.modules(graph, every=True))
+    said = shown(graph)
+    assert "closed: 2 modules built like one above (depth=all opens each)" in said
+    assert "closed" not in shown(graph, depth="all")
+
+
+def test_the_gradients_of_closed_modules_are_one_row_with_all_their_leaves() -> None:
+    net = tower([2, 3, 4, 5, 6])
+    with gradviz.record() as recording:
+        loss = net(torch.ones(1, 2)).sum()
+    flow = gradviz.flow(loss, model=net, recording=recording)
+    every, closed = rows(flow, "module"), rows(flow, "module", every=False)
+    assert len(every) == 11 and [row.name for row in closed if row.type == "Sequential"] == ["1", "2"]
+    inside = [row.parameters for row in every if row.name.startswith("1.") and row.parameters]
+    (one,) = [row for row in closed if row.name == "1"]
+    assert one.parameters == pytest.approx(math.hypot(*inside))
+    (out,) = [row for row in every if row.name == "1.2"]
+    assert one.norm == out.norm
+    assert "closed: 4 module calls in modules built like one above" in str(flow)
