@@ -119,11 +119,11 @@ def _checked(
     """The tensor, which may be given by name. Raises NotATensorError for what is none,
     and NoGraphError where the two are swapped.
     """
-    from gradviz.run.outputs import lookup
+    from gradviz.run.outputs import tensor_called
 
     refuse_graph(outputs, f"{function}(loss, w)")
     if isinstance(tensor, str):
-        tensor = lookup(tensor, variables, "this program")
+        tensor = tensor_called(tensor, variables, "this program")
     if not isinstance(tensor, torch.Tensor):
         kind = type(tensor).__name__
         raise NotATensorError(f"{function} needs a tensor or its name, not a {kind}")
@@ -376,6 +376,8 @@ def summary(
     FLOPs: forward of what requires grad, 2 a multiply-add
     <BLANKLINE>
     2 backward functions, 2 leaves, 1 output, 3 edges
+    longest path: 2 backward functions
+    ops: 1 addmm, 1 t
     """
     from gradviz.draw.options import Options
     from gradviz.draw.tree import SUMMARY, tree

@@ -54,9 +54,9 @@ def named_tensor(name: str, live: LiveOutputs, place: str) -> torch.Tensor:
     """
     import torch
 
-    from gradviz.run.outputs import lookup
+    from gradviz.run.outputs import tensor_called
 
-    value = lookup(name, live.variables, place)
+    value = tensor_called(name, live.variables, place)
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, torch.nn.Module):

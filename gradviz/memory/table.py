@@ -5,11 +5,12 @@ Numbers come from `gradviz.memory.saved`; this module only words and aligns them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 
 from gradviz.draw.tree import outline_title
+from gradviz.fold.outline import OutlineRow
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Saved, SavedRow, joined_rows, with_shares
@@ -67,7 +68,7 @@ def _outline(result: Saved) -> RenderableType:
     whole = result.total.held
     rows = [row for row in result.outline if row.nbytes >= LEAST * whole > 0]
     cells = []
-    for row in rows:
+    for row in _telling(rows):
         share = row.nbytes / whole
         title = outline_title(row)
         parts = bytes_text(row.nbytes), _percent(share), bar(share)
@@ -78,8 +79,31 @@ def _outline(result: Saved) -> RenderableType:
     table = FittedTable(_TREE, cells)
     if not left_out:
         return table
-    words = f"{labels.more(left_out)} below {LEAST:.0%}; by line or op: --by line, in Python by='line'"
+    words = f"{labels.more(left_out)} below {100 * LEAST:.0f} %; by line or op: --by line, in Python by='line'"
     return Group(table, Text(words, "dim"))
+
+
+def _telling(rows: Iterable[OutlineRow]) -> Iterator[OutlineRow]:
+    """The rows without those that hold all that the row around them does; what is in
+    such a row stands in the one around it.
+    """
+    # the rows around, each with the row that stands for it and how far that is moved
+    around: list[tuple[OutlineRow, OutlineRow, int]] = []
+    for row in rows:
+        while around and around[-1][0].depth >= row.depth:
+            around.pop()
+        if not around:
+            yield row
+            around.append((row, row, 0))
+            continue
+
+        outer, shown, moved = around[-1]
+        if row.nbytes == outer.nbytes and row.alike == 1 and not row.turns:
+            around.append((row, shown, moved + 1))
+            continue
+        path = row.around if shown is outer else shown.path
+        yield row._replace(depth=row.depth - moved, around=path)
+        around.append((row, row, moved))
 
 
 # -- rows ------------------------------------------------------------------------------

@@ -97,6 +97,27 @@ def lookup(
     return value
 
 
+def tensor_called(name: str, namespaces: Sequence[Namespace], place: str) -> object:
+    """What `lookup` finds, else the only parameter whose path ends so: `0.weight` of
+    `net.0.weight`.
+    """
+    from gradviz.walker.names import outermost_modules, registered
+
+    try:
+        return lookup(name, namespaces, place)
+    except TargetError:
+        end = "." + _INDEX.sub(r".\2", name)
+        ending = {
+            id(tensor): tensor
+            for prefix, model in outermost_modules(None, namespaces)
+            for path, tensor, _ in registered(prefix, model)
+            if path.endswith(end)
+        }
+        if len(ending) != 1:
+            raise
+        return ending.popitem()[1]
+
+
 def outputs_of(value: object, name: str, place: str) -> object:
     """The tensors of a value: itself, or what it returns when it is a function. Runs
     the user's function.

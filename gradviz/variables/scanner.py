@@ -115,7 +115,7 @@ def scan(
     modules are not listed: see `submodules`.
 
     What several names lead to is listed several times, but a container or object is
-    entered once. `model` is a module whose name is left out of the names inside it.
+    entered once. `model` comes first: by its variable, else without a name.
 
     >>> import torch
     >>> class Agent: pass
@@ -151,9 +151,8 @@ class _Scanner:
         self._counters: dict[int, list[int]] = {}
 
     def scan(self, namespaces: Sequence[Namespace], model: Any) -> list[NamedValue]:
-        # first, so that names inside it begin without a variable
         if model is not None:
-            self._wait("", model, 0, 0, False)
+            self._wait(_name_of_model(model, namespaces), model, 0, 0, False)
 
         for space, namespace in enumerate(namespaces):
             for name, value in list(namespace.items()):
@@ -347,6 +346,11 @@ def name_of(value: object, namespaces: Sequence[Namespace]) -> str:
         if item is value and not name.startswith("_")
     )
     return next(named, "")
+
+
+def _name_of_model(model: object, namespaces: Sequence[Namespace]) -> str:
+    name = name_of(model, namespaces)
+    return "" if name in ITSELF else name
 
 
 def value_of(name: str, namespaces: Sequence[Namespace], absent: object = None) -> Any:

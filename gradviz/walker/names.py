@@ -45,9 +45,9 @@ class Names:
 
     `owner_of` maps a storage's identity to "parameter", "buffer", "input" or "output"
     for everything that the caller holds. `modules` are the outermost ones that the
-    caller knows with their names: `model` without one, then those the variables lead
-    to. `results` are the names by node. Keeps the named tensors referenced, so it must
-    not outlive the walk.
+    caller knows with their names: `model`, then those the variables lead to. `results`
+    are the names by node. Keeps the named tensors referenced, so it must not outlive the
+    walk.
     """
 
     def __init__(
@@ -113,15 +113,15 @@ class Names:
         params: Mapping[str, torch.Tensor] | None,
         variables: Sequence[Namespace],
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
-        if model is not None:
-            # what comes first names a tensor; later sources only add aliases
-            yield self._of_module("", model)
-
+        values = scan(variables, model)
+        self.modules = outermost(values, model)
+        # what comes first names a tensor; later sources only add aliases
+        for name, module in self.modules:
+            if module is model:
+                yield self._of_module(name, module)
         if params is not None:
             yield _checked(params)
 
-        values = scan(variables, model)
-        self.modules = outermost(values, model)
         others = (named for named in self.modules if named[1] is not model)
         yield (
             item for name, module in others for item in self._of_module(name, module)
@@ -261,7 +261,7 @@ def outermost(
     """The modules that no other one contains, each under its best name, so that a
     parameter has one name.
 
-    `model` comes first, without one. A variable comes before what only an object deep
+    `model` comes first. A variable comes before what only an object deep
     inside others holds, then the larger module.
     """
     modules = [
@@ -278,7 +278,7 @@ def outermost(
             item[0].rank,
         )
     )
-    kept = [("", model)] if model is not None else []
+    kept = [(named.name, model) for named in values if named.value is model][:1]
     inside = {id(module) for _, module in below(kept)}
 
     for named, parts in modules:
@@ -337,8 +337,8 @@ def distinct(name: str, taken: Container[str]) -> str:
 def outermost_modules(
     model: torch.nn.Module | None, variables: Sequence[Namespace]
 ) -> _Named:
-    """The modules that the caller knows with their names: `model` without one, then
-    those the variables lead to.
+    """The modules that the caller knows with their names: `model`, then those the
+    variables lead to.
     """
     return outermost(scan(variables, model), model)
 
@@ -346,9 +346,7 @@ def outermost_modules(
 def module_paths(
     model: torch.nn.Module | None, variables: Sequence[Namespace]
 ) -> dict[int, str]:
-    """The caller's path for every module it knows, by identity: below `model` as the
-    model names it, else by variable.
-    """
+    """The caller's path for every module it knows, by identity."""
     path_of: dict[int, str] = {}
     values = scan(variables, model)
     for path, module in below(outermost(values, model)):

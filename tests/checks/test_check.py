@@ -167,7 +167,7 @@ def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -
     with gradviz.record() as recording:
         loss = net(x).sum()
     found = one(gradviz.check(loss, net, recording=recording), "unused-parameter")
-    assert found.names == ("b.weight", "b.bias")
+    assert found.names == ("net.b.weight", "net.b.bias")
     assert found.severity == severity and words in found.summary
 
 
@@ -177,7 +177,7 @@ def test_a_recording_that_is_open_is_found() -> None:
         loss = net(torch.ones(1, 4)).sum()
         found = one(gradviz.check(loss, net), "unused-parameter")
         assert "did not run" in found.summary and "recorded" not in found.why
-        assert {line.path for line in gradviz.flow(loss, model=net).graph.scopes} == {"", "a"}
+        assert {line.path for line in gradviz.flow(loss, model=net).graph.scopes} == {"net", "net.a"}
     assert "unknown" in one(gradviz.check(loss, net), "unused-parameter").why
 
 
@@ -207,7 +207,7 @@ def test_without_a_recording_nobody_claims_to_know_what_ran() -> None:
 def test_a_whole_part_of_a_model_is_named_once() -> None:
     net = nn.ModuleDict({"used": nn.Linear(2, 1), "head": nn.Sequential(*(nn.Linear(2, 2) for _ in range(20)))})
     found = one(gradviz.check(net["used"](torch.ones(1, 2)).sum(), net), "unused-parameter")
-    assert len(found.names) == 40 and found.where == "head"
+    assert len(found.names) == 40 and found.where == "net.head"
 
 
 class Nothing(torch.autograd.Function):
@@ -227,7 +227,7 @@ def test_none_grad_of_a_parameter_in_the_graph() -> None:
     loss = net(torch.ones(1, 4)).sum()
     loss.backward()
     found = one(gradviz.check(loss, net), "none-grad")
-    assert found.names == ("b.weight", "b.bias") and "in the graph" in found.why
+    assert found.names == ("net.b.weight", "net.b.bias") and "in the graph" in found.why
 
 
 # -- outputs without a graph -------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def test_an_optimizer_of_a_copied_model() -> None:
     net = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(copy.deepcopy(net).parameters(), lr=0.1)
     found = one(gradviz.check(net(torch.ones(1, 2)).sum(), net, optimizer), "nonleaf-parameter")
-    assert "2 tensors" in found.summary and set(found.names) == {"weight", "bias"}
+    assert "2 tensors" in found.summary and set(found.names) == {"net.weight", "net.bias"}
     right = torch.optim.SGD(net.parameters(), lr=0.1)
     assert "nonleaf-parameter" not in ids(gradviz.check(net(torch.ones(1, 2)).sum(), net, right))
 
@@ -311,7 +311,7 @@ def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
     first.backward()
     optimizer.step()
     found = [finding for finding in gradviz.check(second, net, optimizer) if finding.id == "stale-saved"]
-    assert [finding.names[0] for finding in found] == ["1.weight"]
+    assert [finding.names[0] for finding in found] == ["net.1.weight"]
     assert "optimizer.step()" in found[0].why + found[0].fix
     with pytest.raises(RuntimeError, match="inplace"):
         second.backward()

@@ -231,10 +231,10 @@ def test_rows_by_module_go_in_forward_order() -> None:
         loss = net(torch.ones(3, 2)).sum()
     found = gradviz.flow(loss, model=net, recording=recording)
     table = rows(found, "module")
-    assert [(row.name, row.type) for row in table] == [("0", "Linear"), ("1", "Sigmoid"), ("2", "Linear")]
+    assert [(row.name, row.type) for row in table] == [("net.0", "Linear"), ("net.1", "Sigmoid"), ("net.2", "Linear")]
     loss.backward()
     for row in (table[0], table[2]):
-        gradients = [parameter.grad.flatten() for parameter in net[int(row.name)].parameters()]
+        gradients = [parameter.grad.flatten() for parameter in net.get_submodule(row.name[4:]).parameters()]
         assert row.parameters == pytest.approx(float(torch.cat(gradients).norm()))
     assert table[2].norm == pytest.approx(math.sqrt(3))
     text = str(found)
@@ -264,4 +264,4 @@ def test_a_module_stands_before_the_modules_in_it() -> None:
     with gradviz.record() as recording:
         loss = net(torch.ones(3, 2)).sum()
     found = gradviz.flow(loss, model=net, recording=recording)
-    assert [row.name for row in rows(found, "module")] == ["(outermost)", "first", "last"]
+    assert [row.name for row in rows(found, "module")] == ["net", "net.first", "net.last"]

@@ -43,7 +43,7 @@ def test_lines_are_known_while_something_records() -> None:
         assert gradviz.saved(loss, by="line").by == "line"
 
 
-@pytest.mark.parametrize("name", ["net.0.weight", "net[0].weight"])
+@pytest.mark.parametrize("name", ["net.0.weight", "net[0].weight", "0.weight"])
 def test_a_tensor_by_name(name: str) -> None:
     loss = net(x).sum()
     assert gradviz.paths(loss, name).count == 1

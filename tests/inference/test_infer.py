@@ -57,21 +57,21 @@ def test_operations_lie_with_their_parameters() -> None:
     assert graph.attribution == "inferred"
     assert places(graph) == {
         "SumBackward0": None,  # nothing after it
-        "MulBackward0": "",
-        "SigmoidBackward0": "",  # between blocks.0.norm and the net's own parameter
-        "NativeLayerNormBackward0": "blocks.0.norm",
-        "TanhBackward0": "blocks.0",
-        "ConvolutionBackward0": "blocks.0.conv",
-        "UnsqueezeBackward0": "blocks.0",
-        "ReluBackward0": "blocks.0",
-        "AddmmBackward0": "blocks.0.fc",
-        "TBackward0": "blocks.0.fc",
+        "MulBackward0": "net",
+        "SigmoidBackward0": "net",  # between blocks.0.norm and the net's own parameter
+        "NativeLayerNormBackward0": "net.blocks.0.norm",
+        "TanhBackward0": "net.blocks.0",
+        "ConvolutionBackward0": "net.blocks.0.conv",
+        "UnsqueezeBackward0": "net.blocks.0",
+        "ReluBackward0": "net.blocks.0",
+        "AddmmBackward0": "net.blocks.0.fc",
+        "TBackward0": "net.blocks.0.fc",
         "ExpBackward0": None,  # nothing before it
     }
     owners = {leaf.names[0]: graph.nodes[leaf.node].scope for leaf in graph.leaves}
     paths = {name: graph.scopes[scope].path if scope is not None else None for name, scope in owners.items()}
-    assert paths["blocks.0.fc.weight"] == "blocks.0.fc"
-    assert paths["scale.0"] == ""
+    assert paths["net.blocks.0.fc.weight"] == "net.blocks.0.fc"
+    assert paths["net.scale.0"] == "net"
     assert paths["x"] is None
 
 
@@ -115,7 +115,7 @@ def test_calls_are_told_apart() -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     graph = gradviz.walk((net(torch.ones(1, 2)) - net(torch.ones(1, 2))).sum(), model=net)
     assert [(scope.path, scope.call, scope.parent) for scope in graph.scopes] == [
-        ("", 1, None), ("0", 1, 0), ("1", 1, 0), ("", 2, None), ("0", 2, 3), ("1", 2, 3),
+        ("net", 1, None), ("net.0", 1, 0), ("net.1", 1, 0), ("net", 2, None), ("net.0", 2, 3), ("net.1", 2, 3),
     ]  # fmt: skip
 
 
@@ -132,7 +132,12 @@ def test_a_cell_is_called_again_and_a_loop_inside_a_module_is_one_call() -> None
 
     net = Again()
     graph = gradviz.walk(net(torch.ones(1, 2)).sum(), model=net)
-    assert [(scope.path, scope.call) for scope in graph.scopes] == [("", 1), ("fc", 1), ("fc", 2), ("fc", 3)]
+    assert [(scope.path, scope.call) for scope in graph.scopes] == [
+        ("net", 1),
+        ("net.fc", 1),
+        ("net.fc", 2),
+        ("net.fc", 3),
+    ]
 
 
 def test_a_penalty_on_weights_lies_in_no_module() -> None:
@@ -149,22 +154,22 @@ def test_a_weight_that_two_modules_share_is_each_ones_where_it_works() -> None:
     head.weight = embedding.weight
     net = nn.ModuleDict({"embedding": embedding, "head": head})
     graph = gradviz.walk(head(embedding(torch.tensor([1, 2]))).sum(), model=net)
-    assert places(graph)["EmbeddingBackward0"] == "embedding"
-    assert places(graph)["MmBackward0"] == places(graph)["TBackward0"] == "head"
+    assert places(graph)["EmbeddingBackward0"] == "net.embedding"
+    assert places(graph)["MmBackward0"] == places(graph)["TBackward0"] == "net.head"
 
 
 def test_attention_multiplies_by_a_layer_that_it_does_not_call() -> None:
     net = nn.MultiheadAttention(4, 2, batch_first=True)
     x = torch.randn(1, 3, 4)
     graph = gradviz.walk(net(x, x, x)[0].sum(), model=net)
-    assert [scope.path for scope in graph.scopes] == [""]
+    assert [scope.path for scope in graph.scopes] == ["net"]
 
 
 @needs_raw
 def test_a_layer_without_gradient_is_seen_beside_its_adapter() -> None:
     net = CASES["LoRA"]()[0]
     graph = gradviz.walk(net(torch.randn(2, 8)).sum(), model=net)
-    assert {"3.base", "3.lora_dropout"} <= {scope.path for scope in graph.scopes}
+    assert {"net.3.base", "net.3.lora_dropout"} <= {scope.path for scope in graph.scopes}
 
 
 @settings(max_examples=60, deadline=None)

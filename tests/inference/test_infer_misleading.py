@@ -105,10 +105,10 @@ def test_a_sequence_calls_what_is_an_attribute_beside_it_too() -> None:
     model = nn.Sequential(Listed(), nn.Conv1d(2, 2, 1))
     graph = gradviz.walk(model(torch.ones(1, 2, 4)).sum(), model=model)
     inside = {scope.path: scope.parent for scope in graph.scopes}
-    parent = inside["0.conv"]
-    assert parent is not None and graph.scopes[parent].path == "0.net"
+    parent = inside["model.0.conv"]
+    assert parent is not None and graph.scopes[parent].path == "model.0.net"
     relu = next(node for node in graph.nodes if node.op == "ReluBackward0")
-    assert relu.scope is not None and graph.scopes[relu.scope].path == "0.net.1"
+    assert relu.scope is not None and graph.scopes[relu.scope].path == "model.0.net.1"
 
 
 class Router(nn.Module):

@@ -30,8 +30,8 @@ def test_layers_before_and_after_the_trained_one_are_told() -> None:
     """Layers 0 and 1 were absent without a word, and layer 3 looked trained."""
     graph = layers("2.")
     frozen = {scope.path: scope.is_frozen for scope in graph.scopes}
-    assert frozen == {"": False, "2": False, "3": True}
-    assert "frozen: 0, 1, 3" in graph.notes
+    assert frozen == {"net": False, "net.2": False, "net.3": True}
+    assert "frozen: net.0, net.1, net.3" in graph.notes
     rows = str(render(graph, "txt")).splitlines()
     assert [line.split()[:4] for line in rows if "Linear" in line] == [
         ["2", "Linear", "2", "20"],
@@ -40,7 +40,7 @@ def test_layers_before_and_after_the_trained_one_are_told() -> None:
     shown = scene(graph.fold(), Options())
     lines = {box.lines[0]: box.lines[1:] for box in shown.boxes}
     assert lines["2 Linear"] == ("20 parameters",) and lines["3 Linear"] == ("frozen",)
-    assert "frozen: 0, 1, 3" in shown.footer
+    assert "frozen: net.0, net.1, net.3" in shown.footer
 
 
 def test_a_frozen_module_is_told_as_a_whole_and_a_frame_too() -> None:
@@ -48,7 +48,7 @@ def test_a_frozen_module_is_told_as_a_whole_and_a_frame_too() -> None:
     net[1].requires_grad_(False)
     net[2].bias.requires_grad_(False)
     graph = recorded(net)
-    assert "frozen: 1, 2.bias" in graph.notes
+    assert "frozen: net.1, net.2.bias" in graph.notes
     titles = [frame.title for frame in scene(graph, Options()).frames]
     assert "1 Sequential, 28 parameters, frozen" in titles
     again = loads("".join(dump(graph)))

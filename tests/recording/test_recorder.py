@@ -192,7 +192,7 @@ def test_checkpoint_recomputation_disturbs_nothing() -> None:
         after = recording.graph(loss, model=net)
     assert [place(after, node) for node in after.nodes] == [place(before, node) for node in before.nodes]
     assert after.scopes == before.scopes
-    assert places(before, "Tanh") == [("blocks.1.1", 1), ("blocks.0.1", 1)]
+    assert places(before, "Tanh") == [("net.blocks.1.1", 1), ("net.blocks.0.1", 1)]
 
 
 def test_interrupt_leaves_no_call_open() -> None:
@@ -225,7 +225,7 @@ def test_exception_in_forward_that_the_user_catches() -> None:
     with gradviz.record() as recording:
         y = net(torch.ones(1, 2))
     graph = recording.graph(y, model=net)
-    assert (places(graph, "Addmm"), places(graph, "Relu")) == ([("right", 1)], [("", 1)])
+    assert (places(graph, "Addmm"), places(graph, "Relu")) == ([("net.right", 1)], [("net", 1)])
 
 
 # -- several recordings and threads ------------------------------------------------------------------------------------
@@ -297,9 +297,11 @@ def test_recordings_in_two_threads_at_once(first_out: str) -> None:
     go_on.set()
     thread.join()
     unsure = (
-        None if first_out == "other" else ("", 1)
+        None if first_out == "other" else ("other_net", 1)
     )  # nobody saw how many nodes the other thread made before it ended
-    assert [places(graph, "Addmm") for graph in graphs] == [[("", 1)], [unsure]]
+    found = [place for graph in graphs for place in places(graph, "Addmm")]
+    names = ("other_net", "net") if first_out == "other" else ("net", "other_net")
+    assert found == [(names[0], 1), unsure and (names[1], 1)]
     assert [texts(graph, "Addmm") for graph in graphs] == [[""]] * 2
     assert not torch._C.is_anomaly_enabled()
 
@@ -331,9 +333,9 @@ def test_calls_are_counted_though_some_made_nothing_of_the_graph() -> None:
     with gradviz.record() as recording:
         first, second = net(torch.ones(2, 4)), net(torch.ones(2, 4))
     graph = recording.graph(second, model=net)
-    assert sorted((scope.path, scope.call) for scope in graph.scopes) == [("", 1), ("lin", 2), ("lin", 3)]
+    assert sorted((scope.path, scope.call) for scope in graph.scopes) == [("net", 1), ("net.lin", 2), ("net.lin", 3)]
     both = recording.graph((first, second), model=net)
-    assert [scope.call for scope in both.scopes if scope.path == "lin"] == [2, 3, 5, 6]
+    assert [scope.call for scope in both.scopes if scope.path == "net.lin"] == [2, 3, 5, 6]
 
 
 def test_modules_that_are_added_after_a_first_call_count() -> None:

@@ -46,7 +46,7 @@ def test_module_that_fails() -> None:
     assert next(iter(last.outputs)) == "input of net.second"
     graph = recording.graph(last.outputs, model=net)
     assert [node.op for node in graph.nodes if node.sequence is not None][:2] == ["TanhBackward0", "ReluBackward0"]
-    assert {scope.path for scope in graph.scopes} == {"", "first", "first.0", "first.1"}
+    assert {scope.path for scope in graph.scopes} == {"net", "net.first", "net.first.0", "net.first.1"}
 
 
 def test_operation_that_fails() -> None:

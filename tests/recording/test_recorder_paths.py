@@ -21,16 +21,16 @@ def test_paths_types_calls_and_parents() -> None:
     graph = recording.graph(loss, model=net)
     told = [(scope.path, scope.type, scope.call, scope.parent, scope.parameters) for scope in graph.scopes]
     assert told == [
-        ("", "Sequential", 1, None, 17),
-        ("0", "Linear", 1, 0, 9),
-        ("1", "Sequential", 1, 0, 8),
-        ("1.0", "ReLU", 1, 2, 0),
-        ("1.1", "Linear", 1, 2, 8),
+        ("net", "Sequential", 1, None, 17),
+        ("net.0", "Linear", 1, 0, 9),
+        ("net.1", "Sequential", 1, 0, 8),
+        ("net.1.0", "ReLU", 1, 2, 0),
+        ("net.1.1", "Linear", 1, 2, 8),
     ]
     assert [scope.output.shape for scope in graph.scopes if scope.output] == [(1, 2), (1, 3), (1, 2), (1, 3), (1, 2)]
     assert places(graph, "Sum") == [None]
-    assert places(graph, "Addmm") == [("1.1", 1), ("0", 1)]
-    assert places(graph, "Relu") == [("1.0", 1)]
+    assert places(graph, "Addmm") == [("net.1.1", 1), ("net.0", 1)]
+    assert places(graph, "Relu") == [("net.1.0", 1)]
     assert graph.attribution == "recorded" and graph.notes == ()
 
 
@@ -52,9 +52,11 @@ def test_calls_are_counted_per_module() -> None:
             run()  # makes no node, so its calls are no calls of the graph
         loss = run()
     graph = recording.graph(loss, model=cell)
-    assert [(scope.path, scope.call, scope.parent) for scope in graph.scopes] == [("", i, None) for i in (1, 2, 3, 4)]
-    assert sorted(places(graph, "Addmm"), key=str) == [("", i) for i in (1, 1, 2, 2, 3, 3, 4, 4)]
-    assert {place(graph, graph.nodes[leaf.node]) for leaf in graph.leaves} == {("", 1)}
+    assert [(scope.path, scope.call, scope.parent) for scope in graph.scopes] == [
+        ("cell", i, None) for i in (1, 2, 3, 4)
+    ]
+    assert sorted(places(graph, "Addmm"), key=str) == [("cell", i) for i in (1, 1, 2, 2, 3, 3, 4, 4)]
+    assert {place(graph, graph.nodes[leaf.node]) for leaf in graph.leaves} == {("cell", 1)}
 
 
 def test_outermost_modules_are_named_by_variable_else_by_class() -> None:
@@ -103,7 +105,7 @@ def test_a_module_that_torch_does_not_know_is_named_as_it_is_held() -> None:
     with gradviz.record() as recording:
         loss = net(torch.ones(1, 2))
     paths = [scope.path for scope in recording.graph(loss, model=net).scopes]
-    assert paths == ["", "layers[0]", "layers[1]", "kinds['a.b']", "hidden"]
+    assert paths == ["net", "net.layers[0]", "net.layers[1]", "net.kinds['a.b']", "net.hidden"]
 
 
 def test_a_wrapped_model_keeps_its_own_paths() -> None:
@@ -120,4 +122,4 @@ def test_a_wrapped_model_keeps_its_own_paths() -> None:
     with gradviz.record() as recording:
         loss = Wrapper()(torch.ones(1, 2))
     graph = recording.graph(loss, model=net)
-    assert places(graph, "Addmm") == [("0", 1)]
+    assert places(graph, "Addmm") == [("net.0", 1)]

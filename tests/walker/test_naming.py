@@ -142,7 +142,7 @@ def test_tied_parameters_have_all_their_names() -> None:
     model = Tied()
     y = model(torch.tensor([1, 2]))
     (found,) = gradviz.walk(y, model=model).leaves
-    assert (found.names, found.kind) == (("embedding.weight", "head.weight"), "parameter")
+    assert (found.names, found.kind) == (("model.embedding.weight", "model.head.weight"), "parameter")
     assert leaf_names(gradviz.walk(y)) == [("model.embedding.weight", "model.head.weight")]
 
 
@@ -150,16 +150,16 @@ def test_a_model_wins_over_params_and_those_over_variables() -> None:
     model = torch.nn.Linear(3, 1)
     weight, bias = model.weight, model.bias
     y = model(torch.ones(3))
-    assert set(leaf_names(gradviz.walk(y, model=model))) == {("weight",), ("bias",)}
+    assert set(leaf_names(gradviz.walk(y, model=model))) == {("model.weight",), ("model.bias",)}
     assert set(leaf_names(gradviz.walk(y, params={"W": weight}))) == {("W",), ("model.bias",)}
-    assert set(leaf_names(gradviz.walk(y, model=model, params={"W": weight}))) == {("weight",), ("bias",)}
+    assert set(leaf_names(gradviz.walk(y, model=model, params={"W": weight}))) == {("model.weight",), ("model.bias",)}
     assert bias is model.bias
 
 
 def test_what_the_model_does_not_know_comes_from_the_variables() -> None:
     model = torch.nn.Linear(3, 1, bias=False)
     x = leaf(3)
-    assert set(leaf_names(gradviz.walk(model(x), model=model))) == {("weight",), ("x",)}
+    assert set(leaf_names(gradviz.walk(model(x), model=model))) == {("model.weight",), ("x",)}
 
 
 def test_a_weight_that_two_modules_share_has_both_names() -> None:

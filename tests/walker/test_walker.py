@@ -245,7 +245,9 @@ def test_nodes_are_those_the_engine_executes(model: torch.nn.Module) -> None:
     graph = gradviz.walk(y, model=model)
     expected = executed([y])
     assert sorted(name.rpartition("::")[2] for name in expected.elements()) == sorted(ops(graph))
-    assert {name for found in graph.leaves for name in found.names} == {name for name, _ in model.named_parameters()}
+    assert {name for found in graph.leaves for name in found.names} == {
+        f"model.{name}" for name, _ in model.named_parameters()
+    }
 
 
 # -- nothing is disturbed --------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ class ModelReader:
 
     def _models(self, variables: Variables) -> Models:
         if self._model is not None:
-            return [("", self._model)]
+            return outermost_modules(self._model, variables)[:1]
         outermost = outermost_modules(None, variables)
         inside = tuple(f"{name}." for name, _ in outermost)
         # a layer in a plain list of another module is in none of that one's tables
