@@ -128,8 +128,8 @@ def test_a_module_built_like_one_above_is_closed_whatever_its_sizes() -> None:
         loss = net(torch.ones(1, 2)).sum()
     graph = recording.graph(loss, model=net)
     found = [row for row in outline.modules(graph) if row.type]
-    assert [row.path for row in found if row.closed] == ["1", "2"]
-    assert [row.path for row in found if row.type == "Linear"] == ["0.0", "0.2", "3.0", "3.1"]
+    assert [row.path for row in found if row.closed] == ["net.1", "net.2"]
+    assert [row.path for row in found if row.type == "Linear"] == ["net.0.0", "net.0.2", "net.3.0", "net.3.1"]
     assert [row.parameters for row in found if row.closed] == [4 * 3 + 4 + 4 * 4 + 4, 5 * 4 + 5 + 5 * 5 + 5]
     assert not any(row.closed for row in outline.modules(graph, every=True))
     said = shown(graph)
@@ -143,10 +143,13 @@ def test_the_gradients_of_closed_modules_are_one_row_with_all_their_leaves() -> 
         loss = net(torch.ones(1, 2)).sum()
     flow = gradviz.flow(loss, model=net, recording=recording)
     every, closed = rows(flow, "module"), rows(flow, "module", every=False)
-    assert len(every) == 11 and [row.name for row in closed if row.type == "Sequential"] == ["1", "2"]
-    inside = [row.parameters for row in every if row.name.startswith("1.") and row.parameters]
-    (one,) = [row for row in closed if row.name == "1"]
+    assert len(every) == 11 and [row.name for row in closed if row.type == "Sequential" and row.name != "net"] == [
+        "net.1",
+        "net.2",
+    ]
+    inside = [row.parameters for row in every if row.name.startswith("net.1.") and row.parameters]
+    (one,) = [row for row in closed if row.name == "net.1"]
     assert one.parameters == pytest.approx(math.hypot(*inside))
-    (out,) = [row for row in every if row.name == "1.2"]
+    (out,) = [row for row in every if row.name == "net.1.2"]
     assert one.norm == out.norm
     assert "closed: 4 module calls in modules built like one above" in str(flow)
