@@ -6,7 +6,6 @@ and compiles; runs nothing.
 """
 
 from __future__ import annotations
-import __future__
 
 import ast
 import linecache
@@ -15,11 +14,8 @@ from functools import cached_property, lru_cache
 from types import CodeType
 from typing import Any
 
+from gradviz.source.compiled import FEATURES, Compiled, compiled, content
 from gradviz.source.syntax import FUNCTIONS, FunctionSyntax
-
-_FEATURES = 0
-for _name in __future__.all_feature_names:
-    _FEATURES |= getattr(__future__, _name).compiler_flag
 
 
 class SourceText:
@@ -28,7 +24,7 @@ class SourceText:
     def __init__(self, lines: list[str]) -> None:
         self._lines = [line.encode() for line in lines]
         self._functions: dict[ast.AST, FunctionSyntax] = {}
-        self._modules: dict[int, dict[tuple[str, int], list[object]]] = {}
+        self._modules: dict[int, dict[tuple[str, int], list[Compiled]]] = {}
         try:
             self.tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -49,7 +45,7 @@ class SourceText:
         """The function that a code object was compiled from; None where compiling the
         text gives another one, or the text is not there.
         """
-        if not self.tree.body or not self._gives(code):
+        if self.compiled(code) is None:
             return None
         outside = code.co_name == "<module>"
         return self._at(_function_at(self.tree, 0 if outside else code.co_firstlineno))
@@ -99,53 +95,34 @@ class SourceText:
             self._functions[root] = FunctionSyntax(root, self.of)
         return self._functions[root]
 
-    def _gives(self, code: CodeType) -> bool:
-        """Whether compiling the text gives this code object."""
-        features = code.co_flags & _FEATURES
+    def compiled(self, code: CodeType) -> Compiled | None:
+        """What the text compiles to where this code object was made; None where that is
+        another one.
+        """
+        features = code.co_flags & FEATURES
         if features not in self._modules:
-            found: dict[tuple[str, int], list[object]] = {}
+            found: dict[tuple[str, int], list[Compiled]] = {}
             for unit, mode in self._units(code):
-                for made in _codes(_compile(unit, mode, features)):
-                    key = made.co_name, made.co_firstlineno
-                    found.setdefault(key, []).append(_content(made))
+                for one, known in compiled(unit, mode, features):
+                    key = one.co_name, one.co_firstlineno
+                    found.setdefault(key, []).append(known)
             self._modules[features] = found
+        own = content(code)
         key = code.co_name, code.co_firstlineno
-        return _content(code) in self._modules[features].get(key, ())
+        some = self._modules[features].get(key, ())
+        return next((known for known in some if known.content == own), None)
 
     def _units(self, code: CodeType) -> Iterator[tuple[Any, str]]:
         """What a file may have been compiled as: a whole; each statement, as a notebook
         and a doctest do.
         """
+        if not self.tree.body:
+            return
         yield self.tree, "exec"
         if code.co_filename.startswith("<") or "ipykernel" in code.co_filename:
             for statement in self.tree.body:
                 yield ast.Module([statement], []), "exec"
                 yield ast.Interactive([statement]), "single"
-
-
-def _compile(unit: Any, mode: str, features: int) -> CodeType | None:
-    try:
-        made: CodeType = compile(
-            unit, "<text>", mode, flags=features, dont_inherit=True
-        )
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return made
-
-
-def _content(code: CodeType) -> object:
-    """What a code object does; those inside it have a content of their own."""
-    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
-    return code.co_code, code.co_names, code.co_varnames, constants
-
-
-def _codes(code: CodeType | None) -> Iterator[CodeType]:
-    """A code object and all inside it."""
-    waiting = [code] if code is not None else []
-    while waiting:
-        one = waiting.pop()
-        yield one
-        waiting += [part for part in one.co_consts if isinstance(part, CodeType)]
 
 
 def _function_at(tree: ast.Module, line: int) -> ast.AST:

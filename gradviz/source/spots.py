@@ -7,8 +7,16 @@ from __future__ import annotations
 import ast
 from types import CodeType
 
+from gradviz.source.compiled import line_of, spans
 from gradviz.source.files import file_of, forget_files
-from gradviz.source.syntax import COMPREHENSIONS, LOOPS, FunctionSyntax, Span, Statement
+from gradviz.source.syntax import (
+    COMPREHENSIONS,
+    LOOPS,
+    FunctionSyntax,
+    Span,
+    Statement,
+    spans_of,
+)
 
 _OPERATORS = (ast.BinOp, ast.UnaryOp, ast.AugAssign, ast.Subscript, ast.Compare)
 _REWRITTEN = ("@pytest_ar", "__compiled_fn", "__resume_at")
@@ -29,7 +37,7 @@ class Spot:
     `called` is what is called there, as the code has it: `relu`, `[0, 0]`, `* 2`; ""
     where that is no more than its operator. `is_operator`: one time that it runs makes
     one op, beside views. `head_of` is the loop that goes over it. Not `is_exact`: it is
-    the whole statement, of which Python does not tell the part, as before 3.11.
+    the whole statement, of which Python 3.10 may not tell the part.
     """
 
     __slots__ = (
@@ -86,7 +94,7 @@ class Spots:
 
     def __init__(self, code: CodeType) -> None:
         self.code = code  # held, so that its identity stays its own
-        self._spans = _spans(code)
+        self._spans = spans(code)
         self._at: dict[int, Spot | None] = {}
         self.file = file_of(code.co_filename)
         self.function = self.file.function_of(code)
@@ -103,44 +111,48 @@ class Spots:
         return "edited" if self.file.tree.body else "absent"
 
     def at(self, instruction: int) -> Spot | None:
-        """The expression that an instruction computes; before Python 3.11 the statement.
-        None where that is not known.
+        """The expression that an instruction computes, else the statement. None where
+        that is not known.
         """
         if self.function is None:
             return None
         if instruction not in self._at:
-            node = self._node_at(self.function, instruction)
+            node, is_exact = self._node_at(instruction)
             spot = None
             if node is not None:
-                spot = Spot(self, self.function, node, bool(self._spans))
+                spot = Spot(self, self.function, node, is_exact)
             self._at[instruction] = spot
         return self._at[instruction]
 
-    def _node_at(self, function: FunctionSyntax, instruction: int) -> ast.AST | None:
+    def _node_at(self, instruction: int) -> tuple[ast.AST | None, bool]:
+        """The node that an instruction computes, and whether it is no more than that."""
+        function, known = self.function, self.file.compiled(self.code)
+        if function is None or known is None:
+            return None, False
         if self._spans:
             span = self._spans[instruction // 2]
-            return function.node_at(span) if span is not None else None
-        for start, end, line in self.code.co_lines():
-            if start <= instruction < end and line is not None:
-                return function.statement_at(line)
-        return None
+            return function.node_at(span) if span is not None else None, True
+        node = known.expression(instruction)
+        if node is None:
+            return function.statement_at(line_of(self.code, instruction)), False
+        parent = function.parents[node]
+        # the call of a method has the line of the method's name
+        is_method = isinstance(node, ast.Attribute) and parent.field == "func"
+        return parent.node if is_method else node, True
+
+    def span(self, instruction: int) -> Span | None:
+        """The expression that an instruction computes, where Python tells it."""
+        if self._spans:
+            return self._spans[instruction // 2]
+        spot = self.at(instruction)
+        if spot is None or not spot.is_exact:
+            return None
+        return next(spans_of(spot.node))  # type: ignore[arg-type]
 
 
 def span_of(code: CodeType, instruction: int) -> Span | None:
-    """The expression that an instruction computes; None where Python does not tell, as
-    before 3.11.
-    """
-    spans = spots_of(code)._spans
-    return spans[instruction // 2] if spans else None
-
-
-def _spans(code: CodeType) -> list[Span | None]:
-    if not hasattr(code, "co_positions"):
-        return []
-    return [
-        None if None in position else position  # type: ignore[misc]
-        for position in code.co_positions()
-    ]
+    """The expression that an instruction computes, where Python tells it."""
+    return spots_of(code).span(instruction)
 
 
 _READ: dict[int, Spots] = {}

@@ -77,6 +77,9 @@ def test_the_leaves_behind_detach_are_drawn_where_nobody_holds_more() -> None:
     assert {leaf.names[0] for leaf in whole.leaves} == {name for name, _ in Net().named_parameters(prefix="net")}
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="pytest rewrites this function, whose columns Python does not tell"
+)
 def test_the_part_behind_a_variable_is_what_a_walk_of_it_finds() -> None:
     w = torch.ones(3, requires_grad=True)
     hidden = (w * 2).exp()

@@ -25,7 +25,6 @@ from gradviz.run.target import parse_target
 from gradviz.walker.private import peek_sequence
 from tests.blocks import ROOT
 
-needs_positions = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no columns before 3.11")
 W = torch.arange(16.0).reshape(4, 4).div(16).requires_grad_()
 X = torch.ones(3, 4)
 
@@ -216,7 +215,6 @@ COUNTS: dict[Callable[[], Tensor], list[tuple[str, int]]] = {
 }
 
 
-@needs_positions
 @pytest.mark.parametrize("case", COUNTS, ids=lambda case: case.__name__)
 def test_turns_of_loops_are_those_that_ran_or_not_told(case: Callable[[], Tensor]) -> None:
     found = loops(recorded(case))
@@ -227,7 +225,6 @@ def test_turns_of_loops_are_those_that_ran_or_not_told(case: Callable[[], Tensor
     assert Counter(found) & Counter(expected) == Counter(expected)
 
 
-@needs_positions
 @pytest.mark.parametrize("case", COUNTS, ids=lambda case: case.__name__)
 def test_no_statement_and_no_call_holds_two_executions(case: Callable[[], Tensor]) -> None:
     """Each is found by how often the line ran: by a tracer, in a run of its own."""
@@ -256,7 +253,6 @@ def test_no_statement_and_no_call_holds_two_executions(case: Callable[[], Tensor
         assert count == (1 if in_one_line else ran[line]), (line, count, ran[line])
 
 
-@needs_positions
 def test_a_loop_of_very_many_turns_has_no_record_of_each() -> None:
     def long() -> Tensor:
         h = torch.ones(1, requires_grad=True) * 1
@@ -268,7 +264,6 @@ def test_a_loop_of_very_many_turns_has_no_record_of_each() -> None:
     assert (loop.kind, loop.turn, len(loop.nodes)) == ("loop", 3000, 3000)
 
 
-@needs_positions
 def test_calls_of_modules_are_turns() -> None:
     def layers() -> Tensor:
         h = X
@@ -285,7 +280,6 @@ def test_calls_of_modules_are_turns() -> None:
 # -- statements and calls ------------------------------------------------------------------------------------------------
 
 
-@needs_positions
 def test_statements_are_named_by_what_they_assign() -> None:
     def loss_of(a: Tensor) -> Tensor:
         return (a * 2).exp() + 1
@@ -307,7 +301,6 @@ def test_statements_are_named_by_what_they_assign() -> None:
     assert ("loss", "loss_of(a) + kept[0] + table") in told
 
 
-@needs_positions
 def test_ops_are_called_what_the_script_called() -> None:
     def case() -> Tensor:
         rows = W * 1.00001
@@ -342,7 +335,6 @@ class Calls:
                 self.made.add((first, peek_sequence()))
 
 
-@needs_positions
 @pytest.mark.parametrize("name", ["ppo_cleanrl", "realnvp_moons", "moe_router"])
 def test_a_call_holds_what_was_made_between_its_begin_and_its_end(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -379,7 +371,6 @@ def executed(code: Any) -> Graph:
     return recording.graph(names["h"].sum())
 
 
-@needs_positions
 def test_an_edited_file_says_nothing(tmp_path: Path) -> None:
     file = tmp_path / "edited.py"
     file.write_text(BODY)
@@ -391,14 +382,12 @@ def test_an_edited_file_says_nothing(tmp_path: Path) -> None:
     assert any("edited.py" in note for note in graph.notes)
 
 
-@needs_positions
 def test_code_without_a_text_says_nothing() -> None:
     graph = executed(BODY)
     assert loops(graph) == []
     assert any("<string>" in note for note in graph.notes)
 
 
-@needs_positions
 def test_examples_of_a_docstring_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Graph] = []
     text = """

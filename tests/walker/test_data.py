@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -117,7 +115,6 @@ def test_nothing_is_kept_alive() -> None:
         assert gone() is None and graph.data
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no columns before 3.11")
 def test_operands_that_the_code_names_are_data(tmp_path: Path) -> None:
     """Noise that an op saved, a mask, and operands of sums, also one that the script no longer
     holds; numbers and what dropout drew are none.
