@@ -18,10 +18,11 @@ MOST_DATA = 5
 
 
 class Entry(NamedTuple):
-    """Data that enters the same boxes; `inner`: only modules inside others took it."""
+    """Data that enters the same boxes, and was written in the code of one module call."""
 
     boxes: tuple[int, ...]
     inner: bool
+    scope: int | None
 
 
 def entries(
@@ -42,7 +43,7 @@ def entries(
     for tensor in data:
         boxes = dict.fromkeys(inside[node] for node in tensor.nodes if node in inside)
         if boxes:
-            entry = Entry(tuple(boxes), tensor.inner)
+            entry = Entry(tuple(boxes), tensor.inner, tensor.scope)
             alike = found.setdefault(entry, {})
             alike.setdefault(details.data_lines(tensor), []).append(tensor)
     return found

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.fold.titles import LONGEST, titled
-from gradviz.graph import Graph, Scope
+from gradviz.graph import Data, Graph, Scope
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
@@ -78,6 +78,10 @@ class Frames:
     def around(self, nodes: Sequence[int]) -> int | None:
         """The innermost scope that holds all of these nodes, None when there is none."""
         return self._tree.common({self._graph.nodes[node].scope for node in nodes})
+
+    def where_written(self, scope: int | None, data: Data) -> int | None:
+        """The innermost scope around this one in which data was written."""
+        return self._tree.where_written(scope, data)
 
 
 def _used(graph: Graph) -> dict[int, int]:

@@ -9,7 +9,7 @@ knows no coordinates, colours or file formats.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import data_boxes, details
@@ -316,20 +316,28 @@ class Drafter:
         every = (self.graph.original or self.graph).data
         place = {id(data): i for i, data in enumerate(every)}
         stands: dict[int, int] = {}
+        scopes: dict[int, int | None] = {}
         entries = data_boxes.entries(self.graph, self.box_of)
         for entry, alike in entries.items():
-            scope = self.frames.around(entry.boxes) if entry.inner else None
+            around = self.frames.around(entry.boxes)
             for lines, several in data_boxes.few_of(alike):
                 self.data += several
+                scope = self.frames.where_written(around, several[0])
                 drawn = self._add("input", lines, None, several[0], scope=scope)
                 for box in entry.boxes:
                     self._link(drawn, box)
                 stands.update((place[id(data)], drawn) for data in several)
-        self._draw_sources(every, stands)
+                scopes.update((place[id(data)], scope) for data in several)
+        self._draw_sources(every, stands, scopes)
 
-    def _draw_sources(self, every: Sequence[Data], stands: dict[int, int]) -> None:
+    def _draw_sources(
+        self,
+        every: Sequence[Data],
+        stands: dict[int, int],
+        scopes: Mapping[int, int | None],
+    ) -> None:
         """Dashed links to data from what it is computed from. `stands`: the boxes of
-        data, by its place.
+        data, by its place, and `scopes`, in which these lie.
         """
         links: dict[tuple[int, int], None] = {}
         for data, sources in data_boxes.sources(every, stands).items():
@@ -338,10 +346,8 @@ class Drafter:
                     about = every[source]
                     self.data.append(about)
                     lines = details.data_lines(about)
-                    frame = self.boxes[stands[data]].frame if about.inner else None
-                    stands[source] = self._add("input", lines, None, about)
-                    box = self.boxes[stands[source]]
-                    self.boxes[stands[source]] = box._replace(frame=frame)
+                    scope = self.frames.where_written(scopes[data], about)
+                    stands[source] = self._add("input", lines, None, about, scope=scope)
                 links[stands[source], stands[data]] = None
         for source, target in links:
             if source != target:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.model import Graph, column
-from gradviz.graph.records import Node, Scope, SourceLine
+from gradviz.graph.records import Data, Node, Scope, SourceLine
 
 # -- modules ---------------------------------------------------------------------------
 
@@ -107,6 +107,20 @@ class ScopeTree:
             # appended behind, so parents come before their children
             order.extend(self.children[scope])
         return order
+
+    def where_written(self, scope: int | None, data: Data) -> int | None:
+        """The innermost scope around this one in which data was written: in no module whose
+        code did not write it.
+        """
+        if not data.inner or data.scope is None:
+            return scope if data.inner else None
+        own = set(self.around(data.scope)) if data.scope >= 0 else set()
+        home: int | None = None
+        for outer in reversed(list(self.around(scope))):
+            if self.scopes[outer].kind == "module" and outer not in own:
+                break
+            home = outer
+        return home
 
     @cached_property
     def depth(self) -> list[int]:

@@ -15,7 +15,7 @@ from gradviz.draw.data_boxes import few_of, sources
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import is_view
 from gradviz.graph import Data, column
-from gradviz.graph.origins import around, common, module_path
+from gradviz.graph.origins import ScopeTree, around, common, module_path
 from gradviz.report import labels
 from gradviz.wording import tensor_line
 
@@ -86,7 +86,7 @@ def _lines(data: Data, path: str = "") -> tuple[str, str]:
 
 class _Boxes:
     def __init__(self, groups: Groups) -> None:
-        self._groups = groups
+        self._groups, self._tree = groups, ScopeTree(groups.graph)
         self._working = _working_ops(groups)
 
     def boxes(self) -> Iterator[InputBox]:
@@ -116,11 +116,11 @@ class _Boxes:
         entries.setdefault((group, tuple(takers)), []).append(use)
 
     def _home(self, data: Data, nodes: Iterable[int]) -> int:
-        # the user's own code made it, which stands on the page
-        if not data.inner:
-            return 0
         users = {self._groups.home[node] for node in nodes}
-        return self._open(common(self._groups, users) or 0)
+        group = self._open(common(self._groups, users) or 0)
+        home = self._tree.where_written(self._groups.scope(group), data)
+        outwards = around(self._groups, group)
+        return next(g for g in outwards if self._groups.scope(g) == home)
 
     def _open(self, group: int) -> int:
         """The innermost group with more to see than one op that takes the tensor."""

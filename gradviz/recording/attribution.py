@@ -105,7 +105,7 @@ class Recorded:
 
         assigned = AssignedNames(bare, noted, self._moment_of).read()
         given = dict(self._given())
-        reader = OperandReader(bare, noted, code.turns, given)
+        reader = OperandReader(bare, noted, code.turns, given, kept)
         operands, arguments = reader.read(), self._arguments(reader)
         forget()
 

@@ -69,7 +69,8 @@ class Operands(NamedTuple):
 
 class OperandReader:
     """Reads the operands of one graph. `turns` are those of nodes and calls, `arguments`
-    living data that modules were called with, by call and parameter.
+    living data that modules were called with, by call and parameter, `scopes` those of
+    module calls.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class OperandReader:
         noted: Noted,
         turns: Mapping[int | RunningCall | ModuleCall, Turns],
         arguments: Mapping[tuple[ModuleCall, str], torch.Tensor],
+        scopes: Mapping[ModuleCall, int],
     ) -> None:
         self._bare, self._noted, self._turns = bare, noted, turns
-        self._arguments = arguments
+        self._arguments, self._scopes = arguments, scopes
         self._bindings: dict[FunctionSyntax, Bindings] = {}
 
     def read(self) -> Operands:
@@ -279,6 +281,7 @@ class OperandReader:
             value if isinstance(value, torch.Tensor) else None,
             where.site.code.co_name != "<module>",
             self._stays(expression, where),
+            self._scopes.get(where.module, -1) if where.module is not None else -1,
         )
 
     def _is_called_by_script(self, where: Where) -> bool:

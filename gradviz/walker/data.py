@@ -111,6 +111,7 @@ class DataReader:
             operand.text if operand is not None else "",
             tuple(entity.uses[node] for node in nodes),
             tuple(sorted(of)),
+            operand.scope if operand is not None and entity.inner else None,
         )
 
     # -- one tensor --------------------------------------------------------------------

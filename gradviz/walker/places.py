@@ -39,7 +39,7 @@ class Operand(NamedTuple):
     index; `slot` what torch calls it. `key` is equal for what is the same value, `of`
     are the variables in the text. `value` is what an attribute of a module holds;
     `stays`: a variable of the script, which still holds it. `inner`: it was written in
-    a function.
+    a function, in the call `scope` of a module, -1 for none.
     """
 
     text: str
@@ -50,6 +50,7 @@ class Operand(NamedTuple):
     value: torch.Tensor | None = None
     inner: bool = False
     stays: bool = False
+    scope: int | None = None
 
 
 class Argument(NamedTuple):

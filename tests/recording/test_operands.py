@@ -143,6 +143,34 @@ def test_picture_and_page_show_the_same_data(case: str, tmp_path: Path) -> None:
     assert sorted(page) == sorted(picture)
 
 
+WRITTEN = """
+class Gated(nn.Module):
+    def forward(self, x):
+        gate = torch.ones(3, 4)
+        return x * gate
+
+class Proto:
+    def __init__(self):
+        self.encoder = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), Gated())
+    def loss(self, sample):
+        support = torch.cat([sample, sample])[:3]
+        return self.encoder(support).sum()
+
+proto = Proto()
+loss = proto.loss(x)
+"""
+
+
+def test_data_stands_in_no_module_whose_code_did_not_write_it(tmp_path: Path) -> None:
+    graph = recorded(tmp_path, WRITTEN)
+    drawn = scene(graph, Options(depth="all"))
+    inside = {box.lines[0]: box.frame for box in drawn.boxes if box.kind == "input"}
+    assert inside["support"] is None
+    assert drawn.frames[inside["gate"]].title == "1 Gated"
+    page = {box.title: box.group for box in input_boxes(grouped(graph))}
+    assert page["support"] == 0 < page["gate"]
+
+
 class Given(TorchFunctionMode):
     """Keeps what each call of torch was given, and the variables of the frames around it."""
 
