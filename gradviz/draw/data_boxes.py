@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gradviz.draw import details
+from gradviz.draw.frames import Frames
 from gradviz.graph import Data, Graph
 from gradviz.report import labels
 
@@ -18,15 +19,14 @@ MOST_DATA = 5
 
 
 class Entry(NamedTuple):
-    """Data that enters the same boxes, and was written in the code of one module call."""
+    """Data that enters the same boxes, and is drawn in this scope."""
 
     boxes: tuple[int, ...]
-    inner: bool
     scope: int | None
 
 
 def entries(
-    graph: Graph, box_of: Mapping[int, int]
+    graph: Graph, box_of: Mapping[int, int], frames: Frames
 ) -> dict[Entry, dict[Lines, list[Data]]]:
     """The data of a graph by where it enters, then by its lines. `box_of` has the boxes
     of nodes.
@@ -43,7 +43,8 @@ def entries(
     for tensor in data:
         boxes = dict.fromkeys(inside[node] for node in tensor.nodes if node in inside)
         if boxes:
-            entry = Entry(tuple(boxes), tensor.inner, tensor.scope)
+            scope = frames.where_written(frames.around([*boxes]), tensor)
+            entry = Entry(tuple(boxes), scope)
             alike = found.setdefault(entry, {})
             alike.setdefault(details.data_lines(tensor), []).append(tensor)
     return found

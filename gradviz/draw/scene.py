@@ -317,17 +317,15 @@ class Drafter:
         place = {id(data): i for i, data in enumerate(every)}
         stands: dict[int, int] = {}
         scopes: dict[int, int | None] = {}
-        entries = data_boxes.entries(self.graph, self.box_of)
+        entries = data_boxes.entries(self.graph, self.box_of, self.frames)
         for entry, alike in entries.items():
-            around = self.frames.around(entry.boxes)
             for lines, several in data_boxes.few_of(alike):
                 self.data += several
-                scope = self.frames.where_written(around, several[0])
-                drawn = self._add("input", lines, None, several[0], scope=scope)
+                drawn = self._add("input", lines, None, several[0], scope=entry.scope)
                 for box in entry.boxes:
                     self._link(drawn, box)
                 stands.update((place[id(data)], drawn) for data in several)
-                scopes.update((place[id(data)], scope) for data in several)
+                scopes.update((place[id(data)], entry.scope) for data in several)
         self._draw_sources(every, stands, scopes)
 
     def _draw_sources(

@@ -119,8 +119,9 @@ class _Boxes:
         users = {self._groups.home[node] for node in nodes}
         group = self._open(common(self._groups, users) or 0)
         home = self._tree.where_written(self._groups.scope(group), data)
+        scopes = {None, *self._tree.around(home)}
         outwards = around(self._groups, group)
-        return next(g for g in outwards if self._groups.scope(g) == home)
+        return next(g for g in outwards if self._groups.scope(g) in scopes)
 
     def _open(self, group: int) -> int:
         """The innermost group with more to see than one op that takes the tensor."""

@@ -389,11 +389,14 @@ class OperandReader:
         return tuple(where.turns.get(loop, where.moment) for loop in loops)
 
     def _sources(self, expression: ast.expr, where: Where) -> Iterator[Operand]:
-        """The variables in an expression."""
+        """The variables in an expression, but for attributes of `self`."""
         if isinstance(expression, ast.Name):
             return
         for node in variables(expression):
-            if node is not expression and not self._is_number(node, where):
+            # what a module holds is said by the text: `self.mask[:T]`
+            if node is expression or dotted(node).startswith("self."):
+                continue
+            if not self._is_number(node, where):
                 source = self._operand(node, None, "", where)
                 if source is not None:
                     yield source
