@@ -324,7 +324,7 @@ def why(
     value = _checked("why", outputs, tensor, variables)
     name = tensor if isinstance(tensor, str) else name_of(value, variables)
     live = LiveOutputs(outputs, variables, "", recording=recording or open_recording())
-    return explain(live, value, name or "the tensor")
+    return explain(live, value, name)
 
 
 def summary(

@@ -66,9 +66,9 @@ class Why(NamedTuple):
         return f"<Why: {one_line(self.name)}, .grad {self.grad}>"
 
 
-def explain(live: LiveOutputs, tensor: torch.Tensor, name: str) -> Why:
+def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
     """What can be said of `tensor`, which the caller calls `name`, before the backward
-    of these outputs runs.
+    of these outputs runs. Without a name it is that of a variable or parameter.
     """
     walks: list[Walked] = []
     graph = capture(
@@ -81,6 +81,8 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str) -> Why:
         inspect=walks.append,
     ).with_root_names(live.names)
     (walked,) = walks
+    names = walked.names.leaf(tensor)
+    name = name or next(iter(names), "the tensor")
 
     with isolated():
         made_by = grad_fn_of(tensor, asked_for=True)
@@ -100,7 +102,7 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str) -> Why:
         return Why(
             name=name,
             outputs=tuple(root.name for root in graph.roots),
-            names=walked.names.leaf(tensor),
+            names=names,
             tensor=tensor_info(tensor),
             is_leaf=made_by is None,
             requires_grad=tensor.requires_grad,

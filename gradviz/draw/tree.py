@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
@@ -33,7 +35,7 @@ from gradviz.fold.program import with_program
 from gradviz.fold.titles import LONGEST
 from gradviz.graph import Graph, Node
 from gradviz.report import labels
-from gradviz.report.results import WIDE, html
+from gradviz.report.results import WIDE, html, table_rows
 from gradviz.report.rich_parts import (
     Console,
     ConsoleOptions,
@@ -41,7 +43,7 @@ from gradviz.report.rich_parts import (
     RenderResult,
     Text,
 )
-from gradviz.report.table import Column, FittedTable
+from gradviz.report.table import Amount, Column, FittedTable
 from gradviz.stages import Stage
 from gradviz.wording import (
     bar,
@@ -95,8 +97,19 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
 def _lines(
     graph: Graph, options: Options, limit: int, width: int = 0
 ) -> Iterator[TreeRow | Text]:
+    """The same line by line, in `width` cells (0: any)."""
+    for part in _parts(graph, options, limit):
+        if isinstance(part, FittedTable):
+            yield from part.lines(width or WIDE)
+        else:
+            yield part
+
+
+def _parts(
+    graph: Graph, options: Options, limit: int
+) -> Iterator[FittedTable | TreeRow | Text]:
     """At most `limit` rows (0: all), with the title above and what a reader must know
-    below; in `width` cells (0: any).
+    below.
     """
     if graph.title:
         yield Text(one_line(graph.title), "bold")
@@ -107,7 +120,7 @@ def _lines(
         by_module = bool(graph.scopes or with_program(graph)[1])
     if by_module:
         table, notes = outline_table(graph, options, limit)
-        yield from table.lines(width or WIDE)
+        yield table
         if notes:
             yield Text()
             yield from (Text(note, "dim") for note in notes)
@@ -153,6 +166,18 @@ class TerminalTree:
                 yield _fitted(line, options.max_width)
             else:
                 yield line
+
+    @property
+    def renderables(self) -> list[FittedTable | Text]:
+        """What is put one below the other."""
+        parts = _parts(self.graph, self.options, self._limit)
+        return [
+            _fitted(part, WIDE) if isinstance(part, TreeRow) else part for part in parts
+        ]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """Every row of the table of modules, for a program such as pandas."""
+        return table_rows(TerminalTree(self.graph, replace(self.options, max_rows=0)))
 
     def _repr_html_(self) -> str:
         return html(self)
@@ -233,6 +258,15 @@ COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
 """With the text of each for a row. The dtype that most rows have is said once, under
 the table.
 """
+_NUMBER_OF: dict[str, Callable[[OutlineRow], float]] = {
+    "calls": lambda row: row.calls,
+    "ops": lambda row: row.ops,
+    "parameters": lambda row: max(row.parameters, row.registered),
+    "trainable": lambda row: row.parameters,
+    "FLOPs": lambda row: row.flops,
+    "saved": lambda row: row.nbytes,
+}
+"""What a program gets of a column."""
 _BAR = 8  # cells
 OPS_UP_TO = 100
 """Nodes of a graph whose outline lists the backward functions of each module too."""
@@ -252,17 +286,21 @@ def outline_table(
     brief = without_dtype(dtype)
     names = options.op_names("variable")
     marks = marked(graph).nodes
-    cells = []
+    cells: list[list[Text]] = []
     for row in shown:
         title = _title(graph, row, names)
         if row.node is not None:
             words = labels.mark_words(marks.get(row.node.id, ()))
             title.append("".join(f"  [{word}]" for word in words))
-        numbers = [
-            Text(brief(text(row)), "cyan" if column.kind == "bar" else "dim")
-            for column, text in columns
-        ]
-        cells.append([title, *numbers])
+        cells.append([title])
+        for column, text in columns:
+            written = brief(text(row))
+            if column.title in _NUMBER_OF:
+                number = _NUMBER_OF[column.title](row)
+                cells[-1].append(Amount(number, written, "dim"))
+            else:
+                color = "cyan" if column.kind == "bar" else "dim"
+                cells[-1].append(Text(written, color))
 
     notes = []
     if dtype:

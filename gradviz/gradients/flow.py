@@ -14,7 +14,7 @@ from collections.abc import (
     Mapping,
     MutableMapping,
 )
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -133,8 +133,9 @@ class LeafFlow(NamedTuple):
     nonfinite: int
 
 
-@displayed("gradviz.gradients.table.flow_table")
-class GradientFlow(NamedTuple):
+@displayed("gradviz.gradients.table.flow_table", top=None)
+@dataclass(frozen=True)
+class GradientFlow:
     """Gradients of a whole graph.
 
     `graph` has the order and the norms in its `backward`. `edges` are the graph's, in

@@ -9,7 +9,7 @@ paths: they are counted exactly, and only the largest are followed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -87,8 +87,9 @@ class GradientPath(NamedTuple):
     contribution: torch.Tensor
 
 
-@displayed("gradviz.gradients.table.paths_table")
-class Paths(NamedTuple):
+@displayed("gradviz.gradients.table.paths_table", top=None)
+@dataclass(frozen=True)
+class Paths:
     """All paths from an output to the target.
 
     `count` is exact. `total` is the gradient, from one pass over the graph. `paths` are
@@ -99,7 +100,7 @@ class Paths(NamedTuple):
     """
 
     graph: Graph
-    count: int  # type: ignore[assignment]  # hides tuple.count
+    count: int
     total: torch.Tensor
     paths: tuple[GradientPath, ...]
     complete: bool
@@ -110,7 +111,7 @@ class Paths(NamedTuple):
         """The same with this name for the target when it has none."""
         nodes, node = [*self.graph.nodes], self.target[0]
         nodes[node] = nodes[node]._replace(names=nodes[node].names or (name,))
-        return self._replace(graph=replace(self.graph, nodes=tuple(nodes)))
+        return replace(self, graph=replace(self.graph, nodes=tuple(nodes)))
 
     def __repr__(self) -> str:
         return f"<Paths: {plural(self.count, 'path')}, {count_text(len(self.paths))} followed>"

@@ -150,7 +150,7 @@ class Total(int):
         return self.row.held
 
 
-@displayed("gradviz.memory.table.saved_table")
+@displayed("gradviz.memory.table.saved_table", top=None)
 @dataclass(frozen=True)
 class Saved:
     """What a graph saved for backward, in rows from the largest down."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from html import escape
 from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -22,6 +24,7 @@ from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.report.rich_parts import Console, RenderableType, Text
+    from gradviz.report.table import FittedTable
 
 T = TypeVar("T", bound=type)
 
@@ -32,31 +35,52 @@ _COLOR = re.compile('(?<=[ "]color: )#([0-9a-f]{6})')
 SAVED_ROWS, FLOW_ROWS, PATHS_ROWS = 10, 50, 10  # of a table, unless told otherwise
 
 
-def displayed(table: str) -> Callable[[T], T]:
+def displayed(table: str, **every: Any) -> Callable[[T], T]:
     """A class decorator. `table` is the whole name of what makes the rich table of a
-    result; its `repr` is a line of its own.
+    result, with `every` argument that has it show all rows, over which a result is
+    iterated; its `repr` is a line of its own.
 
-    >>> @displayed("gradviz.memory.table.saved_table")
+    >>> @displayed("gradviz.memory.table.saved_table", top=None)
     ... class Result: ...
-    >>> {"__str__", "__rich__", "_repr_html_"} <= set(vars(Result))
+    >>> {"__str__", "__rich__", "__iter__", "_repr_html_"} <= set(vars(Result))
     True
     """
     module, _, name = table.rpartition(".")
 
-    def made(self: Any) -> Any:
-        return getattr(import_module(module), name)(self)
+    def made(self: Any, **options: Any) -> Any:
+        return getattr(import_module(module), name)(self, **options)
 
     def decorate(decorated: T) -> T:
-        methods = {
+        methods: dict[str, Callable[[Any], Any]] = {
             "__rich__": made,
             "__str__": lambda self: plain(made(self)),
             "_repr_html_": lambda self: html(made(self)),
         }
+        if every:
+            methods["__iter__"] = lambda self: table_rows(made(self, **every))
         for method, function in methods.items():
             setattr(decorated, method, function)
         return decorated
 
     return decorate
+
+
+def parts_of(renderable: Any) -> Iterator[Any]:
+    """A renderable, or what it puts one below the other."""
+    inside = getattr(renderable, "renderables", None)
+    if inside is None:
+        yield renderable
+    else:
+        for part in inside:
+            yield from parts_of(part)
+
+
+def table_rows(renderable: Any) -> Iterator[Mapping[str, Any]]:
+    """The rows of the first table in it."""
+    from gradviz.report.table import FittedTable
+
+    tables = (part for part in parts_of(renderable) if isinstance(part, FittedTable))
+    yield from next(tables, ())
 
 
 def plain(renderable: RenderableType) -> str:
@@ -80,16 +104,76 @@ def note_lines(notes: Iterable[str]) -> list[Text]:
     return [Text(f"note: {one_line(note)}", style="yellow") for note in notes]
 
 
-def html(renderable: RenderableType) -> str:
-    """A renderable as one element without a script; rich escapes all text."""
+def html(renderable: Any) -> str:
+    """A renderable as one element without a script: tables as tables, whose cells do not
+    wrap, and anything else as lines.
+    """
+    from gradviz.report.table import FittedTable
+
+    made = []
+    for part in parts_of(renderable):
+        if isinstance(part, FittedTable):
+            made.append(_html_table(part))
+        else:
+            made.append(f'<pre style="{_LINES}">{_html_lines(part)}</pre>')
+    style = "margin:.4em 0;overflow-x:auto"
+    return f'{FOLLOWS}<div class="{OUTPUT}" style="{style}">{"".join(made)}</div>'
+
+
+_LINES = f"margin:0;background:none;white-space:pre;{_FONT}"
+
+
+def _html_lines(part: RenderableType) -> str:
+    """In colour; rich escapes all text."""
     recorder = console(
         io.StringIO(), width=_NOTEBOOK, record=True, color_system="truecolor"
     )
-    recorder.print(renderable)
+    recorder.print(part)
     text = recorder.export_html(inline_styles=True, code_format="{code}")
-    text = _COLOR.sub(_for_both, text)
-    style = f"margin:.4em 0;background:none;white-space:pre;overflow-x:auto;{_FONT}"
-    return f'{FOLLOWS}<div class="{OUTPUT}"><pre style="{style}">{text}</pre></div>'
+    return _COLOR.sub(_for_both, text.rstrip("\n") or " ")
+
+
+def _html_table(table: FittedTable) -> str:
+    from gradviz.report.rich_parts import Text
+
+    kinds = [column.kind for column in table.columns]
+    rows = []
+    if table.header:
+        heads = [Text(column.title, "bold") for column in table.columns]
+        rows.append(_html_row("th", heads, kinds))
+    for row in (*table.rows, *table.summary):
+        rows.append(_html_row("td", row, kinds))
+    return f'<table style="border-collapse:collapse;{_LINES}">{"".join(rows)}</table>'
+
+
+def _html_text(text: Text) -> str:
+    """One line in its colours; much quicker than a recording of it."""
+    from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+
+    spans = []
+    for segment in text.render(_colors()):
+        words = escape(segment.text)
+        css = (
+            segment.style.get_html_style(DEFAULT_TERMINAL_THEME)
+            if segment.style
+            else ""
+        )
+        spans.append(f'<span style="{css}">{words}</span>' if css else words)
+    return _COLOR.sub(_for_both, "".join(spans))
+
+
+@cache
+def _colors() -> Console:
+    return console(io.StringIO())
+
+
+def _html_row(tag: str, cells: Iterable[Text], kinds: Iterable[str]) -> str:
+    made = []
+    for cell, kind in zip(cells, kinds):
+        side = "right" if kind == "number" else "left"
+        style = f"text-align:{side};padding:0 1em 0 0;border:0;white-space:pre"
+        made.append(f'<{tag} style="{style}">{_html_text(cell)}</{tag}>')
+    return f'<tr style="background:none">{"".join(made)}</tr>'
 
 
 def _for_both(color: re.Match[str]) -> str:

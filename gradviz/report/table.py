@@ -77,6 +77,14 @@ class FittedTable:
     ) -> RenderResult:
         yield from self.lines(options.max_width)
 
+    def __iter__(self) -> Iterator[dict[str, float | str | None]]:
+        """The rows for a program such as pandas: numbers where cells have them."""
+        titles = [
+            column.title if column.kind != "bar" else "" for column in self.columns
+        ]
+        for row in self.rows:
+            yield {title: _value(cell) for title, cell in zip(titles, row) if title}
+
     def lines(self, width: int) -> Iterator[Text]:
         """The table in so many cells."""
         room = width - self.indent
@@ -179,6 +187,10 @@ class FittedTable:
 
             line.rstrip()
             yield line
+
+
+def _value(cell: Text) -> float | str | None:
+    return cell.value if isinstance(cell, Amount) else cell.plain.strip()
 
 
 def _cell(text: Text, kind: Kind, width: int) -> Sequence[Text]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,38 @@ def test_a_result_is_one_line_a_table_and_html(name: str) -> None:
     assert words[:12] in shown.get() and max(map(len, shown.get().splitlines())) <= 70
     html = result._repr_html_()
     assert html.startswith("<style>") and html.endswith("</div>") and words in html
+
+
+FLAT = {
+    "saved": (lambda: gradviz.saved(graph), ("module", "exclusive")),
+    "flow": (lambda: gradviz.flow(loss, model=net), ("leaf", "norm")),
+    "paths": (lambda: gradviz.paths(loss, net[0].weight, model=net), ("path", "norm of contribution")),
+    "summary": (lambda: gradviz.summary(net, torch.ones(1, 2)), ("module", "parameters")),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_rows_for_pandas_are_flat_with_numbers_as_numbers(name: str) -> None:
+    make, (word, number) = FLAT[name]
+    rows = list(make())
+    assert rows and all(row.keys() == rows[0].keys() for row in rows) and "bar" not in rows[0]
+    assert all(isinstance(value, (str, int, float, type(None))) for row in rows for value in row.values())
+    assert isinstance(rows[0][word], str) and rows[0][word]
+    assert isinstance(rows[0][number], (int, float))
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_in_a_notebook_rows_are_those_of_a_table_that_do_not_wrap(name: str) -> None:
+    make, _ = FLAT[name]
+    result = make()
+    html = result._repr_html_()
+    assert html.count("<tr") > len(list(result)) and html.count("<table") >= 1
+    cells = re.findall(r"<t[dh] style=\"([^\"]*)\"", html)
+    assert len(cells) >= 4 and all("white-space:pre" in style for style in cells)
+
+
+def test_why_names_a_tensor_that_is_no_variable() -> None:
+    assert gradviz.why(loss, net[0].weight).name == "net.0.weight"
 
 
 def test_a_failed_assertion_says_what_was_found() -> None:
