@@ -62,7 +62,7 @@ FLAT = {
     "saved": (lambda: gradviz.saved(graph), ("module", "exclusive")),
     "flow": (lambda: gradviz.flow(loss, model=net), ("leaf", "norm")),
     "paths": (lambda: gradviz.paths(loss, net[0].weight, model=net), ("path", "norm of contribution")),
-    "summary": (lambda: gradviz.summary(net, torch.ones(1, 2)), ("module", "parameters")),
+    "summary": (lambda: gradviz.summary(net, torch.ones(1, 3)), ("module", "parameters")),
 }
 
 
