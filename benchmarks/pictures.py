@@ -22,7 +22,7 @@ from typing import NamedTuple
 import gradviz
 from gradviz.draw import picture
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded, render
+from gradviz.draw.output import cut_to_draw, render
 from gradviz.graph import Graph
 
 PROGRAMS = Path(__file__).parent.parent / "tests" / "real"
@@ -76,7 +76,7 @@ def cost(graph: Graph, repeats: int) -> Cost:
             seconds.append(time.process_time() - began)
     finally:
         picture.place = place
-    shown = folded(graph, Options())
+    shown = cut_to_draw(graph, Options())
     ops = max(len(graph.nodes) - len(graph.leaves), 1)
     closed = max(
         (group.ops for group in shown.groups if group.kind == "module"), default=0

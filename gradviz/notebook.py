@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded, render
-from gradviz.draw.picture import picture
+from gradviz.draw.output import render, sketched
 from gradviz.draw.svg import write
 from gradviz.features import is_there
 from gradviz.graph import Graph
@@ -45,19 +44,19 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     """
     options, text = Options(), _text(graph)
     try:
-        # as the caller folded it
-        visible = folded(graph, options) if graph.original is None else graph
-        if visible.opening is not None:
-            visible.opening.in_python = True
-        if len(visible.nodes) > MAX_NODES:
-            many = f"{len(visible.nodes):,} nodes are too many to show in a notebook"
+        sketch = sketched(graph, options)
+        folding = sketch.folding
+        if folding.opening is not None:
+            folding.opening.in_python = True
+        if folding.size > MAX_NODES:
+            many = f"{folding.size:,} nodes are too many to show in a notebook"
             return {
                 "text/plain": _marked(
                     f"{many}. Write them to a file: graph.save('graph.svg')", text
                 )
             }
 
-        svg = "".join(write(picture(visible, options), options.theme, fit=True))
+        svg = "".join(write(sketch.picture(), options.theme, fit=True))
         page = _page(graph)
         return {"image/svg+xml": svg, "text/plain": text} | (
             {"text/html": _with_page(svg, page)} if page else {}

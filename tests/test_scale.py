@@ -15,7 +15,8 @@ import pytest
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
-from gradviz.fold.fold import PAGE, fold
+from gradviz.fold.export import fold
+from gradviz.fold.fold import PAGE
 from gradviz.graph import Edge, Graph, Node, Root, Scope
 from gradviz.graph.files import load
 from tests.builders import accumulate, chain, leaf, tensor

@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from gradviz.draw import details
 from gradviz.draw.frames import Frames
-from gradviz.graph import Data, Graph
+from gradviz.fold.folding import Folding
+from gradviz.graph import Data
 from gradviz.report import labels
 
 T = TypeVar("T")
@@ -26,25 +27,18 @@ class Entry(NamedTuple):
 
 
 def entries(
-    graph: Graph, box_of: Mapping[int, int], frames: Frames
+    folding: Folding, drawn: Mapping[int, int], frames: Frames
 ) -> dict[Entry, dict[Lines, list[Data]]]:
-    """The data of a graph by where it enters, then by its lines. `box_of` has the boxes
-    of nodes.
+    """The data of a graph by where it enters, then by its lines. `drawn` has what is
+    drawn for each box of the folding.
     """
-    data = (graph.original or graph).data
-    users = {node for tensor in data for node in tensor.nodes}
-    inside = {
-        node: box_of[box]
-        for box, nodes in enumerate(graph.inside if data else ())
-        for node in nodes
-        if node in users and box in box_of
-    }
     found: dict[Entry, dict[Lines, list[Data]]] = {}
-    for tensor in data:
-        boxes = dict.fromkeys(inside[node] for node in tensor.nodes if node in inside)
-        if boxes:
-            scope = frames.where_written(frames.around([*boxes]), tensor)
-            entry = Entry(tuple(boxes), scope)
+    for tensor in folding.graph.data:
+        takers = dict.fromkeys(folding.box_of[node] for node in tensor.nodes)
+        users = [box for box in takers if box in drawn]
+        if users:
+            scope = frames.where_written(frames.around(users), tensor)
+            entry = Entry(tuple([drawn[box] for box in users]), scope)
             alike = found.setdefault(entry, {})
             alike.setdefault(details.data_lines(tensor), []).append(tensor)
     return found

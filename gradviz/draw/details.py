@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradviz.draw.options import Options
+from gradviz.fold.folding import Folding
 from gradviz.graph import (
     BackwardStep,
     Base,
@@ -185,20 +186,21 @@ LONGEST = 1_000
 
 
 def details(
-    graph: Graph, about: Node | Leaf | Root | SavedTensor | Data
+    folding: Folding, about: Node | Leaf | Root | SavedTensor | Data
 ) -> tuple[Detail, ...]:
     """All that is known of the record that a box draws, the most telling first; values
     are single lines.
 
+    >>> from gradviz.fold.folding import unfolded
     >>> from gradviz.graph import Graph, Node
-    >>> details(Graph(), Node(3, "AddBackward0", sequence=7))
+    >>> details(unfolded(Graph()), Node(3, "AddBackward0", sequence=7))
     (('op', 'AddBackward0'), ('node', '3'), ('sequence number', '7'))
     """
-    facts = _node(graph, about) if isinstance(about, Node) else _record(about)
+    facts = _node(folding, about) if isinstance(about, Node) else _record(about)
     return tuple((word, clip(text, LONGEST)) for word, text in facts if text)
 
 
-def _node(graph: Graph, node: Node) -> Iterator[Detail]:
+def _node(folding: Folding, node: Node) -> Iterator[Detail]:
     yield "op", labels.group_title(node.folded) if node.folded else node.op
     if node.group:
         yield "inside", labels.group_line(node.group)
@@ -212,10 +214,12 @@ def _node(graph: Graph, node: Node) -> Iterator[Detail]:
 
     yield "names", ", ".join(node.names)
     yield "assigned to", node.assigned
-    yield "flags", ", ".join(labels.flag_words(graph, node).values())
+    if node.flags:
+        inside = folding.nodes_in(folding.box_of[node.id])
+        yield "flags", ", ".join(labels.flag_words(node, inside).values())
 
     if node.scope is not None:
-        scope = graph.scopes[node.scope]
+        scope = folding.graph.scopes[node.scope]
         yield (
             "module",
             f"{scope.path} ({scope.type})"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from gradviz.draw.frames import nested
 from gradviz.draw.palette import Palette, palette
-from gradviz.draw.scene import Box, Link, Scene, scene
+from gradviz.draw.scene import Box, Link, Scene
 from gradviz.stages import Stage
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.draw.options import Options
-    from gradviz.graph import Graph
+    from gradviz.draw.picture import Sketch
 
 RANKDIR = {"auto": "TB", "down": "TB", "right": "LR"}
 _STYLE = {"data": (), "saved": ("dir=none",), "cut": ("style=dashed",)}
@@ -25,11 +25,11 @@ _STYLE = {"data": (), "saved": ("dir=none",), "cut": ("style=dashed",)}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})
 
 
-def render(graph: Graph, options: Options) -> Iterator[str]:
+def render(sketch: Sketch, options: Options) -> Iterator[str]:
     """DOT source in pieces, one statement each. A leaf's box stands for its
     AccumulateGrad node too.
     """
-    return dot(scene(graph, options), options)
+    return dot(sketch.scene, options)
 
 
 def dot(drawn: Scene, options: Options) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gradviz.draw import details
 from gradviz.draw.names import (
     MOST,
+    Tensor,
     held_names,
     kind_of_tensors,
     named_behind_views,
@@ -18,7 +19,8 @@ from gradviz.draw.names import (
     tensors_along,
 )
 from gradviz.draw.options import Options
-from gradviz.graph import BackwardStep, Edge, Graph, TensorInfo, column
+from gradviz.fold.folding import Folding
+from gradviz.graph import BackwardStep, Edge, TensorInfo, column
 from gradviz.graph.origins import module_path
 from gradviz.report import labels
 from gradviz.wording import tensor_line
@@ -36,25 +38,25 @@ class DrawnEdge(NamedTuple):
 
 
 class EdgeWords:
-    """Of one graph. `brief` leaves out of a text what goes without saying; `numbers` are
-    the steps of backward by box, where they are drawn.
+    """Of one folding. `brief` leaves out of a text what goes without saying; `numbers` are
+    the steps of backward by node, where they are drawn.
     """
 
     def __init__(
         self,
-        graph: Graph,
+        folding: Folding,
         options: Options,
         brief: Callable[[str], str],
         numbers: Mapping[int, BackwardStep],
     ) -> None:
-        self._graph, self._options = graph, options
+        self._folding, self._options = folding, options
         self._brief, self._numbers = brief, numbers
-        self._bundles = _bundles(graph)
+        self._bundles = _bundles(folding)
         self._arriving: dict[int, set[TensorInfo | None]] = {}
 
     def drawn(self, edge: Edge) -> DrawnEdge | None:
         """The line for an edge; None where another line stands for it."""
-        own = _without_shared(self._graph, edge)
+        own = _without_shared(self._folding, edge)
         if own is None:
             return None
 
@@ -72,7 +74,8 @@ class EdgeWords:
             return self._passed_on(edge)
 
         name, shape = self._carried(edges)
-        step = self._numbers.get(edge.consumer)
+        (node, *others) = self._folding.inside[edge.consumer]
+        step = None if others else self._numbers.get(node)
         # several gradients have no factor in common
         factor = details.factor_text(step, edge.position) if len(edges) == 1 else ""
         return " ".join(filter(None, (name, shape, factor)))
@@ -81,102 +84,94 @@ class EdgeWords:
         """The variables that hold what goes along edges of one box, and its shape where
         the box changed that: `q`, `(5, 8)`.
         """
-        graph, node = self._graph, edges[0].producer
-        record = graph.nodes[node]
-        if self._options.details or node in graph.leaf_of:
+        folding, maker = self._folding, edges[0].producer
+        box = folding.boxes[maker]
+        if self._options.details or maker in folding.leaf_in:
             return "", ""
         last = max(edge.output for edge in edges)
-        if len(graph.nodes) > LABELLED or last >= len(record.outputs):
+        if folding.size > LABELLED or last >= len(box.outputs):
             return "", ""
 
-        tensors = [tensor for edge in edges for tensor in tensors_along(graph, edge)]
-        tensor = kind_of_tensors(graph, tensors)
-        if node not in self._arriving:
-            self._arriving[node] = self._inputs_of(node)
+        tensors = [tensor for edge in edges for tensor in tensors_along(folding, edge)]
+        tensor = kind_of_tensors(folding.graph, tensors)
+        if maker not in self._arriving:
+            self._arriving[maker] = self._inputs_of(maker)
 
-        names = held_names(graph, tensors) if self._options.names == "auto" else ""
-        if tensor is None or tensor in self._arriving[node]:
+        names = held_names(folding, tensors) if self._options.names == "auto" else ""
+        if tensor is None or tensor in self._arriving[maker]:
             shape = ""
-        elif names and kind_of_tensors(graph, _named(graph, tensors)) != tensor:
+        elif (
+            names and kind_of_tensors(folding.graph, _named(folding, tensors)) != tensor
+        ):
             shape = ""  # `e2` is no name with the shape of `e2.T`
         else:
             shape = self._shape(tensor)
-        return self._relative(names, record.scope), shape
+        return self._relative(names, box.scope), shape
 
     def _shape(self, tensor: TensorInfo | None) -> str:
         """Shape and dtype, as far as they do not go without saying."""
         text = self._brief(tensor_line(tensor)).strip()
         return "" if text == "()" else text
 
-    def _inputs_of(self, node: int) -> set[TensorInfo | None]:
+    def _inputs_of(self, box: int) -> set[TensorInfo | None]:
         """The kinds of tensors that a box gets from others, leaves apart."""
-        graph = self._graph
-        return {
-            graph.nodes[edge.producer].outputs[edge.output]
-            for edge in graph.inputs(node)
-            if edge.producer not in graph.leaf_of
-            and edge.output < len(graph.nodes[edge.producer].outputs)
-        }
+        folding = self._folding
+        edges = (e for e in folding.inputs(box) if e.producer not in folding.leaf_in)
+        given = ((folding.boxes[edge.producer].outputs, edge.output) for edge in edges)
+        return {outputs[output] for outputs, output in given if output < len(outputs)}
 
     def _passed_on(self, edge: Edge) -> str:
         """What goes round a loop, where that is a few variables: `h, c`."""
-        names = dict.fromkeys(passed_on(self._graph, edge))
-        group = self._graph.nodes[edge.consumer].folded
+        passed, box = (
+            passed_on(self._folding, edge.consumer),
+            self._folding.boxes[edge.consumer],
+        )
+        names, group = dict.fromkeys(passed), box.folded
         # the loop says its own, where the graph does not know whose a tensor is
         if group is not None and group.code and not all(names):
             written = group.code.split(", ")
-            if len(written) == len(passed_on(self._graph, edge)):
+            if len(written) == len(passed):
                 names = dict.fromkeys(written)
         if self._options.names != "auto" or not all(names) or len(names) > MOST:
             return ""
-        box = self._graph.nodes[edge.consumer]
         return self._relative(", ".join(names), box.scope)
 
     def _relative(self, names: str, scope: int | None) -> str:
         """Names as the module says them whose frame is around the box."""
-        return labels.relative(names, module_path(self._graph.scopes, scope))
+        return labels.relative(names, module_path(self._folding.graph.scopes, scope))
 
 
-Tensors = Sequence[tuple[int, int]]
-
-
-def _named(graph: Graph, tensors: Tensors) -> Tensors:
+def _named(folding: Folding, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The tensors whose names these have."""
-    whole = graph.original
-    if whole is None:
+    if folding.opening is None:
         return tensors
-    return [named_behind_views(whole, *tensor) for tensor in tensors]
+    return [named_behind_views(folding.graph, *tensor) for tensor in tensors]
 
 
 # -- edges drawn as one: what runs from one box to another in three edges or more ------
 
 
-def _bundles(graph: Graph) -> dict[tuple[int, int], list[Edge]]:
-    """Edges by (producer, consumer), in the order of the graph."""
-    ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
+def _bundles(folding: Folding) -> dict[tuple[int, int], list[Edge]]:
+    """Edges by (producer, consumer), in their order."""
+    ends = zip(folding.producers, column(folding.edges, "consumer"))
     bundles: dict[tuple[int, int], list[Edge]] = {
         pair: []
         for pair, count in Counter(ends).items()
         if count > APART and pair[0] != pair[1]
     }
 
-    for edge in graph.edges if bundles else ():
+    for edge in folding.edges if bundles else ():
         bundle = bundles.get((edge.producer, edge.consumer))
-        own = _without_shared(graph, edge) if bundle is not None else None
+        own = _without_shared(folding, edge) if bundle is not None else None
         if bundle is not None and own is not None:
             bundle.append(own)
 
     return {pair: edges for pair, edges in bundles.items() if len(edges) > APART}
 
 
-def _without_shared(graph: Graph, edge: Edge) -> Edge | None:
+def _without_shared(folding: Folding, edge: Edge) -> Edge | None:
     """The edge without its uses of parameters that are drawn with an earlier call, as
     the box says; None if that is all.
     """
-    group = graph.nodes[edge.consumer].group
-    if group is None or not group.shared:
-        return edge
-    shared = sum(
-        uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output)
-    )
+    shared = folding.shared.get(edge[:3], 0)
     return edge._replace(count=edge.count - shared) if edge.count > shared else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradviz.fold.folding import Folding
 from gradviz.fold.titles import LONGEST, titled
 from gradviz.graph import Data, Graph, Scope
 from gradviz.graph.amounts import parameter_elements
@@ -40,8 +41,9 @@ class Frames:
     parent always before it.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, folding: Folding) -> None:
+        graph = self._graph = folding.graph
+        self._boxes = folding.boxes
         self._tree = ScopeTree(graph)
         self._calls_from = calls_from(graph)
         self._used = _used(graph)
@@ -75,9 +77,9 @@ class Frames:
 
         return self._number[scope]
 
-    def around(self, nodes: Sequence[int]) -> int | None:
-        """The innermost scope that holds all of these nodes, None when there is none."""
-        return self._tree.common({self._graph.nodes[node].scope for node in nodes})
+    def around(self, boxes: Sequence[int]) -> int | None:
+        """The innermost scope that holds all of these boxes, None when there is none."""
+        return self._tree.common({self._boxes[box].scope for box in boxes})
 
     def where_written(self, scope: int | None, data: Data) -> int | None:
         """The innermost scope around this one in which data was written."""
@@ -86,16 +88,13 @@ class Frames:
 
 def _used(graph: Graph) -> dict[int, int]:
     """How many elements of parameters the ops in each module call use."""
-    original = graph.original or graph
-    if not original.scopes:
+    if not graph.scopes:
         return {}
 
-    tree = ScopeTree(original)
+    tree = ScopeTree(graph)
     used: dict[int, int] = {}
-    for leaf, elements in parameter_elements(original).items():
-        scopes = {
-            original.nodes[edge.consumer].scope for edge in original.consumers(leaf)
-        }
+    for leaf, elements in parameter_elements(graph).items():
+        scopes = {graph.nodes[edge.consumer].scope for edge in graph.consumers(leaf)}
         for scope in {
             outer
             for inner in scopes

@@ -1,5 +1,5 @@
-"""Amounts at each box of a graph, folded or not, and the scale by which boxes are
-compared: bytes and gradients.
+"""Amounts at each box of a folding, and the scale by which boxes
+are compared: bytes and gradients.
 
 A step of the scale is a factor down from the largest amount, so that one huge node does
 not make all others look alike: of two for bytes; for gradients, which differ by orders
@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
-from gradviz.graph import BackwardStep, Graph
+from gradviz.fold.folding import Folding
+from gradviz.graph import BackwardStep
 from gradviz.wording import bytes_text, number
 
 STEPS = 5
@@ -30,8 +31,8 @@ HEATS = {
 
 
 class Heat(NamedTuple):
-    """Amounts by node id, such as bytes held, the `factor` that one step of their scale
-    is, and words for both; `said` and `alarms` are those of single nodes.
+    """Amounts by box, such as bytes held, the `factor` that one step of their scale
+    is, and words for both; `said` and `alarms` are those of single boxes.
 
     >>> heat = Heat((8, 0, 3), 8, 2, "holds", lambda amount: f"{amount:g} B")
     >>> [heat.step(node) for node in range(3)], heat.above(5)
@@ -50,11 +51,11 @@ class Heat(NamedTuple):
     said: Mapping[int, str] = {}
     alarms: Mapping[int, str] = {}
 
-    def step(self, node: int) -> int:
-        """From 1 (least) to 5 (above the largest divided by the factor); 0 for a node
+    def step(self, box: int) -> int:
+        """From 1 (least) to 5 (above the largest divided by the factor); 0 for a box
         that has nothing.
         """
-        amount = self.of[node]
+        amount = self.of[box]
         if amount > 0:
             return next(
                 (step for step in range(STEPS, 1, -1) if amount > self.above(step)), 1
@@ -65,10 +66,10 @@ class Heat(NamedTuple):
         """The amount that a step begins above."""
         return self.largest / self.factor ** (STEPS + 1 - step) if step > 1 else 0
 
-    def words(self, node: int) -> str:
+    def words(self, box: int) -> str:
         """The amount of one box: `holds 1.5 MiB`; "" where there is none."""
-        amount = f"{self.what} {self.text(self.of[node])}" if self.of[node] else ""
-        return self.said.get(node, amount)
+        amount = f"{self.what} {self.text(self.of[box])}" if self.of[box] else ""
+        return self.said.get(box, amount)
 
     def legend(self, step: int) -> str:
         """What a step means: `holds 2.0 KiB to 4.0 KiB`, `gradient norm above 0.1`."""
@@ -80,28 +81,24 @@ class Heat(NamedTuple):
         return f"{self.what} {least} to {self.text(self.above(step + 1))}"
 
 
-def held_by_box(graph: Graph) -> tuple[int, ...]:
-    """Bytes held for backward by every node; a folded box holds what the nodes inside
-    it do.
+def held_by_box(folding: Folding) -> tuple[int, ...]:
+    """Bytes that all in each box hold for backward. Every storage counts once, for
+    whoever saved it first.
 
-    Every storage counts once, for whoever saved it first.
-
-    >>> from gradviz.graph import Node, SavedTensor, Storage
+    >>> from gradviz.fold.folding import unfolded
+    >>> from gradviz.graph import Graph, Node, SavedTensor, Storage
     >>> slot = SavedTensor("result", None, 0, "activation", "live")
     >>> nodes = (Node(0, "ExpBackward0", saved=(slot,)), Node(1, "AddBackward0"))
-    >>> held_by_box(Graph(nodes, storages=(Storage(0, 8, "activation"),)))
+    >>> held_by_box(unfolded(Graph(nodes, storages=(Storage(0, 8, "activation"),))))
     (8, 0)
     """
-    nbytes = (graph.original or graph).held
-    if graph.original is not None:
-        of_node = nbytes.__getitem__
-        nbytes = [sum(map(of_node, nodes)) for nodes in graph.inside]
-    return tuple(nbytes)
+    held = folding.graph.held.__getitem__
+    return tuple([sum(map(held, nodes)) for nodes in folding.inside])
 
 
-def memory_heat(graph: Graph) -> Heat:
+def memory_heat(folding: Folding) -> Heat:
     """What every box holds for backward."""
-    nbytes = held_by_box(graph)
+    nbytes = held_by_box(folding)
     whole = bytes_text(sum(nbytes))
     note = (
         f"held for backward: {whole}, each storage once, at the box that saved it first"
@@ -122,29 +119,31 @@ GRADIENT_NORM = (
 )
 
 
-def gradient_heat(graph: Graph) -> Heat:
-    """The norm that arrives at every box, the largest one inside a folded box; none and
+def gradient_heat(folding: Folding) -> Heat:
+    """The norm that arrives at every box, the largest one inside a closed one; none and
     one that is not finite count as 0. Raises FormatError when nobody measured.
 
-    >>> from gradviz.graph import BackwardStep, Node
+    >>> from gradviz.fold.folding import unfolded
+    >>> from gradviz.graph import BackwardStep, Graph, Node
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
-    >>> heat = gradient_heat(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
+    >>> steps = BackwardStep(0, 1.0), BackwardStep(1, 0.02)
+    >>> heat = gradient_heat(unfolded(Graph(nodes, backward=steps)))
     >>> heat.words(1), heat.step(0), heat.step(1)
     ('gradient norm 0.02', 5, 1)
     """
-    original = graph.original or graph
-    if not original.backward:
+    backward = folding.graph.backward
+    if not backward:
         raise FormatError(
             "this graph does not know its gradients. On the command line, draw the script itself, "
             "not a graph saved without them; in Python, draw gradviz.flow(loss).graph."
         )
 
-    steps = {step.node: step for step in original.backward}
+    steps = {step.node: step for step in backward}
     most: list[float] = []
     said: dict[int, str] = {}
     alarms: dict[int, str] = {}
     smallest: dict[int, float] = {}  # of those that a box says
-    for box, inside in enumerate(graph.inside):
+    for box, inside in enumerate(folding.inside):
         arriving = [steps[node] for node in inside if node in steps]
         norms = [step.norm for step in arriving if step.norm is not None]
         largest = max(norms, default=0.0)

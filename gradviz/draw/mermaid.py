@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from gradviz.draw.frames import nested
 from gradviz.draw.palette import HEAT, MEANING, palette
-from gradviz.draw.scene import Box, Link, Scene, scene
+from gradviz.draw.scene import Box, Link, Scene
 from gradviz.errors import FormatError
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.draw.options import Options
-    from gradviz.graph import Graph
+    from gradviz.draw.picture import Sketch
 
 MAX_LINKS = 500
 MAX_CHARACTERS = 50_000
@@ -33,9 +33,9 @@ _MERMAID = re.compile(r"[^\w ,()/=.:+'\[\]\x80-\U0010ffff-]|^[.:_+'\[\]-]")
 _LIST_MARK = re.compile(r"^(\d+)\.")
 
 
-def render(graph: Graph, options: Options) -> Iterator[str]:
+def render(sketch: Sketch, options: Options) -> Iterator[str]:
     """A Markdown page with one flowchart, in pieces."""
-    return page(scene(graph, options), options)
+    return page(sketch.scene, options)
 
 
 def page(drawn: Scene, options: Options) -> Iterator[str]:

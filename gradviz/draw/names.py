@@ -2,57 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from gradviz.fold.folding import Folding
 from gradviz.fold.order import is_view
-from gradviz.graph import Edge, Graph, TensorInfo, column
+from gradviz.graph import Edge, Graph, TensorInfo
 from gradviz.report.labels import names_text
 
 MOST = 3
 """Names on one edge; where there are more, none is written."""
 
 
-def tensors_along(graph: Graph, edge: Edge) -> list[tuple[int, int]]:
-    """The tensors that go along an edge, as nodes of the whole graph and numbers of
-    their outputs: between folded boxes those that ops of one take from ops of the other.
-    """
-    whole = graph.original
-    if whole is None:
-        return [(edge.producer, edge.output)]
+Tensor = tuple[int, int]
+"""A node of the graph, and which of its outputs."""
 
-    inside = set(graph.inside[edge.producer])
+
+def tensors_along(folding: Folding, edge: Edge) -> list[Tensor]:
+    """The tensors that go along an edge: between closed boxes those that ops of one take
+    from ops of the other.
+    """
+    makers, users = folding.inside[edge.producer], folding.inside[edge.consumer]
+    if folding.opening is None:
+        return [(makers[0], edge.output)]
+
+    graph = folding.graph
     # a parameter that is drawn inside a box, and that the other box uses again, is no
     # data that goes from one to the other
-    inside = inside.difference(whole.leaf_of) or inside
-    makers: dict[tuple[int, int], None] = {}
-    for user in _in_order(whole, graph.inside[edge.consumer]):
-        for use in whole.inputs(user):
-            if use.producer in inside:
-                makers[use.producer, use.output] = None
-    return list(makers)
+    inside = set(makers).difference(graph.leaf_of) or set(makers)
+    in_order = sorted(users, key=lambda node: graph.nodes[node].sequence or 0)
+    uses = (use for user in in_order for use in graph.inputs(user))
+    taken = ((use.producer, use.output) for use in uses if use.producer in inside)
+    return list(dict.fromkeys(taken))
 
 
-def _in_order(graph: Graph, nodes: Iterable[int]) -> list[int]:
-    """Nodes as their ops ran."""
-    sequence = column(graph.nodes, "sequence")
-    return sorted(nodes, key=lambda node: sequence[node] or 0)
-
-
-def held_names(graph: Graph, tensors: Sequence[tuple[int, int]]) -> str:
+def held_names(folding: Folding, tensors: Sequence[Tensor]) -> str:
     """`q`, or `box, cls` for what goes along an edge; "" where one has no name."""
-    whole, name = graph.original, name_behind_views
-    if whole is None:
-        whole, name = graph, name_of
-    names = {name(whole, *tensor): None for tensor in tensors}
+    name = name_of if folding.opening is None else name_behind_views
+    names = {name(folding.graph, *tensor): None for tensor in tensors}
     return ", ".join(names) if len(names) <= MOST and all(names) else ""
 
 
-def kind_of_tensors(
-    graph: Graph, tensors: Sequence[tuple[int, int]]
-) -> TensorInfo | None:
+def kind_of_tensors(graph: Graph, tensors: Sequence[Tensor]) -> TensorInfo | None:
     """Shape and dtype of what goes along an edge; None where that is not one kind."""
-    whole = graph.original or graph
-    outputs = [(whole.nodes[node].outputs, output) for node, output in tensors]
+    outputs = [(graph.nodes[node].outputs, output) for node, output in tensors]
     kinds = {
         several[output] if output < len(several) else None
         for several, output in outputs
@@ -60,14 +52,14 @@ def kind_of_tensors(
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def passed_on(graph: Graph, edge: Edge) -> list[str]:
-    """The names of the tensors that one turn of a folded box hands to the next, "" for
+def passed_on(folding: Folding, box: int) -> list[str]:
+    """The names of the tensors that one turn of a closed loop hands to the next, "" for
     one without; none where the second takes nothing from the first.
     """
-    group, whole = graph.nodes[edge.consumer].folded, graph.original or graph
+    group = folding.boxes[box].folded
     # what the second turn takes from the first holds for all
     passed = group.passed if group is not None else ()
-    return [name_behind_views(whole, *tensor) for tensor in passed]
+    return [name_behind_views(folding.graph, *tensor) for tensor in passed]
 
 
 def name_behind_views(graph: Graph, node: int, output: int = 0) -> str:

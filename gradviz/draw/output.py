@@ -18,33 +18,44 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gradviz.draw.options import Options, near
 from gradviz.draw.replacing import refuse_to_replace
 from gradviz.errors import FormatError, OutputError
 from gradviz.features import is_there, load
+from gradviz.fold.folding import Folding
 from gradviz.graph import Graph
 from gradviz.graph.collector import paused
 from gradviz.graph.files import dump
 
+if TYPE_CHECKING:
+    from gradviz.draw.picture import Sketch
 
-def folded(graph: Graph, options: Options, crop: bool = False) -> Graph:
-    """The graph that the options ask for; by default, one whose picture fits the page.
-    `crop`: of a module in focus, that one alone.
+
+def sketched(graph: Graph, options: Options, crop: bool = False) -> Sketch:
+    """What to draw of a graph: what the options ask for; by default as the caller folded
+    it, else as much as a page holds. `crop`: of a module in focus, that one alone.
     """
-    from gradviz.draw.picture import measured
-    from gradviz.fold.fold import fold
+    from gradviz.draw.picture import Sketches
+    from gradviz.fold.fold import opened
 
-    return fold(
+    sketches = Sketches(options)
+
+    asked = (options.depth, options.focus, options.expand, options.views)
+    folding: Folding | None = graph.folding
+    if folding is not None and asked == ("auto", None, (), "auto"):
+        return sketches.of(folding)
+    folding = opened(
         graph,
         depth=options.depth,
         focus=options.focus,
         expand=options.expand,
         views=options.views,
         crop=crop,
-        measure=partial(measured, options=options),
+        measure=sketches.measured,
     )
+    return sketches.of(folding)
 
 
 def render(graph: Graph, format: str, options: Options | None = None) -> str | bytes:
@@ -79,16 +90,9 @@ def _made(
     _check(row, options)
     if options.title is not None:
         graph = _titled(graph, options.title)
-    asked = (options.depth, options.focus, options.expand, options.views)
-    # what the caller folded stays as it is
-    is_asked = asked != ("auto", None, (), "auto")
-    if row.folded and (graph.original is None or is_asked):
-        from gradviz.draw.picture import each_once
-
-        with each_once():
-            view = folded(graph, options, row.name in PICTURES)
-            return row.load()(view, options)
-    return row.load()(graph, options)
+    if not row.folded:
+        return row.load()(graph, options)
+    return row.load()(sketched(graph, options, row.name in PICTURES), options)
 
 
 def _check(row: Format, options: Options) -> None:
@@ -103,10 +107,12 @@ def _check(row: Format, options: Options) -> None:
 
 def _titled(graph: Graph, title: str) -> Graph:
     """The graph under another title, folded or not."""
-    original = graph.original
-    if original is not None:
-        original = replace(original, title=title)
-    return replace(graph, title=title, original=original)
+    folding, named = graph.folding, partial(replace, title=title)
+    if folding is not None:
+        folding = replace(
+            folding, graph=named(folding.graph), recorded=named(folding.recorded)
+        )
+    return named(graph, folding=folding)
 
 
 def save(
@@ -135,8 +141,8 @@ def save(
 
 # -- the registry of formats -----------------------------------------------------------
 
-Renderer = Callable[[Graph, Options], str | bytes | Iterator[str]]
-"""What a row's `target` names. Large outputs come as an iterator of pieces."""
+Renderer = Callable[[Any, Options], str | bytes | Iterator[str]]
+"""What a row's `target` names: of a graph, or of a draft where it is `folded`. Large outputs come as an iterator of pieces."""
 
 
 class Format(NamedTuple):
@@ -144,8 +150,7 @@ class Format(NamedTuple):
     propose; `mark` is a pattern that each file of the format matches, by which a later
     run knows that it may replace it.
 
-    A `folded` format is a picture for a person: it draws the graph that `fold` makes of
-    the one it is given.
+    A `folded` format is a picture for a person: what is open of the graph, as a draft.
     """
 
     name: str

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -34,9 +33,9 @@ from gradviz.draw.typesetting import (
 )
 from gradviz.draw.wires import Curves
 from gradviz.fold.fold import PAGE
+from gradviz.fold.folding import Folding
 from gradviz.fold.opening import Limits
 from gradviz.fold.sizes import Size
-from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
 from gradviz.layout import Drawing, Floats, LayoutFrame, Placement, Rect, layered
 from gradviz.layout.layered.frames import TITLE_ROOM
@@ -82,62 +81,79 @@ U_HEIGHT = 1.2  # how much a pixel of a U counts when it is measured
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 
-def picture(graph: Graph, options: Options) -> Picture:
-    """The picture of a graph, in the direction that is asked for; by itself, in the one
-    that a page or a slide shows larger.
+class Sketch:
+    """How a folding is drawn, made as far as a format needs it: what is shown, where that
+    goes in a direction, the picture. Each is made once, so that a picture that was
+    measured is drawn as it is.
     """
-    draft = _draft(graph, options)
-    drawn, page = draft.scene, draft.page(is_flat=options.direction == "right")
-    # it is made smaller on a page: perhaps less so when it runs sideways
-    is_free = options.direction == "auto" and not page.placement.is_u
-    if is_free and len(drawn.boxes) <= MOST_OF_SLIDE and _shown(page) < 1.0:
-        flat = draft.page(is_flat=True)
-        # folding has seen to it that the other way fits
-        if flat.width <= PAGE.width and _shown(flat) > _shown(page):
-            page = flat
-    return compose(graph, drawn, page)
 
-
-class _Draft:
-    """The scene of a graph, and where its boxes go, once it is asked for."""
-
-    def __init__(self, graph: Graph, options: Options) -> None:
-        self.graph = graph  # so that its identity means one graph
-        self.scene = scene(graph, options)
-        # a U leads down and up again, so a reader who asks for a direction gets none
-        self._u_shapes = options.direction == "auto"
+    def __init__(self, folding: Folding, options: Options) -> None:
+        self.folding, self.options = folding, options
         self._pages: dict[bool, Page] = {}
 
+    @cached_property
+    def scene(self) -> Scene:
+        """What is shown."""
+        return scene(self.folding, self.options)
+
     def page(self, *, is_flat: bool) -> Page:
-        """The page in a direction."""
+        """Where it goes in a direction."""
         if is_flat not in self._pages:
-            page = Page(self.scene, is_flat=is_flat, u_shapes=self._u_shapes)
-            self._pages[is_flat] = page
+            # a U leads down and up again, so a reader who asks for a direction gets none
+            u_shapes = self.options.direction == "auto"
+            self._pages[is_flat] = Page(self.scene, is_flat=is_flat, u_shapes=u_shapes)
         return self._pages[is_flat]
 
+    def picture(self) -> Picture:
+        """The picture, in the direction that is asked for; by itself, in the one that a
+        page or a slide shows larger.
+        """
+        page = self.page(is_flat=self.options.direction == "right")
+        # it is made smaller on a page: perhaps less so when it runs sideways
+        is_free = self.options.direction == "auto" and not page.placement.is_u
+        is_few = len(self.scene.boxes) <= MOST_OF_SLIDE
+        if is_free and is_few and _shown(page) < 1.0:
+            flat = self.page(is_flat=True)
+            # folding has seen to it that the other way fits
+            if flat.width <= PAGE.width and _shown(flat) > _shown(page):
+                page = flat
+        return compose(self.folding, self.scene, page)
 
-_drafts: ContextVar[dict[int, _Draft] | None] = ContextVar("drafts", default=None)
+    def measured(self, sheet: Limits) -> Size | None:
+        """How large the picture is on a sheet, across and along the flow of data; None
+        where the reader asks for another direction than that of the sheet.
+        """
+        if self.options.direction == ("down" if sheet.is_flat else "right"):
+            return None
+        # no page holds it, whatever its size is
+        if (
+            self.folding.size > MOST_TO_MEASURE
+            or len(self.scene.boxes) > MOST_TO_MEASURE
+        ):
+            return Size(math.inf, math.inf)
+
+        page = self.page(is_flat=sheet.is_flat)
+        if page.is_flat:
+            return Size(page.height, page.width)
+        # nobody reads a U in parts, so it is kept lower than other pictures
+        height = page.height * (U_HEIGHT if page.placement.is_u else 1.0)
+        return Size(page.width, height)
 
 
-@contextmanager
-def each_once() -> Iterator[None]:
-    """Inside, with one choice of options, a picture that was measured is drawn as it
-    is.
-    """
-    before = _drafts.set({})
-    try:
-        yield
-    finally:
-        _drafts.reset(before)
+class Sketches:
+    """The sketches of several foldings of one graph, each made once."""
 
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._of: dict[int, Sketch] = {}
 
-def _draft(graph: Graph, options: Options) -> _Draft:
-    drafts = _drafts.get()
-    if drafts is None:
-        return _Draft(graph, options)
-    if id(graph) not in drafts:
-        drafts[id(graph)] = _Draft(graph, options)
-    return drafts[id(graph)]
+    def of(self, folding: Folding) -> Sketch:
+        """The sketch of a folding, which it keeps: its identity means that one."""
+        return self._of.setdefault(id(folding), Sketch(folding, self._options))
+
+    def measured(self, folding: Folding, sheet: Limits) -> Size | None:
+        """See `Draft.measured`."""
+        return self.of(folding).measured(sheet)
 
 
 def _shown(page: Page) -> float:
@@ -146,28 +162,6 @@ def _shown(page: Page) -> float:
         part * min(1.0, width / page.width, height / page.height)
         for width, height, part in SHEETS
     )
-
-
-def measured(graph: Graph, sheet: Limits, options: Options) -> Size | None:
-    """How large the picture of this graph is on a sheet, across and along the flow of
-    data; None where the reader asks for another direction than that of the sheet.
-    """
-    if options.direction == ("down" if sheet.is_flat else "right"):
-        return None
-    # no page holds it, whatever its size is
-    if len(graph.nodes) > MOST_TO_MEASURE:
-        return Size(math.inf, math.inf)
-
-    draft = _draft(graph, options)
-    if len(draft.scene.boxes) > MOST_TO_MEASURE:
-        return Size(math.inf, math.inf)
-
-    page = draft.page(is_flat=sheet.is_flat)
-    if page.is_flat:
-        return Size(page.height, page.width)
-    # nobody reads a U in parts, so it is kept lower than other pictures
-    height = page.height * (U_HEIGHT if page.placement.is_u else 1.0)
-    return Size(page.width, height)
 
 
 class Page:
@@ -222,12 +216,12 @@ class Page:
         return self.texts.y
 
 
-def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
+def compose(folding: Folding, drawn: Scene, page: Page) -> Picture:
     """The picture of a scene, with the boxes where they are on `page`."""
     links = drawn.links
     pointed = [link.style in FLOWS for link in links]
     curves = wires.with_heads(page.placement, pointed)
-    blocks = PlacedBoxes(graph, drawn.boxes, page.boxes, page.placement)
+    blocks = PlacedBoxes(folding, drawn.boxes, page.boxes, page.placement)
     frames = _frames(drawn, page)
     texts = [link.label for link in links]
     labels = wire_labels.label_words(texts, curves, blocks.rects, page.around, frames)
@@ -235,8 +229,8 @@ def compose(graph: Graph, drawn: Scene, page: Page) -> Picture:
     return Picture(
         width=page.width,
         height=page.height,
-        title=clip(graph.title, LONGEST) or "Autograd graph",
-        description=_description(graph, drawn, page.is_flat),
+        title=clip(folding.graph.title, LONGEST) or "Autograd graph",
+        description=_description(folding, drawn, page.is_flat),
         words=tuple(page.texts.words),
         swatches=tuple(page.texts.swatches),
         frames=frames,
@@ -257,13 +251,13 @@ class PlacedBoxes:
 
     def __init__(
         self,
-        graph: Graph,
+        folding: Folding,
         boxes: Sequence[Box],
         texts: Sequence[Sized],
         placement: Placement,
     ) -> None:
-        self._graph, self._boxes, self._texts = graph, boxes, texts
-        self._clean = without_folders(graph.original or graph)
+        self._folding, self._boxes, self._texts = folding, boxes, texts
+        self._clean = without_folders(folding.graph)
         sizes = np.array([text[1:3] for text in texts]).reshape(-1, 2)
         middles = np.column_stack([placement.x, placement.y])
         self.rects = np.column_stack([middles - sizes / 2, sizes])
@@ -278,7 +272,7 @@ class PlacedBoxes:
         box, sized = self._boxes[index], self._texts[index]
         rect = Rect(*self.rects[index].tolist())
         if sized.cut or len(self) <= MAX_TOOLTIPS:
-            facts = details(self._graph, box.about)
+            facts = details(self._folding, box.about)
         else:
             facts = ()
 
@@ -436,8 +430,8 @@ def _on_border(
     return float(begins[np.argmax(rooms)]), titles[-1]
 
 
-def _description(graph: Graph, drawn: Scene, is_flat: bool) -> str:
+def _description(folding: Folding, drawn: Scene, is_flat: bool) -> str:
     towards = "to the right" if is_flat else "downwards"
     flow = f"Data flows {towards}, from the leaves to the outputs"
-    sentences = (flow, counts_line(graph), *drawn.footer)
+    sentences = (flow, counts_line(folding), *drawn.footer)
     return ". ".join(sentences) + "."

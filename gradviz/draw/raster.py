@@ -25,13 +25,12 @@ import numpy as np
 from gradviz.draw.dot import quote
 from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind, Palette, border, dim, ground, palette
-from gradviz.draw.picture import Picture, picture
+from gradviz.draw.picture import Picture, Sketch
 from gradviz.draw.scene import FLOWS, LinkStyle
 from gradviz.draw.typesetting import BOLD, SIZES, Block, Tone, Words
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.draw.wires import HEAD_LENGTH
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, OutputError
-from gradviz.graph import Graph
 from gradviz.layout import Floats, Rect
 from gradviz.layout.graphviz import run
 from gradviz.stages import Stage
@@ -187,21 +186,21 @@ _PNG_MARK = struct.pack(">I", len(_TEXT) - 4) + _TEXT + struct.pack(">I", crc32(
 _PDF_DATE = re.compile(rb"/(CreationDate|ModDate) \(D:\d{14}")
 
 
-def render_png(graph: Graph, options: Options) -> bytes:
+def render_png(sketch: Sketch, options: Options) -> bytes:
     """The graph as PNG. Raises FormatError when it is too large for one, LayoutError
     without Graphviz.
     """
-    image = picture(graph, options)
+    image = sketch.picture()
     scale = png_scale(image.width, image.height, options.scale)
     painted = paint(image, options, "png", scale)
     return painted[:_PNG_HEAD] + _PNG_MARK + painted[_PNG_HEAD:]
 
 
-def render_pdf(graph: Graph, options: Options) -> bytes:
+def render_pdf(sketch: Sketch, options: Options) -> bytes:
     """The graph as PDF on one page. Raises FormatError when it is too large for one,
     LayoutError without Graphviz.
     """
-    image = picture(graph, options)
+    image = sketch.picture()
     width, height = image.width * PDF_SCALE, image.height * PDF_SCALE
     if max(width, height) > PDF_SIDE:
         size = f"{math.ceil(width):,} x {math.ceil(height):,} points"

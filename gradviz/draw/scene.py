@@ -29,17 +29,8 @@ from gradviz.draw.summary import (
     usual_dtype,
     without_dtype,
 )
-from gradviz.graph import (
-    Data,
-    Edge,
-    Graph,
-    Leaf,
-    Node,
-    Root,
-    SavedState,
-    SavedTensor,
-    column,
-)
+from gradviz.fold.folding import Folding
+from gradviz.graph import Data, Edge, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.report import labels
 from gradviz.stages import Stage
 
@@ -61,14 +52,14 @@ class Box(NamedTuple):
 
     `lines` are ready to print, single lines: the title first, the rest in smaller or
     muted text. `flags` are words such as "freed", to be marked as a warning. `about` is
-    the record that is drawn: `details(graph, box.about)` is all that is known of it.
+    the record that is drawn: `details(folding, box.about)` is all that is known of it.
     """
 
     id: int
     kind: BoxKind
     lines: tuple[str, ...]
-    # the graph's node behind it; None for an output without a graph, and data
-    node: int | None
+    # the box of the folding; None for an output without a graph, and data
+    number: int | None
     about: About
     flags: tuple[str, ...] = ()
     frame: int | None = None  # index into `Scene.frames`, None when not inside one
@@ -113,53 +104,56 @@ class Scene(NamedTuple):
     ran: tuple[int, ...] = ()  # a number of each box: what ran earlier has a lower one
 
 
-def scene(graph: Graph, options: Options) -> Scene:
-    """What to draw of a graph under these options (`leaves`, `saved`, `color`
-    matter).
+def scene(folding: Folding, options: Options) -> Scene:
+    """What to draw of a folding under these options (`leaves`, `saved`, `color` matter).
 
+    >>> from gradviz.fold.folding import unfolded
     >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
     >>> root = Root(0, 0, "loss", TensorInfo((), "float32", "cpu"))
-    >>> made = scene(Graph(nodes, (Edge(0, 1, 0, 0),), roots=(root,)), Options())
+    >>> graph = Graph(nodes, (Edge(0, 1, 0, 0),), roots=(root,))
+    >>> made = scene(unfolded(graph), Options())
     >>> [box.lines[0] for box in made.boxes]
     ['mul', 'exp', 'loss']
     >>> [(link.source, link.target) for link in made.links]
     [(1, 0), (0, 2)]
     """
-    return Drafter(graph, options).draft()
+    return Drafter(folding, options).sketch()
 
 
 class Drafter:
-    """Builds one scene. Order of boxes: nodes by id, then copies of leaves, saved
+    """Builds one scene. Order of boxes: those of the folding, then copies of leaves, saved
     tensors, outputs.
     """
 
-    def __init__(self, graph: Graph, options: Options) -> None:
-        self.graph, self.options = graph, options
+    def __init__(self, folding: Folding, options: Options) -> None:
+        self.folding, self.graph, self.options = folding, folding.graph, options
         self.boxes: list[Box] = []
         self.links: list[Link] = []
-        # node id -> box id, for nodes that have exactly one box
-        self.box_of: dict[int, int] = {}
+        # of the boxes of the folding, those that have exactly one here
+        self.drawn: dict[int, int] = {}
         # (leaf, its user) -> box id
         self.copies: dict[tuple[int, int | None], int] = {}
         self.outputs_cut = 0
         self.data: list[Data] = []  # that is drawn
 
-        self.dtype, self.several_dtypes = usual_dtype(tensors_of(graph))
+        self.dtype, self.several_dtypes = usual_dtype(
+            tensors_of(folding.boxes, folding.leaf_in.values())
+        )
         self.brief = without_dtype(self.dtype)
         self.split = self._leaves_to_split()
-        self.frames = Frames(graph)
-        self.nodes = NodeBoxes(graph, options, self.brief)
-        self.words = EdgeWords(graph, options, self.brief, self.nodes.numbers)
+        self.frames = Frames(folding)
+        self.nodes = NodeBoxes(folding, options, self.brief)
+        self.words = EdgeWords(folding, options, self.brief, self.nodes.numbers)
 
-    def draft(self) -> Scene:
-        nodes, edges = self.graph.nodes, self.graph.edges
-        with Stage("draw", "nodes", total=len(nodes)) as drawing:
-            for node in drawing.each(nodes):
-                self._draw_node(node)
+    def sketch(self) -> Scene:
+        folding = self.folding
+        with Stage("draw", "nodes", total=folding.size) as drawing:
+            for box in drawing.each(range(folding.size)):
+                self._draw_box(box)
 
-        with Stage("draw", "edges", total=len(edges)) as drawing:
-            for edge in drawing.each(edges):
+        with Stage("draw", "edges", total=len(folding.edges)) as drawing:
+            for edge in drawing.each(folding.edges):
                 self._draw_edge(edge)
 
         if self.options.saved:
@@ -187,10 +181,9 @@ class Drafter:
         return whole
 
     def _ran(self) -> Iterator[int]:
-        whole = self.graph.original or self.graph
-        sequence = column(whole.nodes, "sequence")
+        sequence = column(self.graph.nodes, "sequence")
         for box in self.boxes:
-            inside = () if box.node is None else self.graph.inside[box.node]
+            inside = () if box.number is None else self.folding.inside[box.number]
             yield min((sequence[node] or 0 for node in inside), default=0)
 
     def _leaves_to_split(self) -> dict[int, int]:
@@ -199,10 +192,10 @@ class Drafter:
             return {}
         above = 1 if self.options.leaves == "per-use" else SPLIT_ABOVE
         uses: dict[int, int] = {}
-        for node in self.graph.leaf_of:
-            edges = self.graph.consumers(node)
+        for box in self.folding.leaf_in:
+            edges = self.folding.consumers(box)
             if len({edge.consumer for edge in edges}) > above:
-                uses[node] = sum(edge.count for edge in edges)
+                uses[box] = sum(edge.count for edge in edges)
         return uses
 
     # -- boxes -------------------------------------------------------------------------
@@ -211,7 +204,7 @@ class Drafter:
         self,
         kind: BoxKind,
         lines: Sequence[str],
-        node: int | None,
+        number: int | None,
         about: About,
         flags: tuple[str, ...] = (),
         scope: int | None = None,
@@ -219,41 +212,38 @@ class Drafter:
         brief_lines = (lines[0], *map(self.brief, lines[1:]))
         frame = self.frames.of(scope)
         box = len(self.boxes)
-        self.boxes.append(Box(box, kind, brief_lines, node, about, flags, frame))
+        self.boxes.append(Box(box, kind, brief_lines, number, about, flags, frame))
         return box
 
-    def _draw_node(self, node: Node) -> None:
-        leaf = self.graph.leaf_of.get(node.id)
-        if leaf is None:
-            kind, lines, flags = self.nodes.op(node)
-            self.box_of[node.id] = self._add(
-                kind, lines, node.id, node, flags, node.scope
-            )
-        elif self.options.leaves != "hidden" and node.id not in self.split:
-            users = [edge.consumer for edge in self.graph.consumers(node.id)]
-            self.box_of[node.id] = self._draw_leaf(leaf, users)
+    def _draw_box(self, box: int) -> None:
+        if box not in self.folding.leaf_in:
+            node = self.folding.boxes[box]
+            kind, lines, flags = self.nodes.op(box)
+            self.drawn[box] = self._add(kind, lines, box, node, flags, node.scope)
+        elif self.options.leaves != "hidden" and box not in self.split:
+            users = [edge.consumer for edge in self.folding.consumers(box)]
+            self.drawn[box] = self._draw_leaf(box, users)
 
-    def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
+    def _draw_leaf(self, box: int, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other
         leaf comes from outside.
         """
+        leaf = self.folding.leaf_in[box]
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
-        kind, lines, flags = self.nodes.leaf(leaf, uses, scope)
-        return self._add(kind, lines, leaf.node, leaf, flags, scope)
+        kind, lines, flags = self.nodes.leaf(box, uses, scope)
+        return self._add(kind, lines, box, leaf, flags, scope)
 
-    def _source(self, node: int, user: int | None) -> int | None:
-        """The box that stands for `node` towards one user, made now when it is that
-        user's copy of a leaf.
+    def _source(self, box: int, user: int | None) -> int | None:
+        """What is drawn for a box towards one user, made now when it is that user's copy
+        of a leaf.
         """
-        if node not in self.split:
-            return self.box_of.get(node)
-        # one box for each user, made when its edge is drawn
-        if (node, user) not in self.copies:
+        if box not in self.split:
+            return self.drawn.get(box)
+        # one for each user, made when its edge is drawn
+        if (box, user) not in self.copies:
             users = [user] if user is not None else []
-            self.copies[node, user] = self._draw_leaf(
-                self.graph.leaf_of[node], users, self.split[node]
-            )
-        return self.copies[node, user]
+            self.copies[box, user] = self._draw_leaf(box, users, self.split[box])
+        return self.copies[box, user]
 
     # -- links -------------------------------------------------------------------------
 
@@ -268,7 +258,7 @@ class Drafter:
             self.links.append(Link(source, target, style, label))
 
     def _style(self, *ends: int) -> LinkStyle:
-        return "data" if self.nodes.cut.isdisjoint(ends) else "cut"
+        return "data" if self.nodes.cut_off.isdisjoint(ends) else "cut"
 
     def _draw_edge(self, edge: Edge) -> None:
         drawn = self.words.drawn(edge)
@@ -280,7 +270,7 @@ class Drafter:
         marked = labels.mark_words(marks)
         self._link(
             self._source(producer, consumer),
-            self.box_of.get(consumer),
+            self.drawn.get(consumer),
             self._style(producer, consumer),
             " ".join(filter(None, (drawn.label, *marked))),
         )
@@ -289,35 +279,36 @@ class Drafter:
         """A box for each saved tensor. A saved leaf has its box already, and is only
         linked to who saved it.
         """
-        owners = {leaf.storage: leaf.node for leaf in self.graph.leaves}
-        for node in self.graph.nodes:
-            target = self.box_of.get(node.id)
+        owners = {leaf.storage: box for box, leaf in self.folding.leaf_in.items()}
+        for number, node in enumerate(self.folding.boxes):
+            target = self.drawn.get(number)
             for saved in node.saved:
-                leaf = saved.leaf
-                if leaf is None and saved.storage is not None:
-                    leaf = owners.get(saved.storage)
+                leaf = None if saved.leaf is None else self.folding.box_of[saved.leaf]
+                # one that is drawn inside a box is none
+                if leaf not in self.folding.leaf_in:
+                    leaf = None if saved.storage is None else owners.get(saved.storage)
                 # a stale slot has a box of its own to say so
                 is_stale = saved.state in STALE
                 source = None
                 if leaf is not None and not is_stale:
-                    source = self._source(leaf, node.id)
+                    source = self._source(leaf, number)
                 if source is not None:
                     self._link(source, target, "saved", details.saved_leaf_label(saved))
                 else:
                     kind: BoxKind = "stale" if is_stale else "saved"
                     lines = details.saved_lines(saved, self.graph)
-                    box = self._add(kind, lines, node.id, saved, scope=node.scope)
+                    box = self._add(kind, lines, number, saved, scope=node.scope)
                     self._link(box, target, "saved")
 
     def _draw_data(self) -> None:
         """A box for each tensor without gradient that ops were given. Saved tensors,
         where they are drawn, show it as well.
         """
-        every = (self.graph.original or self.graph).data
+        every = self.graph.data
         place = {id(data): i for i, data in enumerate(every)}
         stands: dict[int, int] = {}
         scopes: dict[int, int | None] = {}
-        entries = data_boxes.entries(self.graph, self.box_of, self.frames)
+        entries = data_boxes.entries(self.folding, self.drawn, self.frames)
         for entry, alike in entries.items():
             for lines, several in data_boxes.few_of(alike):
                 self.data += several
@@ -357,34 +348,35 @@ class Drafter:
         """
         seen: Counter[int] = Counter()
         for root in self.graph.roots:
+            maker = None if root.node is None else self.folding.box_of[root.node]
             rest = 0
-            if root.node is not None and self.graph.nodes[root.node].group is not None:
-                seen[root.node] += 1
-                rest = len(self.graph.roots_of[root.node]) - MOST_OUTPUTS + 1
+            if maker is not None and self.folding.boxes[maker].group is not None:
+                seen[maker] += 1
+                rest = len(self.folding.roots_of[maker]) - MOST_OUTPUTS + 1
 
-            if root.node is None or rest < 2 or seen[root.node] < MOST_OUTPUTS:
-                self._draw_root(root)
-            elif seen[root.node] == MOST_OUTPUTS:
+            if maker is None or rest < 2 or seen[maker] < MOST_OUTPUTS:
+                self._draw_root(root, maker)
+            elif seen[maker] == MOST_OUTPUTS:
                 self.outputs_cut += rest
                 lines = (labels.more(rest), "outputs")
-                box = self._add("output", lines, root.node, root)
-                self._link(self._source(root.node, None), box)
+                box = self._add("output", lines, maker, root)
+                self._link(self._source(maker, None), box)
 
-    def _draw_root(self, root: Root) -> None:
+    def _draw_root(self, root: Root, maker: int | None) -> None:
         flags = labels.mark_words(self.nodes.marked.outputs.get(root.name, ()))
         title, *rest = details.root_lines(root)
         # of a loss, its name is enough
         rest = [line for line in rest if self.brief(line) != "()"]
-        box = self._add("output", (title, *rest), root.node, root, flags)
-        if root.node is None:
+        box = self._add("output", (title, *rest), maker, root, flags)
+        if maker is None or root.node is None:
             return
 
         label = ""
         is_named = self.options.names == "auto" and not self.options.details
-        if is_named and root.node not in self.graph.leaf_of:
+        if is_named and self.folding.boxes[maker].folded is None:
             label = name_of(self.graph, root.node, root.output)
-        source = self._source(root.node, None)
-        self._link(source, box, self._style(root.node), label)
+        source = self._source(maker, None)
+        self._link(source, box, self._style(maker), label)
 
     # -- words -------------------------------------------------------------------------
 
@@ -400,7 +392,7 @@ class Drafter:
     def _footer(self) -> Iterator[str]:
         yield from mark_lines(self.nodes.marked)
         counts, *left_out = footer_lines(
-            self.graph,
+            self.folding,
             split=len(self.split),
             copies=len(self.copies),
             hidden=self.options.leaves == "hidden",
@@ -410,7 +402,7 @@ class Drafter:
         yield from left_out if self.boxes else [counts]
         yield from cut_lines(self.outputs_cut)
         if self.options.saved:
-            yield from saved_lines(self.graph)
+            yield from saved_lines(self.folding)
         if self.nodes.heat is not None and self.nodes.heat.note:
             yield self.nodes.heat.note
         if any(link.label.startswith("\u00d7 ") for link in self.links):

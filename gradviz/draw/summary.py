@@ -18,6 +18,7 @@ from operator import attrgetter
 
 from gradviz.draw.details import root_lines
 from gradviz.draw.marks import Marked
+from gradviz.fold.folding import Folding, folding_of
 from gradviz.fold.opening import Deeper
 from gradviz.graph import Data, Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import depth, flags, operations
@@ -26,10 +27,12 @@ from gradviz.report import labels
 from gradviz.wording import count_text, few, one_line, plural, tensor_line, verb
 
 
-def tensors_of(graph: Graph) -> Iterator[TensorInfo | None]:
+def tensors_of(
+    nodes: Sequence[Node], leaves: Iterable[Leaf]
+) -> Iterator[TensorInfo | None]:
     """What ops made, and leaves."""
-    yield from chain.from_iterable(column(graph.nodes, "outputs"))
-    yield from (leaf.tensor for leaf in graph.leaves)
+    yield from chain.from_iterable(column(nodes, "outputs"))
+    yield from (leaf.tensor for leaf in leaves)
 
 
 def usual_dtype(tensors: Iterable[TensorInfo | None]) -> tuple[str, bool]:
@@ -60,21 +63,28 @@ def dtype_text(dtype: str, several: bool) -> str:
     return ""
 
 
-def counts_line(graph: Graph) -> str:
-    """What the graph holds: `3 backward functions, 2 leaves, 1 output, 5 edges`."""
-    groups = len(graph.groups)
-    functions = len(graph.nodes) - len(graph.leaf_of) - groups + graph.views
-    words = [plural(functions, "backward function")]
+def counts_line(folding: Folding) -> str:
+    """What is drawn: `3 backward functions, 2 leaves, 1 output, 5 edges`."""
+    groups, leaves = len(folding.groups), len(folding.leaf_in)
+    words = [
+        plural(folding.size - leaves - groups + _views(folding), "backward function")
+    ]
     if groups:
         words.append(plural(groups, "group"))
-    words.append(plural(len(graph.leaves), "leaf", "leaves"))
-    words.append(plural(len(graph.roots), "output"))
-    words.append(plural(len(graph.edges), "edge"))
+    words.append(plural(leaves, "leaf", "leaves"))
+    words.append(plural(len(folding.graph.roots), "output"))
+    words.append(plural(len(folding.edges), "edge"))
     return ", ".join(words)
 
 
+def _views(folding: Folding) -> int:
+    """How many ops that only change a shape or a layout are drawn with another op."""
+    groups = (group for group in column(folding.boxes, "group") if group is not None)
+    return sum(group.ops - 1 for group in groups if group.kind == "op")
+
+
 def footer_lines(
-    graph: Graph,
+    folding: Folding,
     *,
     split: int = 0,
     copies: int = 0,
@@ -88,41 +98,40 @@ def footer_lines(
     `data` are the tensors without gradient that are drawn, None for all; `signs` more
     stand in the titles of ops.
     """
-    yield counts_line(graph)
-    yield from _folded_lines(graph)
-    if graph.views:
-        only = (
-            f"which only {verb(graph.views, 'changes', 'change')} a shape or a layout"
-        )
-        yield f"drawn with their op: {plural(graph.views, 'view')}, {only}; --views show draws them"
+    graph, views = folding.graph, _views(folding)
+    yield counts_line(folding)
+    yield from _folded_lines(folding)
+    if views:
+        only = f"which only {verb(views, 'changes', 'change')} a shape or a layout"
+        yield f"drawn with their op: {plural(views, 'view')}, {only}; --views show draws them"
 
     if split:
         yield f"{plural(split, 'leaf', 'leaves')} drawn once per use, as {plural(copies, 'box', 'boxes')}"
 
-    if hidden and graph.leaf_of:
-        yield f"not drawn: {plural(len(graph.leaf_of), 'leaf', 'leaves')}"
+    if hidden and folding.leaf_in:
+        yield f"not drawn: {plural(len(folding.leaf_in), 'leaf', 'leaves')}"
 
     yield from _unseen_lines(graph, data, signs)
 
     yield from inferred_lines(graph)
-    if is_all_freed(graph):
+    if is_all_freed(folding.boxes):
         yield "freed: backward() has run, the saved tensors are gone"
 
     yield from (one_line(note) for note in graph.notes if note.strip())
 
 
-def _folded_lines(graph: Graph) -> Iterator[str]:
-    if not graph.groups:
+def _folded_lines(folding: Folding) -> Iterator[str]:
+    if not folding.groups:
         return
-    inside = [node for group in graph.groups for node in group.nodes]
-    known = graph.original.leaf_of if graph.original is not None else {}
+    inside = [node for group in folding.groups for node in group.nodes]
+    known = folding.graph.leaf_of if folding.opening is not None else {}
     leaves = sum(node in known for node in inside)
     words = plural(len(inside) - leaves, "backward function" if known else "node")
     if leaves:
         words += f" and {plural(leaves, 'leaf', 'leaves')}"
-    yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
-    if graph.opening is not None:
-        opening = graph.opening
+    yield f"folded: {plural(len(folding.groups), 'group')} for {words}"
+    if folding.opening is not None:
+        opening = folding.opening
         write = _code_line if opening.in_python else _more_line
         yield write(opening.deeper())
 
@@ -137,11 +146,10 @@ def _unseen_lines(
     """The data that is not drawn: what is known by its name, and how many entries
     without gradient nobody knows.
     """
-    whole = graph.original or graph
-    seen = {id(data) for data in (whole.data if drawn is None else drawn)}
-    unseen = [data for data in whole.data if data.nodes and id(data) not in seen]
+    seen = {id(data) for data in (graph.data if drawn is None else drawn)}
+    unseen = [data for data in graph.data if data.nodes and id(data) not in seen]
     names = list(dict.fromkeys(map(labels.data_title, unseen)))
-    unknown = max(_unknown(whole) - signs, 0)
+    unknown = max(_unknown(graph) - signs, 0)
     words = [few(names, SHOWN)] if names else []
     if unknown:
         more = "more " if names else ""
@@ -198,7 +206,7 @@ def _without_tensor(node: Node) -> int:
 
 def inferred_lines(graph: Graph) -> Iterator[str]:
     """How far the modules can be relied on, when nobody recorded their calls."""
-    if (graph.original or graph).attribution == "inferred":
+    if graph.attribution == "inferred":
         yield "Module boxes are inferred. gradviz.record() gives exact ones."
 
 
@@ -229,13 +237,13 @@ def _code_line(further: Deeper) -> str:
     return f"more: graph.to_svg({', '.join(options) or 'depth=' + repr('all')})"
 
 
-def saved_lines(graph: Graph) -> Iterator[str]:
+def saved_lines(folding: Folding) -> Iterator[str]:
     """What a drawing of saved tensors leaves out."""
-    if graph.original is not None:
-        saved = column(graph.original.nodes, "saved")
-        count = sum(len(saved[i]) for group in graph.groups for i in group.nodes)
-        if count:
-            yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
+    saved = column(folding.graph.nodes, "saved")
+    boxes = (nodes for box, nodes in zip(folding.boxes, folding.inside) if box.folded)
+    count = sum(len(saved[node]) for nodes in boxes for node in nodes)
+    if count:
+        yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
 
 
 def mark_lines(findings: Marked) -> Iterator[str]:
@@ -243,12 +251,12 @@ def mark_lines(findings: Marked) -> Iterator[str]:
     return (one_line(f"{mark.number}. {mark.words}") for mark in findings.all)
 
 
-def is_all_freed(graph: Graph) -> bool:
+def is_all_freed(nodes: Sequence[Node]) -> bool:
     """Whether backward freed the saved tensors of every node that had any: said once,
     not in every box.
     """
     freed = False
-    for node in graph.nodes:  # ends at the first node that still holds something
+    for node in nodes:  # ends at the first node that still holds something
         if "freed" in node.flags:
             freed = True
         elif node.saved:
@@ -274,7 +282,7 @@ def summary(graph: Graph) -> str:
 
 def _lines(graph: Graph) -> Iterator[str]:
     yield f"Graph of {one_line(graph.title)}" if graph.title else "Graph"
-    counts, *notes = footer_lines(graph)
+    counts, *notes = footer_lines(folding_of(graph))
     yield f"  {counts}"
     yield from _rows("longest path", [plural(depth(graph), "backward function")])
     yield from _rows("outputs", [_root(root) for root in graph.roots])

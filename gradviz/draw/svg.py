@@ -18,7 +18,7 @@ import numpy as np
 
 from gradviz.draw.options import Options, Theme
 from gradviz.draw.palette import DARK, DIM, BoxKind, Palette, border, ground, palette
-from gradviz.draw.picture import Picture, picture
+from gradviz.draw.picture import Picture, Sketch
 from gradviz.draw.scene import Link
 from gradviz.draw.typesetting import (
     FONTS,
@@ -30,7 +30,6 @@ from gradviz.draw.typesetting import (
     is_measured,
 )
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
-from gradviz.graph import Graph
 from gradviz.layout import Floats
 from gradviz.report import notebook_theme
 from gradviz.stages import Stage
@@ -133,9 +132,9 @@ TONE_CLASS: dict[Tone, str] = {
 }
 
 
-def render(graph: Graph, options: Options) -> Iterator[str]:
+def render(sketch: Sketch, options: Options) -> Iterator[str]:
     """The graph as an SVG file, in pieces."""
-    return write(picture(graph, options), options.theme)
+    return write(sketch.picture(), options.theme)
 
 
 def escape(text: str) -> str:

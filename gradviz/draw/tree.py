@@ -30,6 +30,7 @@ from gradviz.draw.tree_rows import FROM, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.fold import outline
 from gradviz.fold.flops import Flops, flops
+from gradviz.fold.folding import folding_of
 from gradviz.fold.outline import OutlineRow
 from gradviz.fold.program import with_program
 from gradviz.fold.titles import LONGEST
@@ -133,10 +134,11 @@ def _parts(
         hidden = options.leaves == "hidden"
 
     yield Text()
-    counts, *notes = footer_lines(graph, hidden=hidden)
-    below = [*mark_lines(marked(graph)), counts, *notes]
+    folding = folding_of(graph)
+    counts, *notes = footer_lines(folding, hidden=hidden)
+    below = [*mark_lines(marked(folding)), counts, *notes]
     if by_module:
-        below = [*mark_lines(marked(graph)), counts, *foot_lines(graph), *notes]
+        below = [*mark_lines(marked(folding)), counts, *foot_lines(graph), *notes]
     elif graph.edges:
         below.insert(0, f"{FROM}: what it was given")
     yield from (Text(line, "dim") for line in below)
@@ -285,7 +287,7 @@ def outline_table(
     dtype, several = usual_dtype(row.output for row in shown)
     brief = without_dtype(dtype)
     names = options.op_names("variable")
-    marks = marked(graph).nodes
+    marks = marked(folding_of(graph)).boxes
     cells: list[list[Text]] = []
     for row in shown:
         title = _title(graph, row, names)

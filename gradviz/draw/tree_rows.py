@@ -14,6 +14,7 @@ from gradviz.draw import details
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.summary import is_all_freed
+from gradviz.fold.folding import folding_of
 from gradviz.graph import Graph, Node, Root
 from gradviz.report import labels
 from gradviz.wording import clip, tensor_line
@@ -44,8 +45,9 @@ class TreeRows:
         self.graph, self.options = graph, options
         hides = options.leaves == "hidden"
         self.hidden = frozenset(graph.leaf_of) if hides else frozenset()
-        self.all_freed = is_all_freed(graph)
-        self.marks = marked(graph).nodes
+        self.all_freed = is_all_freed(graph.nodes)
+        self._folding = folding_of(graph)
+        self.marks = marked(self._folding).boxes
 
     def __len__(self) -> int:
         graph = self.graph
@@ -79,7 +81,9 @@ class TreeRows:
             yield "id", f"#{node.id}"
             yield from self._op_parts(node)
 
-        for flag, words in labels.flag_words(self.graph, node).items():
+        for flag, words in labels.flag_words(
+            node, self._folding.nodes_in(node.id)
+        ).items():
             said_below = flag == "freed" and self.all_freed
             if flag not in labels.REMARKS and not said_below:
                 yield "flag", f"[{words}]"

@@ -1,5 +1,5 @@
-"""A smaller Graph for a first look: of the tree of groups, as much is open as a page
-holds, and each closed group is one box.
+"""What is open of a graph for a first look: of its tree of groups, as much as a page
+holds, or what the reader asks for.
 
 Whatever is open, the boxes never form a cycle other than a box with itself: groups are
 stretches of one order.
@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Literal, NamedTuple
 
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.fold.crop import Crop
 from gradviz.fold.filling import Filling
+from gradviz.fold.folding import Folding, folded, unfolded
 from gradviz.fold.grouping import SMALL, grouped
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import Limits, Opening, names_of
-from gradviz.fold.partition import FirstCall, Part, Partition
 from gradviz.fold.program import with_program
 from gradviz.fold.sizes import Size
-from gradviz.fold.titles import calls_in, code, kind_of, owns, title, turns_of
 from gradviz.graph import Graph
 from gradviz.stages import Stage
 
@@ -32,8 +30,8 @@ UPRIGHT = Limits(1600.0, 2000.0)
 SLIDES = Limits(1920.0, 1080.0), Limits(1080.0, 1920.0, is_flat=True)
 SHEETS = SLIDES, (PAGE,), (UPRIGHT, UPRIGHT._replace(is_flat=True))
 """What a picture may fill: larger ones are for a body that a slide does not hold."""
-Measure = Callable[[Graph, Limits], Size | None]
-"""How large the picture of a graph is across and along the flow of data, for a sheet;
+Measure = Callable[[Folding, Limits], Size | None]
+"""How large the picture of a folding is across and along the flow of data, for a sheet;
 None where pictures do not run that way.
 """
 NO_LIMITS = Limits(math.inf, math.inf, math.inf)
@@ -51,7 +49,7 @@ LEAVES = 4
 """Leaves that stay single when there are so many that no page holds them."""
 
 
-def fold(
+def opened(
     graph: Graph,
     *,
     depth: Depth = "auto",
@@ -61,9 +59,8 @@ def fold(
     crop: bool = False,
     limit: int = int(PAGE.boxes),
     measure: Measure | None = None,
-) -> Graph:
-    """The graph with closed groups as single boxes. Folding a folded graph folds its
-    original anew.
+) -> Folding:
+    """The graph folded but for what is opened of it; of a folded one, the whole anew.
 
     Parameters
     ----------
@@ -90,21 +87,21 @@ def fold(
     Raises FormatError for a depth below 1 and for a path that no recorded module has.
     """
     with Stage("fold"):
-        original, paths = graph.original or graph, tuple(expand)
+        whole, paths = graph.whole, tuple(expand)
         if depth == "all" and focus is None and not paths:
-            return original
+            return unfolded(whole)
 
-        _check(depth, [*filter(None, (focus, *paths))], original)
+        _check(depth, [*filter(None, (focus, *paths))], whole)
         if crop and focus is not None:
-            return _alone(Crop(original, focus), depth, paths, views, measure)
+            return _alone(Crop(whole, focus), depth, paths, views, measure)
 
         limits = PAGE._replace(boxes=limit)
         if depth == "auto" and focus is None and not paths:
-            small = _small_view(original, views == "show", limit, measure)
+            small = _small_view(whole, views == "show", limit, measure)
             if small is not None:
                 return small
 
-        opening = Opening(grouped(original, views=views == "show"))
+        opening = Opening(grouped(whole, views=views == "show"))
         inside = opening.named(focus)[0] if focus else None
         also = [group_id for path in paths for group_id in opening.named(path)]
         if depth == "auto":
@@ -116,7 +113,7 @@ def fold(
 
 def _alone(
     crop: Crop, depth: Depth, expand: Sequence[str], views: str, measure: Measure | None
-) -> Graph:
+) -> Folding:
     """One module opened, with nothing around it but its inputs and outputs; views are
     merged however few there are.
     """
@@ -135,14 +132,14 @@ def _alone(
 
 def _small_view(
     graph: Graph, views: bool, limit: int, measure: Measure | None
-) -> Graph | None:
+) -> Folding | None:
     """A small graph with all open but layers; the graph itself where it has none. None
     of a larger one, and where the page does not hold it.
     """
     if len(graph.nodes) > min(SMALL, limit):
         return None
 
-    view = graph
+    view = unfolded(graph)
     if any(scope.type for scope in graph.scopes):
         opening = Opening(grouped(graph, views=views, runs=False))
         Filling(opening).fill(NO_LIMITS)
@@ -187,12 +184,12 @@ def _check(depth: Depth, paths: Sequence[str], graph: Graph) -> None:
             raise FormatError(f"there is no module {path!r} in this graph. {hint}")
 
 
-def _holds(measure: Measure | None, graph: Graph, sheets: Iterable[Limits]) -> bool:
-    """Whether one of the sheets is large enough for the picture of a graph."""
+def _holds(measure: Measure | None, view: Folding, sheets: Iterable[Limits]) -> bool:
+    """Whether one of the sheets is large enough for a picture."""
     if measure is None:
         return True
     for sheet in sheets:
-        size = measure(graph, sheet)
+        size = measure(view, sheet)
         if size is not None and sheet.holds(size):
             return True
     return False
@@ -202,13 +199,13 @@ def _holds(measure: Measure | None, graph: Graph, sheets: Iterable[Limits]) -> b
 
 
 class _Views:
-    """Fills one opening and folds what is open: each view once."""
+    """Fills one opening and folds what is closed: each view once."""
 
     def __init__(self, filling: Filling, focus: int | None) -> None:
         self.filling, self.opening = filling, filling.opening
         self._focus = focus
         self._limits: Limits | None = None
-        self._folded: dict[object, Graph] = {}
+        self._foldings: dict[object, Folding] = {}
 
     def fill(self, limits: Limits) -> None:
         """Open as much as the limits hold."""
@@ -223,13 +220,13 @@ class _Views:
                 opening.show(focus)
         self.filling.fill(limits, focus or 0)
 
-    def folded(self) -> Graph:
-        """The folded graph, the same one for the same view."""
+    def folding(self) -> Folding:
+        """The folding, the same one for the same view."""
         span, visible = self.opening.sizes.span, self.opening.visible()
         view = tuple((parent, span(child)) for child, parent in visible)
-        if view not in self._folded:
-            self._folded[view] = folded(self.opening)
-        return self._folded[view]
+        if view not in self._foldings:
+            self._foldings[view] = folded(self.opening)
+        return self._foldings[view]
 
 
 class _View(NamedTuple):
@@ -246,7 +243,7 @@ def _first_view(
     expand: list[int],
     limits: Limits,
     measure: Measure | None,
-) -> Graph:
+) -> Folding:
     """The most that a slide holds, else a page, and what is to be expanded. What no page
     holds has its leaves joined, or is one box.
     """
@@ -260,7 +257,7 @@ def _first_view(
         filling.open_bodies(limits.boxes)
     for group_id in expand:
         opening.show(group_id)
-    return views.folded()
+    return views.folding()
 
 
 def _largest(views: _Views, limits: Limits, measure: Measure) -> _View | None:
@@ -283,7 +280,7 @@ def _rank(view: _View) -> tuple[float, int]:
 
 def _with_few_leaves(
     opening: Opening, focus: int | None, expand: list[int], measure: Measure
-) -> Graph:
+) -> Folding:
     """What is open, with few single leaves; all in one box when no page holds that."""
     few = folded(opening, leaves=LEAVES)
     if focus is None and not _holds(measure, few, chain(*SHEETS)):
@@ -307,7 +304,7 @@ def _best(views: _Views, sheet: Limits, measure: Measure) -> _View | None:
     for _ in range(TRIES):
         views.fill(now)
         estimate = sizes.whole
-        size = measure(views.folded(), sheet)
+        size = measure(views.folding(), sheet)
         if size is None:
             break
         wide, tall = size.width / sheet.width, size.height / sheet.height
@@ -331,81 +328,3 @@ def _best(views: _Views, sheet: Limits, measure: Measure) -> _View | None:
             break
 
     return best
-
-
-# -- the folded graph ------------------------------------------------------------------
-
-
-def folded(opening: Opening, *, leaves: int | None = None) -> Graph:
-    """The graph whose boxes are what is visible. With `leaves`, shared parameters are
-    drawn inside a box, and so many single.
-    """
-    groups = opening.groups
-    partition = Partition(groups.graph, groups.order)
-    first_call = _first_calls(groups)
-    for child, parent in opening.visible():
-        if child < 0:
-            _join(partition, groups, ~child, parent, first_call)
-    partition.absorb_parameters(shared=leaves is not None)
-    if leaves is not None:
-        partition.join_leaves(leaves)
-    return replace(partition.folded(), original=groups.recorded, opening=opening)
-
-
-def _join(
-    partition: Partition,
-    groups: Groups,
-    group_id: int,
-    parent: int,
-    first_call: dict[str, int],
-) -> None:
-    group, nodes = groups[group_id], groups.members(group_id)
-    kind = kind_of(groups, group_id)
-    if group.kind == "run":
-        partition.turn_of.update(turns_of(groups, group_id))
-
-    calls = calls_in(groups, group_id).values()
-    with_parameters = [call for call in calls if call.parameters]
-    has_calls = bool(calls)
-    has_own = group.kind in ("call", "segment") or has_calls
-    box = partition.join(
-        nodes,
-        Part(
-            kind,
-            title(groups, group_id),
-            group.turns,
-            groups.scope(parent),
-            has_own,
-            group.op,
-            code(groups, group_id),
-            owns(groups, group_id),
-            bool(with_parameters) and all(one.is_frozen for one in with_parameters),
-        ),
-    )
-    earliest = {
-        first_call[path] for path in _called(groups, group_id) if path in first_call
-    }
-    first = frozenset(node for called in earliest for node in groups.members(called))
-
-    if first and first.isdisjoint(nodes):  # else it is the first call, or a part of it
-        call = min(
-            groups.graph.scopes[groups[called].scope or 0].call for called in earliest
-        )
-        partition.earlier[box] = FirstCall(call, first)
-
-
-def _called(groups: Groups, group_id: int) -> set[str]:
-    """The paths of the modules that a box calls, else of its functions."""
-    scopes = calls_in(groups, group_id).values()
-    return {scope.path for scope in scopes if scope.type} or {
-        scope.path for scope in scopes
-    }
-
-
-def _first_calls(groups: Groups) -> dict[str, int]:
-    """The group of the first call of each module."""
-    first: dict[str, int] = {}
-    for group_id, group in enumerate(groups):
-        if group.scope is not None:
-            first.setdefault(groups.graph.scopes[group.scope].path, group_id)
-    return first

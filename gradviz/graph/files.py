@@ -216,7 +216,7 @@ def dump(graph: Graph) -> Iterator[str]:
     """The graph as JSON text, in pieces of a line or less. `loads` gives an equal graph
     back.
 
-    What a folded graph was folded from (`Graph.original`) is not written.
+    How a graph was folded (`Graph.folding`) is not written.
 
     >>> loads("".join(dump(Graph(title="empty")))).title
     'empty'

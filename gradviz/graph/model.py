@@ -47,8 +47,66 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+class Wired:
+    """What edges join, by number: the nodes of a graph, or the boxes of a folding. There are
+    `size` of them; `edges` are sorted by consumer, then position.
+    """
+
+    edges: Sequence[Edge]
+
+    @property
+    def size(self) -> int:
+        """How many edges may join."""
+        raise NotImplementedError
+
+    def inputs(self, node: int) -> Sequence[Edge]:
+        """Edges from `node` to the producers of its inputs, by position."""
+        places = self.input_places(node)
+        return self.edges[places.start : places.stop]
+
+    def consumers(self, node: int) -> tuple[Edge, ...]:
+        """Edges that end at `node`: who uses its outputs."""
+        return tuple([self.edges[i] for i in self.consumer_places(node)])
+
+    def input_places(self, node: int) -> range:
+        """Where the edges of `inputs` are in `edges`."""
+        start = self._first_edge
+        return range(start[node], start[node + 1])
+
+    def consumer_places(self, node: int) -> Sequence[int]:
+        """Where the edges of `consumers` are in `edges`."""
+        places, start = self._by_producer
+        return places[start[node] : start[node + 1]]
+
+    @cached_property
+    def producers(self) -> Sequence[int]:
+        """Where each edge leads, by its place in `edges`."""
+        return column(self.edges, "producer")
+
+    @cached_property
+    def _first_edge(self) -> Sequence[int]:
+        """Where the edges of each consumer begin, with one entry more for the end of
+        the last.
+        """
+        return _starts(self.size, column(self.edges, "consumer"))
+
+    @cached_property
+    def _by_producer(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Places of edges by producer, and where those of each producer begin, with one
+        entry more for the end.
+        """
+        producers = self.producers
+        start = _starts(self.size, producers)
+        free = array("q", start)
+        places = array("q", bytes(8 * len(self.edges)))
+        for i, producer in enumerate(producers):
+            places[free[producer]] = i
+            free[producer] += 1
+        return places, start
+
+
 @dataclass(frozen=True)
-class Graph:
+class Graph(Wired):
     """A detached snapshot of an autograd graph.
 
     `nodes` is indexed by id; `edges` are sorted by consumer, then position. `storages`
@@ -86,31 +144,15 @@ class Graph:
     marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)
     # of the running program; no file keeps them
     absent: tuple[Absent, ...] = field(default=(), compare=False, repr=False)
-    # what a folded graph was folded from
-    original: Graph | None = field(default=None, compare=False, repr=False)
-    # and which of its groups are open, as `fold` has it
-    opening: Any = field(default=None, compare=False, repr=False)
+    # of a folded graph, how that was done (`gradviz.fold.folding.Folding`)
+    folding: Any = field(default=None, compare=False, repr=False)
 
     # -- reading -----------------------------------------------------------------------
 
-    def inputs(self, node: int) -> Sequence[Edge]:
-        """Edges from `node` to the producers of its inputs, by position."""
-        places = self.input_places(node)
-        return self.edges[places.start : places.stop]
-
-    def consumers(self, node: int) -> tuple[Edge, ...]:
-        """Edges that end at `node`: who uses its outputs."""
-        return tuple([self.edges[i] for i in self.consumer_places(node)])
-
-    def input_places(self, node: int) -> range:
-        """Where the edges of `inputs` are in `edges`."""
-        start = self._first_edge
-        return range(start[node], start[node + 1])
-
-    def consumer_places(self, node: int) -> Sequence[int]:
-        """Where the edges of `consumers` are in `edges`."""
-        places, start = self._by_producer
-        return places[start[node] : start[node + 1]]
+    @property
+    def size(self) -> int:
+        """How many nodes there are."""
+        return len(self.nodes)
 
     @cached_property
     def ops(self) -> Sequence[str]:
@@ -128,11 +170,6 @@ class Graph:
         return column(self.nodes, "outputs")
 
     @cached_property
-    def producers(self) -> Sequence[int]:
-        """Where each edge leads, by its place in `edges`."""
-        return column(self.edges, "producer")
-
-    @cached_property
     def held(self) -> Sequence[int]:
         """Bytes that each node holds for backward, by node id."""
         held: Sequence[int] = load("gradviz.graph.amounts:held_bytes")(self)
@@ -143,55 +180,19 @@ class Graph:
         """Leaf by the id of its AccumulateGrad node."""
         return {leaf.node: leaf for leaf in self.leaves}
 
-    @cached_property
-    def inside(self) -> Sequence[Sequence[int]]:
-        """What each node stands for: ids in `original` of the nodes in a folded box;
-        its own id where nothing was folded.
-
-        Nodes that were not folded keep their order, so the n-th of them is the n-th of
-        the original's that is in no group.
-        """
-        if self.original is None:
-            return [(node,) for node in range(len(self.nodes))]
-
-        groups = column(self.nodes, "group")
-        grouped = {
-            node for group in groups if group is not None for node in group.nodes
-        }
-        single = (
-            node for node in range(len(self.original.nodes)) if node not in grouped
-        )
-
-        return [
-            group.nodes if group is not None else (next(single),) for group in groups
-        ]
-
-    @cached_property
-    def box_of(self) -> Mapping[int, int]:
-        """The node that each node of `original` is in: `inside` the other way round."""
-        return {node: box for box, nodes in enumerate(self.inside) for node in nodes}
+    @property
+    def whole(self) -> Graph:
+        """The graph that was folded; the graph itself where none was."""
+        graph: Graph = self if self.folding is None else self.folding.recorded
+        return graph
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """What the folded nodes stand for, in order of the nodes; ops with their views
         are none.
         """
-        return tuple(
-            [
-                group
-                for group in column(self.nodes, "group")
-                if group is not None and group.kind != "op"
-            ]
-        )
-
-    @cached_property
-    def views(self) -> int:
-        """How many ops that only change a shape or a layout are drawn with another op."""
-        return sum(
-            group.ops - 1
-            for group in column(self.nodes, "group")
-            if group is not None and group.kind == "op"
-        )
+        nodes = (node.folded for node in self.nodes)
+        return tuple([group for group in nodes if group is not None])
 
     @cached_property
     def roots_of(self) -> Mapping[int, tuple[Root, ...]]:
@@ -233,27 +234,6 @@ class Graph:
             )
 
         return tuple(ready)
-
-    @cached_property
-    def _first_edge(self) -> Sequence[int]:
-        """Where the edges of each consumer begin, with one entry more for the end of
-        the last.
-        """
-        return _starts(len(self.nodes), column(self.edges, "consumer"))
-
-    @cached_property
-    def _by_producer(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Places of edges by producer, and where those of each producer begin, with one
-        entry more for the end.
-        """
-        producers = self.producers
-        start = _starts(len(self.nodes), producers)
-        free = array("q", start)
-        places = array("q", bytes(8 * len(self.edges)))
-        for i, producer in enumerate(producers):
-            places[free[producer]] = i
-            free[producer] += 1
-        return places, start
 
     def with_root_names(self, names: Sequence[str]) -> Graph:
         """The same with these names for its outputs, in order; unchanged when there are
@@ -352,9 +332,9 @@ class Graph:
 
     def fold(self, **options: Any) -> Graph:
         """A smaller Graph whose group nodes stand for many: see
-        `gradviz.fold.fold.fold`.
+        `gradviz.fold.fold.opened`.
         """
-        return load("gradviz.fold.fold:fold")(self, **options)  # type: ignore[no-any-return]
+        return load("gradviz.fold.export:fold")(self, **options)  # type: ignore[no-any-return]
 
     def _repr_mimebundle_(
         self, include: Any = None, exclude: Any = None

@@ -236,10 +236,9 @@ def calls_from(graph: Graph) -> dict[int, SourceLine]:
     and one line of the script is behind.
     """
     lines: dict[int, SourceLine | None] = {}
-    nodes = (graph.original or graph).nodes
 
     for scope, line, sequence in zip(
-        *(column(nodes, name) for name in ("scope", "script_line", "sequence"))
+        *(column(graph.nodes, name) for name in ("scope", "script_line", "sequence"))
     ):
         if sequence is None:
             continue  # a leaf was made by no line

@@ -102,7 +102,7 @@ def checkpoint_plan(graph: object, budget: int) -> Advice:
     if budget <= 0:
         raise FormatError(f"budget cannot be {budget}: it is a number of bytes above 0")
     graph = graph_of(graph)
-    costs = ModuleCosts(shown(graph.original or graph))
+    costs = ModuleCosts(shown(graph.whole))
     if not costs.calls:
         raise FormatError(
             "this graph has no modules that could be wrapped: only gradviz.record() and the command line see modules, "

@@ -230,7 +230,7 @@ def saved(graph: object, by: By | None = None) -> Saved:
     ('op', 'ExpBackward0', 8, 8)
     """
     graph = graph_of(graph)
-    graph = shown(graph.original or graph)
+    graph = shown(graph.whole)
     chosen = _checked(graph, by)
     outline = tuple(modules(graph)) if by is None and graph.scopes else ()
     holders = holders_of(graph)

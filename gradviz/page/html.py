@@ -16,7 +16,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded
+from gradviz.draw.output import sketched
 from gradviz.draw.palette import DARK, LIGHT, Palette, border, dim
 from gradviz.draw.summary import (
     counts_line,
@@ -27,6 +27,7 @@ from gradviz.draw.summary import (
     usual_dtype,
 )
 from gradviz.features import load
+from gradviz.fold.folding import unfolded
 from gradviz.fold.grouping import grouped
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
@@ -40,6 +41,7 @@ from gradviz.wording import one_line
 if TYPE_CHECKING:
     from gradviz.checks.finding import Finding, Findings
     from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
+    from gradviz.draw.picture import Sketch
 
 # Joins the viewer's JavaScript modules into one script, at write time and with nothing
 # but Python. The modules are plain and use nothing but named imports from each other at
@@ -105,16 +107,14 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 def render(
-    graph: Graph, options: Options, add: Callable[[Pack], None] = lambda pack: None
+    sketch: Sketch, options: Options, add: Callable[[Pack], None] = lambda pack: None
 ) -> Iterator[str]:
-    """The page of a graph, in pieces. A folded graph is shown as it is folded, and
-    opens.
+    """The page of a graph, in pieces: at first as it is folded, and all of it opens.
 
     `add` may write more into the block of records.
     """
-    original = graph.original if graph.original is not None else graph
+    graph, opening = sketch.folding.recorded, sketch.folding.opening
     with Stage("page"):
-        opening = graph.opening
         if opening is None:
             groups = grouped(graph, views=options.views == "show")
             # a graph that was not folded is shown in full
@@ -122,29 +122,29 @@ def render(
         else:
             groups, is_open = opening.groups, opening.open
 
-        dtype, several = usual_dtype(tensors_of(original))
-        names, held = options.op_names("variable"), original.held
+        dtype, several = usual_dtype(tensors_of(graph.nodes, graph.leaves))
+        names, held = options.op_names("variable"), graph.held
         drawn = view(groups, is_open, dtype, names, held)
         facts = records(groups.graph, held)
-        measured = {"grad": bool(original.backward)}
+        measured = {"grad": bool(graph.backward)}
         facts.put(
-            about=about(original),
-            allFreed=is_all_freed(original),
+            about=about(graph),
+            allFreed=is_all_freed(graph.nodes),
             color=options.color if measured.get(options.color, True) else "kind",
             titles=names,
             dtype=dtype,
             legend=dtype_text(dtype, several),
-            code=own_code(original),
+            code=own_code(graph),
         )
         add(facts)
-        clean = without_folders(original)
+        clean = without_folders(graph)
         blocks = {"view": drawn.base64(clean), "facts": facts.base64(clean)}
-        return _pieces(original, options, blocks, clean)
+        return _pieces(graph, options, blocks, clean)
 
 
 def about(graph: Graph) -> list[str]:
     """What a reader must know of the graph as a whole."""
-    words = [counts_line(graph)]
+    words = [counts_line(unfolded(graph))]
     if graph.torch:
         words.append(f"recorded by torch {one_line(graph.torch)}")
     return [
@@ -173,7 +173,7 @@ def _pieces(
             f"{summary}. The outline lists every module and operation."
         ),
         "noscript": _escaped(
-            f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded."
+            f"{title}: {counts_line(unfolded(graph))}. The page needs JavaScript; nothing is loaded."
         ),
         "script": code,
         **blocks,
@@ -224,7 +224,7 @@ def render_findings(findings: Findings, options: Options) -> Iterator[str]:
         ]
         pack.put(findings=listed, checked=[one_line(name) for name in findings.checked])
 
-    return render(folded(findings.graph, options), options, add)
+    return render(sketched(findings.graph, options), options, add)
 
 
 def _finding(number: int, finding: Finding) -> list[Any]:
@@ -268,7 +268,7 @@ def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
         pack.add(diff=kinds)
         pack.put(edgeDiff=_edges(difference, both), changes=changes)
 
-    return render(folded(both.graph, options), options, add)
+    return render(sketched(both.graph, options), options, add)
 
 
 def _change(change: FieldChange) -> str:

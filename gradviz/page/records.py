@@ -127,7 +127,7 @@ def _types(graph: Graph, pack: Pack, texts: Table) -> None:
 
     flag_words: list[tuple[tuple[str, str], ...]] = []
     for i, flagged in enumerate(column(nodes, "flags")):
-        words = labels.flag_words(graph, nodes[i]) if flagged else {}
+        words = labels.flag_words(nodes[i]) if flagged else {}
         flag_words.append(tuple(words.items()))
 
     functions = (function for _, function in types)

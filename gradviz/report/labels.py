@@ -294,12 +294,12 @@ def source_text(source: SourceLine) -> str:
     )
 
 
-def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
+def flag_words(node: Node, inside: Iterable[Node] = ()) -> dict[NodeFlag, str]:
     """Flags of a node in words: `freed`, `compiled: 80 operations`. What only
-    checkpoints packed is said to be theirs.
+    checkpoints packed, in the nodes `inside` a closed box, is said to be theirs.
     """
     words = {flag: FLAG_WORDS[flag] for flag in node.flags}
-    if "packed" in words and _is_checkpointed(graph, node):
+    if "packed" in words and _is_checkpointed(inside or [node]):
         words["packed"] = RECOMPUTED
     if "compiled" in words and "operations" in node.attributes:
         # torch's own compiler made it, and no Function of the user's
@@ -317,23 +317,8 @@ def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:
     return tuple(f"{mark.number}. {mark.id}" for mark in marks)
 
 
-def _is_checkpointed(graph: Graph, node: Node) -> bool:
-    """Whether checkpoints packed all that hooks packed in a node, or in what a folded
-    box stands for.
-    """
-    if "packed" not in node.flags:
-        return False
-
-    inside = [node]
-    # a folded graph read from a file does not know what was folded
-    if node.group is not None:
-        if graph.original is not None:
-            inside = [graph.original.nodes[member] for member in node.group.nodes]
-        else:
-            inside = []
-
-    packed = [
-        slot for member in inside for slot in member.saved if slot.state == "packed"
-    ]
-
-    return bool(packed) and all(slot.packing == "recompute" for slot in packed)
+def _is_checkpointed(nodes: Iterable[Node]) -> bool:
+    """Whether checkpoints packed all that hooks packed in these nodes."""
+    slots = (slot for node in nodes for slot in node.saved)
+    packing = {slot.packing for slot in slots if slot.state == "packed"}
+    return packing == {"recompute"}

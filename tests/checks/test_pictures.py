@@ -11,8 +11,8 @@ import gradviz
 from gradviz.cli.main import cli
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
-from gradviz.draw.scene import scene
 from tests.command_line import CliRunner
+from tests.drawn import scene
 from tests.walker.graphs import needs_raw
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "problems"
@@ -61,7 +61,7 @@ def test_a_folded_box_is_marked_for_what_is_inside() -> None:
         hidden.add_(1)
     graph = gradviz.check(loss, model=net, recording=recording).graph.fold(depth=1)
     made = scene(graph, Options(depth=1))
-    flagged = [box.node for box in made.boxes if any("stale-saved" in flag for flag in box.flags)]
+    flagged = [box.number for box in made.boxes if any("stale-saved" in flag for flag in box.flags)]
     assert flagged and all(node is not None and graph.nodes[node].group is not None for node in flagged)
     assert any(line.startswith("1. error") for line in made.footer)
 

@@ -49,7 +49,7 @@ def test_the_node_says_what_it_runs_and_where_it_was_called(dynamic: bool) -> No
     kinds = [kind.partition(" ×") for kind in node.attributes["ops"].split(", ")]
     assert {name: int(count or 1) for name, _, count in kinds} == calls
     assert node.attributes["operations"] == calls.total()
-    assert flag_words(graph, node) == {"compiled": f"compiled: {calls.total()} operations"}
+    assert flag_words(node) == {"compiled": f"compiled: {calls.total()} operations"}
     assert node.source is not None and node.source.file.endswith("models.py")
     assert node.scope is not None and graph.scopes[node.scope].type == "Block"
 

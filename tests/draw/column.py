@@ -9,9 +9,11 @@ import numpy.typing as npt
 
 from gradviz.draw.options import Direction, Options
 from gradviz.draw.picture import Page, Picture, compose
-from gradviz.draw.scene import Scene, scene
+from gradviz.draw.scene import Scene
+from gradviz.fold.folding import Folding
 from gradviz.graph import Graph
 from gradviz.layout import Drawing, Floats, Placement, Rect
+from tests.drawn import folding, scene
 
 
 def in_a_column(drawing: Drawing) -> Placement:
@@ -37,12 +39,12 @@ def _around(drawing: Drawing, x: Floats, y: Floats, boxes: npt.NDArray[np.bool_]
     return Rect(left, top, right - left, bottom - top)
 
 
-def drawn(graph: Graph, direction: Direction = "down", **options: object) -> Picture:
+def drawn(graph: Graph | Folding, direction: Direction = "down", **options: object) -> Picture:
     made = scene(graph, Options.of({"direction": direction, **options}))
     return composed(graph, made, direction)
 
 
-def composed(graph: Graph, drawn: Scene, direction: Direction = "down") -> Picture:
+def composed(graph: Graph | Folding, drawn: Scene, direction: Direction = "down") -> Picture:
     """The picture of a scene, with the boxes in a column."""
     with patch("gradviz.layout.layered.place", in_a_column):
-        return compose(graph, drawn, Page(drawn, is_flat=direction == "right"))
+        return compose(folding(graph), drawn, Page(drawn, is_flat=direction == "right"))

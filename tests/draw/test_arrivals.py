@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ import torch
 import gradviz
 from gradviz.draw.heat import gradient_heat
 from gradviz.draw.options import Options
-from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
+from gradviz.fold.folding import Folding, unfolded
 from gradviz.graph import BackwardStep, Graph, Group, Leaf, Node, TensorInfo
+from tests.drawn import scene
 
 GRAD = Options(color="grad")
 
@@ -69,12 +71,19 @@ def test_leaves_are_tinted_too() -> None:
     assert scene(graph, Options()).boxes[1].kind == "leaf"
 
 
+def with_group(graph: Graph, name: str, inside: tuple[int, ...]) -> Folding:
+    """A cut with these nodes in one box, and each other in its own."""
+    alone = [(node,) for node in range(len(graph.nodes)) if node not in inside]
+    boxes = sorted([inside, *alone])
+    group = Node(inside[0], name, group=Group("module", name, inside))
+    drawn = tuple(group if nodes == inside else graph.nodes[nodes[0]] for nodes in boxes)
+    return replace(unfolded(graph), boxes=drawn, inside=boxes, edges=())
+
+
 @pytest.mark.parametrize("inside", [(0, 1), (0, 2)])
 def test_folded_boxes_have_a_range(inside: tuple[int, ...]) -> None:
     whole = measured(1.0, 0.1, 0.01)
-    group = Node(0, "fc", group=Group("module", "fc", inside))
-    folded = Graph((group, Node(1, "ExpBackward0")), original=whole)
-    made = scene(folded, GRAD)
+    made = scene(with_group(whole, "fc", inside), GRAD)
     assert made.boxes[0].lines[-1] == f"gradient norms {whole.backward[inside[-1]].norm} to 1"
 
 
@@ -84,8 +93,8 @@ def test_folding_keeps_no_ids_of_another_graph() -> None:
         loss = net(torch.ones(1, 2)).sum()
     graph = gradviz.flow(loss, model=net, recording=recording).graph
     folded = graph.fold(depth=1)
-    assert folded.backward == () and folded.original is graph
-    assert set(gradient_heat(folded).said) == set(range(len(folded.nodes)))
+    assert folded.backward == () and folded.whole is graph
+    assert set(gradient_heat(folded.folding).said) == set(range(len(folded.nodes)))
 
 
 def test_a_gradient_that_is_not_finite_says_so() -> None:
@@ -105,10 +114,8 @@ def test_without_gradients_the_error_says_what_to_do() -> None:
 
 def test_the_smallest_is_the_smallest_number_that_a_box_says() -> None:
     """A folded box that holds the smallest gradient beside a large one had no mark."""
-    original = measured(2.0, 0.5, 0.1, 0.001, 1.0)
-    nodes = (*original.nodes[:3], Node(3, "group", group=Group("segment", "two", (3, 4))))
-    folded = Graph(nodes, original=original)
-    assert gradient_heat(folded).alarms == {3: "smallest gradient"}
-    assert gradient_heat(folded).words(3) == "gradient norms 0.001 to 1"
+    folding = with_group(measured(2.0, 0.5, 0.1, 0.001, 1.0), "two", (3, 4))
+    assert gradient_heat(folding).alarms == {3: "smallest gradient"}
+    assert gradient_heat(folding).words(3) == "gradient norms 0.001 to 1"
     alike = measured(2.0, 0.12341, 0.12342, 0.5)
-    assert gradient_heat(alike).alarms == dict.fromkeys((1, 2), "smallest gradient")
+    assert gradient_heat(unfolded(alike)).alarms == dict.fromkeys((1, 2), "smallest gradient")

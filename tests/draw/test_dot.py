@@ -12,17 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from gradviz.draw.dot import quote, render
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode
-from gradviz.draw.scene import scene
 from gradviz.graph import Edge, Graph, Node, Scope
 from tests.builders import GRAPHS, diamond
 from tests.draw.conftest import Golden
+from tests.drawn import scene, sketch
 from tests.strategies import graphs, text
 
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="no system Graphviz")
 
 
 def written(graph: Graph, **options: object) -> str:
-    return "".join(render(graph, Options.of(options)))
+    made = Options.of(options)
+    return "".join(render(sketch(graph, made), made))
 
 
 def canonical(source: str) -> str:

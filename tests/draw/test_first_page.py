@@ -12,11 +12,9 @@ from torch.nn import functional as F
 
 import gradviz
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded
-from gradviz.draw.picture import measured, picture
-from gradviz.draw.scene import scene
 from gradviz.fold.fold import PAGE
 from tests.builders import chain
+from tests.drawn import picture, scene, shown, sketch
 from tests.fold.test_fold import Program as Builder
 
 pytestmark = pytest.mark.slow
@@ -68,33 +66,32 @@ def test_the_first_picture_fits_the_page(program: Program, how: str) -> None:
     with gradviz.record() as recording:
         outputs = program()
     graph = recording.graph(outputs) if how == "recorded" else gradviz.walk(outputs)
-    shown = folded(graph, Options())
-    made = picture(shown, Options())
+    folding = shown(graph, Options())
+    made = picture(folding, Options())
     assert made.width <= PAGE.width and made.height <= PAGE.height
-    assert len(shown.nodes) > 1
-    inside = sum(len(node.group.nodes) if node.group else 1 for node in shown.nodes)
-    assert inside == len(graph.nodes)  # nothing is lost
-    if shown.original is not None:
-        assert any(line.startswith("folded: ") for line in scene(shown, Options()).footer)
+    assert folding.size > 1
+    assert sum(map(len, folding.inside)) == len(graph.nodes)  # nothing is lost
+    if folding.opening is not None:
+        assert any(line.startswith("folded: ") for line in scene(folding, Options()).footer)
 
 
 def test_pictures_that_run_sideways_have_the_page_on_its_side() -> None:
     options = Options(direction="right")
-    made = picture(folded(gradviz.walk(triplet()), options), options)
+    made = picture(shown(gradviz.walk(triplet()), options), options)
     assert made.width <= PAGE.height and made.height <= PAGE.width
 
 
 def test_what_the_reader_asks_for_is_drawn_however_large() -> None:
     graph = chain(100)
-    assert measured(graph, PAGE, Options()).height > PAGE.height
-    assert len(folded(graph, Options()).nodes) < 10
-    assert folded(graph, Options(depth="all")) is graph
+    assert sketch(graph, Options()).measured(PAGE).height > PAGE.height
+    assert shown(graph, Options()).size < 10
+    assert shown(graph, Options(depth="all")).graph is graph
 
 
 def test_a_second_call_says_whose_parameters_it_has_and_draws_no_lines_to_them() -> None:
     with gradviz.record() as recording:
         outputs = siamese()
-    drawn = scene(folded(recording.graph(outputs), Options()), Options())
+    drawn = scene(shown(recording.graph(outputs), Options()), Options())
     later = next(box for box in drawn.boxes if box.lines[0].endswith("Linear, call 2"))
     assert later.lines[1] == "same parameters as call 1"
     links = [link for link in drawn.links if link.target == later.id]
@@ -103,7 +100,7 @@ def test_a_second_call_says_whose_parameters_it_has_and_draws_no_lines_to_them()
 
 
 def test_outputs_of_one_box_are_cut_and_counted() -> None:
-    drawn = scene(folded(gradviz.walk(many_outputs()), Options()), Options())
+    drawn = scene(shown(gradviz.walk(many_outputs()), Options()), Options())
     ends = [box.lines for box in drawn.boxes if box.kind == "output"]
     assert ("+388 more", "outputs") in ends and len(ends) == 13  # one of the first call, twelve of the others
     assert "drawn as one box: 388 outputs; --depth all draws each" in drawn.footer
@@ -117,11 +114,11 @@ def test_data_that_flows_into_a_later_call_is_drawn_and_its_parameters_are_not()
             for i in range(2):
                 with program.call(f"net.{i}", "Linear"):
                     x = program.op("AddmmBackward0", x, weights=[f"net.{i}.weight"])
-    shown = program.graph().fold(depth=2)
-    drawn = scene(shown, Options())
+    folded = program.graph().fold(depth=2)
+    drawn = scene(folded, Options())
     later = next(box for box in drawn.boxes if box.lines[0] == "net Net, call 2")
     assert [(drawn.boxes[link.source].lines[0], link.label) for link in drawn.links if link.target == later.id] == [
         ("1 Linear", "")
     ]
-    (group,) = [group for group in shown.groups if group.same_as == 1]
+    (group,) = [group for group in folded.groups if group.same_as == 1]
     assert sum(uses.count for uses in group.shared) == 2

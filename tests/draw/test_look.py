@@ -12,12 +12,11 @@ import gradviz
 from gradviz.draw.kinds import kind_of_group
 from gradviz.draw.names import tensors_along
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded
-from gradviz.draw.picture import picture
-from gradviz.draw.scene import Scene, scene
+from gradviz.draw.scene import Scene
 from gradviz.draw.svg import render
 from gradviz.graph import Graph, Group
 from gradviz.graph.files import dump, loads
+from tests.drawn import picture, scene, shown, sketch
 from tests.walker.graphs import needs_raw
 
 PLAIN = Options()
@@ -63,7 +62,7 @@ def test_an_input_without_gradient_is_one_box_for_all_its_users() -> None:
 
 
 def test_it_is_proportional_and_says_the_rest_in_its_description() -> None:
-    text = "".join(render(attention(), PLAIN))
+    text = "".join(render(sketch(attention(), PLAIN), PLAIN))
     assert "Helvetica" in text and "Mono" not in text
     shown = re.findall(r"<text[^>]*>([^<]*)<", text)
     assert not any("not drawn" in line or "backward" in line for line in shown)
@@ -79,24 +78,24 @@ def mlp(layers: int) -> Graph:
 
 
 def test_a_layer_is_one_box_without_its_parameters() -> None:
-    made = scene(folded(mlp(3), PLAIN), PLAIN)
+    made = scene(shown(mlp(3), PLAIN), PLAIN)
     assert sorted(boxes(made, "layer")) == [(f"{i} Linear", "20 parameters") for i in range(3)]
     assert not boxes(made, "leaf") and boxes(made, "input")
 
 
 def test_details_are_said_when_asked_for() -> None:
     told = Options(details=True)
-    made = scene(folded(mlp(1), told), told)
+    made = scene(shown(mlp(1), told), told)
     (layer,) = boxes(made, "layer")
     assert layer[1].startswith("2 ops, 20 parameters") and any("(2, 4)" in line for line in layer)
 
 
 def test_the_direction_is_the_one_that_fits_a_slide_or_a_page() -> None:
     """A few layers go down, some more to the right, as a chain of them would be shown too small."""
-    short, long = (picture(folded(mlp(layers), PLAIN), PLAIN) for layers in (4, 12))
+    short, long = (picture(shown(mlp(layers), PLAIN), PLAIN) for layers in (4, 12))
     assert short.height > short.width / 2
     assert 1.5 * long.height < long.width < 1_500, "in lines, as text is"
-    asked = picture(folded(mlp(12), PLAIN), Options(direction="down"))
+    asked = picture(shown(mlp(12), PLAIN), Options(direction="down"))
     assert asked.height > asked.width
 
 
@@ -107,7 +106,7 @@ def test_what_goes_round_is_said_at_the_loop() -> None:
         for _ in range(30):
             h = torch.tanh(cell(h)) + h
         loss = h.sum()
-    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    made = scene(shown(recording.graph(loss), PLAIN), PLAIN)
     (loop,) = (link for link in made.links if link.source == link.target)
     assert loop.label == "h"
 
@@ -131,7 +130,7 @@ def test_queries_keys_and_values_keep_their_names_through_views() -> None:
         q, k, v = (part.view(2, 3, 4, 3).transpose(1, 2) for part in (q, k, v))
         scores = (q @ k.transpose(-2, -1)).softmax(-1)
         loss = (scores @ v).sum()
-    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    made = scene(shown(recording.graph(loss), PLAIN), PLAIN)
     told = {link.label.partition(" (")[0] for link in made.links if made.boxes[link.source].lines[0] == "split"}
     assert told == {"q", "k", "v"}
 
@@ -143,7 +142,7 @@ def test_what_stands_side_by_side_in_the_code_does_so_in_the_picture() -> None:
         h = torch.nn.functional.relu(torch.nn.Linear(3, 3)(x))
         mu, logvar = low(h), high(h)
         loss = (mu + (0.5 * logvar).exp().sin().cos().tanh()).sum()
-    drawn = picture(folded(recording.graph(loss), PLAIN), Options(direction="down"))
+    drawn = picture(shown(recording.graph(loss), PLAIN), Options(direction="down"))
     layers = [block for block in drawn.blocks if "Linear" in block.words[0].text]
     assert len({block.rect.y for block in layers}) == 2, "one above, two beside each other"
 
@@ -153,7 +152,7 @@ def test_the_length_of_a_vector_is_no_norm_layer_and_a_path_gives_no_colour() ->
     net = torch.nn.ModuleDict({"Attention": torch.nn.Linear(3, 3), "after": torch.nn.LayerNorm(3)})
     with gradviz.record() as recording:
         loss = net["after"](net["Attention"](x)).norm()
-    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    made = scene(shown(recording.graph(loss), PLAIN), PLAIN)
     kinds = {box.lines[0]: box.kind for box in made.boxes}
     assert kinds["linalg_vector_norm"] == "op"
     assert kinds["net.Attention Linear"] == "layer" and kinds["net.after LayerNorm"] == "norm"
@@ -187,7 +186,7 @@ def test_the_shape_at_a_name_is_that_of_the_variable_and_not_of_a_view_of_it() -
     net = Scores()
     with gradviz.record() as recording:
         loss = net(torch.rand(6, 3)).exp().sum().sin().cos()
-    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    made = scene(shown(recording.graph(loss), PLAIN), PLAIN)
     labels = {link.label for link in made.links}
     assert any("e1" in label for label in labels) and not any("e2 (1, 6)" in label for label in labels)
 
@@ -199,12 +198,10 @@ def test_parameters_that_a_later_call_uses_again_are_no_data_on_the_way_to_it() 
         for _ in range(30):
             state = cell(torch.ones(2, 3), state)
         loss = state.sum()
-    graph = folded(recording.graph(loss), PLAIN)
-    later = next(node.id for node in graph.nodes if node.folded and node.folded.count == 29)
-    (edge,) = (edge for edge in graph.inputs(later) if edge.producer != later)
-    whole = graph.original
-    assert whole is not None
-    assert [node in whole.leaf_of for node, _ in tensors_along(graph, edge)] == [False]
+    folding = shown(recording.graph(loss), PLAIN)
+    later = next(i for i, box in enumerate(folding.boxes) if box.folded and box.folded.count == 29)
+    (edge,) = (edge for edge in folding.inputs(later) if edge.producer != later)
+    assert [node in folding.graph.leaf_of for node, _ in tensors_along(folding, edge)] == [False]
 
 
 def inputs(made: Scene) -> list[str]:
@@ -220,7 +217,7 @@ def test_data_of_which_an_op_saved_a_copy_is_drawn_by_the_name_it_was_passed_wit
         with torch.autocast("cpu", dtype=torch.bfloat16):
             made = conv(images)
         loss = out.mean() + made.float().mean()
-    assert sorted(inputs(scene(folded(recording.graph(loss), PLAIN), PLAIN))) == ["images", "x"]
+    assert sorted(inputs(scene(shown(recording.graph(loss), PLAIN), PLAIN))) == ["images", "x"]
 
 
 @needs_raw
@@ -296,5 +293,5 @@ def test_a_block_is_open_in_the_turn_of_a_loop_that_is_shown() -> None:
     model = _Stages()
     with gradviz.record() as recording:
         loss = torch.nn.functional.cross_entropy(model(torch.ones(2, 3)), torch.tensor([0, 1]))
-    made = scene(folded(recording.graph(loss), PLAIN), PLAIN)
+    made = scene(shown(recording.graph(loss), PLAIN), PLAIN)
     assert any(frame.title.startswith("0 _Block") for frame in made.frames)

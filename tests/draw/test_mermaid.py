@@ -13,11 +13,11 @@ from gradviz.draw.mermaid import escape, render
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode
 from gradviz.draw.palette import BoxKind
-from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
 from tests.builders import GRAPHS, chain, random_dag
 from tests.draw.conftest import Golden
+from tests.drawn import scene, sketch
 from tests.strategies import graphs, text
 
 KINDS = "|".join(get_args(BoxKind))
@@ -30,7 +30,8 @@ OTHER = re.compile(
 
 
 def written(graph: Graph, **options: object) -> str:
-    return "".join(render(graph, Options.of(options)))
+    made = Options.of(options)
+    return "".join(render(sketch(graph, made), made))
 
 
 def chart(page: str) -> list[str]:

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gradviz import notebook
+from gradviz.draw.picture import Sketch
 from gradviz.errors import LayoutError
 from gradviz.graph import Graph
 from tests.builders import GRAPHS, chain
@@ -29,7 +30,7 @@ def test_a_failure_warns_and_shows_marked_text(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object) -> None:
         raise LayoutError("no engine could place it")
 
-    monkeypatch.setattr(notebook, "picture", fail)
+    monkeypatch.setattr(Sketch, "picture", fail)
     with pytest.warns(RuntimeWarning, match="no engine could place it"):
         shown = notebook.mimebundle(chain(2))
     assert list(shown) == ["text/plain"]
@@ -62,6 +63,6 @@ def test_ctrl_c_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(notebook, "picture", interrupt)
+    monkeypatch.setattr(Sketch, "picture", interrupt)
     with pytest.raises(KeyboardInterrupt):
         notebook.mimebundle(chain(2))

@@ -14,10 +14,10 @@ import pytest
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode, render, write
-from gradviz.draw.scene import scene
 from gradviz.errors import FormatError, OutputError
 from gradviz.graph import Edge, Graph, Node, Scope
 from tests.builders import chain
+from tests.drawn import scene
 
 
 def breaks(error: BaseException) -> Iterator[bytes]:

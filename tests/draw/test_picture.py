@@ -8,8 +8,8 @@ import pytest
 
 from gradviz.draw.frames import Frame
 from gradviz.draw.options import Direction, Options
-from gradviz.draw.picture import Page, Picture, compose, picture
-from gradviz.draw.scene import Box, Legend, Link, Scene, scene
+from gradviz.draw.picture import Page, Picture, compose
+from gradviz.draw.scene import Box, Legend, Link, Scene
 from gradviz.draw.typesetting import BOLD, MAX_LETTERS, SIZES, FrameBlock, Words, text_width, wrapped
 from gradviz.draw.wire_labels import label_words, samples
 from gradviz.draw.wires import Curves, is_loop
@@ -17,6 +17,7 @@ from gradviz.graph import Edge, Graph, Group, Node, TensorInfo
 from gradviz.layout import Rect
 from tests.builders import GRAPHS, chain, multi_output
 from tests.draw.column import drawn
+from tests.drawn import folding, picture, scene
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "right")
 
@@ -168,7 +169,7 @@ def test_frames_surround_their_boxes_and_have_a_title() -> None:
     framed = Scene(
         "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)
     )
-    made = compose(chain(4), framed, Page(framed))
+    made = compose(folding(chain(4)), framed, Page(framed))
     (frame,) = made.frames
     assert [contains(frame.rect, block.rect) for block in made.blocks] == [False, True, True]
     assert (

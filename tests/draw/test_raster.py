@@ -13,12 +13,14 @@ import pytest
 from gradviz.draw import raster
 from gradviz.draw.options import Options
 from gradviz.draw.palette import DARK, LIGHT
+from gradviz.draw.picture import Sketch
 from gradviz.draw.raster import fixed_dot
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
 from gradviz.graph import Graph, Node
 from gradviz.layout import graphviz
 from tests.builders import GRAPHS, chain, odd_names
 from tests.draw.column import drawn
+from tests.drawn import sketch
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +39,15 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def column(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures without a layout engine."""
-    monkeypatch.setattr(raster, "picture", lambda graph, options: drawn(graph, options.direction))
+    monkeypatch.setattr(Sketch, "picture", lambda sketch: drawn(sketch.folding, sketch.options.direction))
+
+
+def png(graph: Graph, options: Options) -> bytes:
+    return raster.render_png(sketch(graph, options), options)
+
+
+def pdf(graph: Graph, options: Options) -> bytes:
+    return raster.render_pdf(sketch(graph, options), options)
 
 
 def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -63,16 +73,16 @@ def png_size(png: bytes) -> tuple[int, int]:
 @pytest.mark.usefixtures("column")
 def test_a_png_has_two_pixels_for_each_of_the_drawing(engine: str) -> None:
     made = drawn(GRAPHS["diamond"])
-    width, height = png_size(raster.render_png(GRAPHS["diamond"], Options()))
+    width, height = png_size(png(GRAPHS["diamond"], Options()))
     assert abs(width - 2 * made.width) <= 2 and abs(height - 2 * made.height) <= 2
 
 
 @pytest.mark.usefixtures("column")
 def test_a_pdf_has_the_size_that_browsers_print(engine: str) -> None:
     made = drawn(GRAPHS["diamond"])
-    pdf = raster.render_pdf(GRAPHS["diamond"], Options())
-    assert pdf.startswith(b"%PDF-") and b"%%EOF" in pdf[-64:]
-    found = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+)", pdf)
+    written = pdf(GRAPHS["diamond"], Options())
+    assert written.startswith(b"%PDF-") and b"%%EOF" in written[-64:]
+    found = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+)", written)
     assert found is not None
     assert abs(float(found[1]) - 0.75 * made.width) <= 2 and abs(float(found[2]) - 0.75 * made.height) <= 2
 
@@ -80,18 +90,18 @@ def test_a_pdf_has_the_size_that_browsers_print(engine: str) -> None:
 @pytest.mark.usefixtures("column")
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_kind_of_graph_can_be_painted(name: str) -> None:
-    png_size(raster.render_png(GRAPHS[name], Options()))
+    png_size(png(GRAPHS[name], Options()))
 
 
 @pytest.mark.usefixtures("column")
 def test_the_same_graph_gives_the_same_bytes(engine: str) -> None:
-    for render in (raster.render_png, raster.render_pdf):
+    for render in (png, pdf):
         assert render(GRAPHS["random"], Options()) == render(GRAPHS["random"], Options())
 
 
 @pytest.mark.usefixtures("column")
 def test_themes_differ_and_auto_is_light() -> None:
-    light, dark, auto = (raster.render_png(chain(1), Options(theme=t)) for t in ("light", "dark", "auto"))
+    light, dark, auto = (png(chain(1), Options(theme=t)) for t in ("light", "dark", "auto"))
     assert light == auto != dark
 
 
@@ -125,13 +135,13 @@ def test_odd_text_reaches_graphviz_unchanged() -> None:
 @pytest.mark.usefixtures("column")
 def test_a_large_png_is_painted_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raster, "PNG_SIDE", 540)
-    assert max(png_size(raster.render_png(chain(3), Options()))) <= 540
+    assert max(png_size(png(chain(3), Options()))) <= 540
 
 
 @pytest.mark.usefixtures("column")
 def test_without_graphviz_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(graphviz.VARIABLE, "none")
-    for render in (raster.render_png, raster.render_pdf):
+    for render in (png, pdf):
         with pytest.raises(LayoutError, match=r"painted by Graphviz.*Write SVG.*pip install pygraphviz"):
             render(Graph(), Options())
     assert issubclass(GraphvizNotFound, LayoutError)
@@ -143,7 +153,7 @@ EMPTY = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "urn:fontconfig:font
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the Graphviz of Windows knows no fontconfig")
-@pytest.mark.parametrize("render", [raster.render_png, raster.render_pdf])
+@pytest.mark.parametrize("render", [png, pdf])
 def test_there_are_letters_on_a_machine_without_fonts(
     render: Callable[[Graph, Options], bytes], engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,14 +177,14 @@ def test_neither_the_cache_of_the_machines_fonts_nor_our_folder_is_written_to(
     monkeypatch.setenv("FONTCONFIG_FILE", str(machine))
     folder = Path(raster.__file__).with_name("fonts")
     before = sorted(path.name for path in folder.iterdir())
-    raster.render_png(chain(2), Options())
+    png(chain(2), Options())
     assert not cache.exists() and sorted(path.name for path in folder.iterdir()) == before
 
 
 @pytest.mark.usefixtures("column")
 def test_a_png_has_the_scale_that_was_asked_for(engine: str) -> None:
     made = drawn(GRAPHS["diamond"])
-    width, height = png_size(raster.render_png(GRAPHS["diamond"], Options(scale=3.5)))
+    width, height = png_size(png(GRAPHS["diamond"], Options(scale=3.5)))
     assert abs(width - 3.5 * made.width) <= 3 and abs(height - 3.5 * made.height) <= 3
     with pytest.raises(FormatError, match="at most"):
         raster.png_scale(10_000, 2_000, 20)

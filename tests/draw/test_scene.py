@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
-from gradviz.draw.details import details
-from gradviz.draw.heat import held_by_box
 from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind
-from gradviz.draw.scene import Box, Scene, scene
+from gradviz.draw.scene import Box, Scene
+from gradviz.fold.folding import unfolded
 from gradviz.graph import Edge, Graph, Group, Leaf, Node, Packing, Root, SavedTensor, Storage
 from gradviz.report.labels import FLAG_WORDS
 from tests.builders import (
@@ -27,6 +27,7 @@ from tests.builders import (
     tensor,
     views,
 )
+from tests.drawn import details, held_by_box, scene
 
 OPS = set(get_args(BoxKind)) - {"leaf", "output", "saved", "stale", "input"}
 
@@ -50,13 +51,13 @@ def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None
         assert box.lines and all(len(line.splitlines()) <= 1 for line in box.lines)
     for link in made.links:
         assert 0 <= link.source < len(made.boxes) and 0 <= link.target < len(made.boxes)
-        assert link.source != link.target or (link.style == "data" and made.boxes[link.source].node is not None)
+        assert link.source != link.target or (link.style == "data" and made.boxes[link.source].number is not None)
     assert {entry.kind for entry in made.legend} == {box.kind for box in made.boxes}
-    drawn = {box.node for box in made.boxes if box.kind in (*OPS, "leaf")}
+    drawn = {box.number for box in made.boxes if box.kind in (*OPS, "leaf")}
     missing = set(range(len(graph.nodes))) - drawn
     assert missing == (set(graph.leaf_of) if leaves == "hidden" else set())
     data = Counter(
-        (made.boxes[a].node, made.boxes[b].node)
+        (made.boxes[a].number, made.boxes[b].number)
         for a, b, style, *_ in made.links
         if made.boxes[b].kind in OPS and style == "data"
     )
@@ -123,7 +124,7 @@ def test_the_tooltip_of_a_view_names_its_base() -> None:
 
 def test_an_output_without_a_graph_says_why() -> None:
     box = next(box for box in scene(views(), Options()).boxes if box.lines[0] == "constant")
-    assert box.node is None and box.lines[-1] == "no graph: it was made under torch.no_grad()"
+    assert box.number is None and box.lines[-1] == "no graph: it was made under torch.no_grad()"
 
 
 def test_saved_tensors_are_drawn_when_asked() -> None:
@@ -194,7 +195,7 @@ def test_folded_boxes_hold_what_is_inside() -> None:
     storages = tuple(Storage(i, 100 * (i + 1), "activation") for i in range(3))
     whole = Graph(nodes, storages=storages)
     group = Node(0, "fc", group=Group("module", "fc", (0, 2), nbytes=400))
-    folded = Graph((group, nodes[1]._replace(id=1)), storages=storages, original=whole)
+    folded = replace(unfolded(whole), boxes=(group, nodes[1]), inside=((0, 2), (1,)), edges=())
     assert held_by_box(folded) == (400, 200)
     assert "not drawn: 2 saved tensors inside folded boxes" in scene(folded, Options(saved=True)).footer
 

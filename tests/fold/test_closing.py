@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import gradviz
-from gradviz.fold.fold import Depth, fold
+from gradviz.fold.export import fold
+from gradviz.fold.fold import Depth
 from gradviz.graph import Edge, Graph, Leaf, Node, Root, Scope
 from tests.builders import cycles, tensor
 from tests.fold.test_fold import Program, inside, pages, reachable, titles

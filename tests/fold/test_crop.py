@@ -9,12 +9,12 @@ from torch import nn
 
 import gradviz
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded, render
-from gradviz.draw.picture import picture
-from gradviz.draw.scene import Scene, scene
+from gradviz.draw.output import render
+from gradviz.draw.scene import Scene
 from gradviz.fold.crop import Crop
 from gradviz.graph import Graph, Mark
 from gradviz.graph.files import dump, loads
+from tests.drawn import picture, scene, shown
 
 
 class Double(nn.Module):
@@ -58,23 +58,23 @@ GRAPH = recorded()
 
 def drawn(focus: str, **options: object) -> Scene:
     asked = Options.of({"focus": focus, **options})
-    return scene(folded(GRAPH, asked, True), asked)
+    return scene(shown(GRAPH, asked, True), asked)
 
 
-def titles(shown: Scene) -> list[str]:
-    return [box.lines[0] for box in shown.boxes]
+def titles(made: Scene) -> list[str]:
+    return [box.lines[0] for box in made.boxes]
 
 
 def test_a_module_in_focus_is_drawn_alone() -> None:
     """A block of a U-Net took 3,142 pixels with all that is around it."""
-    shown = drawn("model.blocks.7")
-    assert sorted(titles(shown)) == ["0 Conv2d", "1 BatchNorm2d", "2 ReLU", "x", "y"]
-    (entry,) = [box for box in shown.boxes if box.kind == "outside"]
+    made = drawn("model.blocks.7")
+    assert sorted(titles(made)) == ["0 Conv2d", "1 BatchNorm2d", "2 ReLU", "x", "y"]
+    (entry,) = [box for box in made.boxes if box.kind == "outside"]
     assert entry.lines[0] == "x" and entry.frame is None
-    assert shown.frames[0].title.startswith("model.blocks.7 Double")
-    assert any(line.startswith("model.blocks.7 alone: 3 of ") for line in shown.footer)
+    assert made.frames[0].title.startswith("model.blocks.7 Double")
+    assert any(line.startswith("model.blocks.7 alone: 3 of ") for line in made.footer)
     asked = Options(focus="model.blocks.7")
-    assert picture(folded(GRAPH, asked, True), asked).height < 900
+    assert picture(shown(GRAPH, asked, True), asked).height < 900
 
 
 def test_inputs_and_outputs_have_the_names_of_the_script() -> None:
@@ -104,15 +104,15 @@ def test_findings_stay_at_their_edges() -> None:
 
 
 def test_its_own_weights_are_inside() -> None:
-    shown = drawn("model.blocks.7.net.0")
-    frames = {box.lines[0]: box.frame for box in shown.boxes}
+    made = drawn("model.blocks.7.net.0")
+    frames = {box.lines[0]: box.frame for box in made.boxes}
     assert frames["weight"] == frames["bias"] == frames["conv"] == 0 and frames["output"] is None
 
 
 def test_of_several_calls_the_first_is_drawn_and_said() -> None:
-    shown = drawn("model.cell")
-    assert any(line.startswith("call 1 of 3 of model.cell alone") for line in shown.footer)
-    assert "addmm" in titles(shown) and "t" not in titles(shown)  # views are merged, however few ops there are
+    made = drawn("model.cell")
+    assert any(line.startswith("call 1 of 3 of model.cell alone") for line in made.footer)
+    assert "addmm" in titles(made) and "t" not in titles(made)  # views are merged, however few ops there are
     assert "t" in titles(drawn("model.cell", views="show"))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gradviz.fold.fold import folded
+from gradviz.fold.export import exported
+from gradviz.fold.folding import folded
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import Opening
@@ -45,9 +46,10 @@ def test_any_cut_has_no_cycle_and_holds_each_node_once(
     for _ in range(12):
         opening = Opening(grouped(graph))
         opening.open = some_open(opening.groups, rng)
-        cut = folded(opening)
-        assert len(cut.order) == len(cut.nodes)  # raises where there is a cycle
-        members = sorted(node for inside in cut.inside for node in inside)
+        made = folded(opening)
+        graph_of_boxes = exported(made)
+        assert len(graph_of_boxes.order) == made.size  # raises where there is a cycle
+        members = sorted(node for inside in made.inside for node in inside)
         assert members == list(range(len(graph.nodes)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.fold.fold import fold
+from gradviz.fold.export import fold
 from gradviz.fold.opening import Deeper
 from gradviz.graph import Graph
 from gradviz.graph.origins import ScopeTree
@@ -14,7 +14,7 @@ from tests.fold.test_fold import blocks, functions, loop, nested, pages, program
 
 
 def deeper(folded: Graph) -> Deeper:
-    return folded.opening.deeper() if folded.opening is not None else Deeper()
+    return folded.folding.opening.deeper() if folded.folding is not None else Deeper()
 
 
 def opened(graph: Graph) -> set[int]:

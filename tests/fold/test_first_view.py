@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.fold.fold import PAGE, UPRIGHT, Measure, fold
+from gradviz.fold.export import fold
+from gradviz.fold.fold import PAGE, UPRIGHT, Measure
 from gradviz.fold.sizes import Size
 from gradviz.graph import Graph, Root, Scope
 from tests.builders import cycles, tensor
@@ -221,7 +222,7 @@ def boxes(graph: Graph) -> int:
 
 def without_leaves(most: int) -> Measure:
     """A page that holds so many boxes and any leaves."""
-    return lambda graph, sheet: Size(0.0, PAGE.height * (boxes(graph) - len(graph.leaves)) / most)
+    return lambda folding, sheet: Size(0.0, PAGE.height * (folding.size - len(folding.leaf_in)) / most)
 
 
 def many_leaves() -> Graph:
@@ -275,5 +276,4 @@ def test_an_output_without_a_graph_is_kept() -> None:
 def test_what_is_said_to_be_open_is_what_the_graph_shows(most: int) -> None:
     """As the page reads it, of a picture that was not the last one that was tried."""
     graph = fold(network(loss=30), measure=pages(most))
-    assert graph.opening is not None
-    assert len(list(graph.opening.visible())) == boxes(graph) - len(graph.leaves)
+    assert len(list(graph.folding.opening.visible())) == boxes(graph) - len(graph.leaves)

@@ -7,19 +7,19 @@ import re
 from collections.abc import Sequence
 
 import pytest
-import torch
 from hypothesis import given, settings, strategies as st
 
-import gradviz
 from gradviz.draw.options import Options
-from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.fold.fold import PAGE, UPRIGHT, Measure, fold
+from gradviz.fold.export import fold
+from gradviz.fold.fold import PAGE, UPRIGHT, Measure
+from gradviz.fold.folding import folding_of
 from gradviz.fold.sizes import Size
-from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo, Uses
+from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo, Uses
 from gradviz.graph.amounts import depth, held_bytes
 from gradviz.graph.files import dump, loads
 from tests.builders import chain, cycles, tensor
+from tests.drawn import scene
 
 VALUE = tensor(3, 4)
 
@@ -101,7 +101,7 @@ def loop(turns: int, *, mask: bool = False) -> Graph:
 
 def pages(boxes: float) -> Measure:
     """Measures pictures in boxes: a page holds so many."""
-    return lambda graph, sheet: Size(0.0, PAGE.height * len(graph.nodes) / boxes)
+    return lambda folding, sheet: Size(0.0, PAGE.height * folding.size / boxes)
 
 
 def titles(graph: Graph) -> list[tuple[str, str, int]]:
@@ -513,14 +513,11 @@ def test_what_leaves_a_box_keeps_its_kind() -> None:
 
 
 def test_a_folded_graph_knows_which_nodes_are_in_each_box() -> None:
-    x = torch.ones(2, 2, requires_grad=True)
-    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2))
-    whole = gradviz.walk(net(x).exp().sum())
-    joined = (0, 1)
-    rest = [node for node in whole.nodes if node.id not in joined]
-    box = whole.nodes[0]._replace(group=Group("chain", "SumBackward0 … ExpBackward0", joined))
-    nodes = tuple(node._replace(id=i) for i, node in enumerate([rest[0], box, *rest[1:]]))
-    folded = Graph(nodes, original=whole)
-    assert [folded.inside[1], *folded.inside[2:]] == [joined, *((node.id,) for node in rest[1:])]
-    assert [folded.box_of[node] for node in range(4)] == [1, 1, 0, 2]
-    assert whole.box_of == {node.id: node.id for node in whole.nodes}
+    graph = blocks(4)
+    folded = graph.fold(depth=1)
+    for node, nodes in zip(folded.nodes, folded.folding.inside):
+        assert nodes == (node.group.nodes if node.group else (nodes[0],))
+        assert {folded.folding.box_of[inner] for inner in nodes} == {node.id}
+    # what is in a box keeps the number that it has in the graph
+    assert [box.id for box in folded.folding.boxes] == [nodes[0] for nodes in folded.folding.inside]
+    assert folding_of(graph).box_of == {node.id: node.id for node in graph.nodes}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import gradviz
-from gradviz.fold.fold import fold
+from gradviz.fold.export import fold
 from gradviz.fold.program import LEAST_CALLS, LEAST_OPS, with_program
 from gradviz.graph import Construct, Graph, SourceLine
 from gradviz.graph.origins import ScopeTree
@@ -64,7 +64,7 @@ def test_a_function_that_is_called_again_and_again_is_a_group_with_its_name() ->
     graph = euler(40)
     folded = fold(graph, depth=1)
     assert titles(folded) == [("loop", "3 ops, matmul to add", 40)]
-    assert folded.original is graph
+    assert folded.whole is graph
     assert fold(folded, depth=1) == folded
     assert names(euler(LEAST_CALLS - 1)) == set()
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 import gradviz
 from gradviz.draw.options import Options
-from gradviz.draw.scene import scene
-from gradviz.fold.fold import fold
+from gradviz.fold.export import fold
 from gradviz.graph import Graph
 from gradviz.graph.amounts import held_bytes
 from tests.blocks import ROOT
+from tests.drawn import scene
 
 
 def modules_of(graph: Graph) -> dict[str, set[int]]:

@@ -11,12 +11,12 @@ import torch
 import gradviz
 from gradviz.draw.details import value_lines
 from gradviz.draw.options import Options
-from gradviz.draw.scene import scene
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph
 from gradviz.gradients.numbers import numbers
 from gradviz.graph import BackwardStep, Graph
 from gradviz.graph.files import dump, loads
+from tests.drawn import scene
 
 
 def steps(loss: torch.Tensor) -> dict[str, BackwardStep]:

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from gradviz.checks.words import title, where
 from gradviz.draw.options import Options
-from gradviz.draw.scene import scene
 from gradviz.graph import Graph, Node, SavedTensor, Scope, SourceLine, Storage, TensorInfo
 from gradviz.graph.origins import calls_from, op_text, own_line, telling_lines
 from gradviz.memory.saved import Saved, saved
 from gradviz.memory.table import saved_table
+from tests.drawn import scene
 
 LIBRARY = SourceLine(
     "/venv/lib/python3.12/site-packages/torchvision/models/resnet.py", 92, "forward", "x = f(x)", "torchvision"

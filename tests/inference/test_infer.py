@@ -13,11 +13,11 @@ from torch import nn
 import gradviz
 from benchmarks.inference import agreement, both
 from benchmarks.inferred import CASES, hugging_face
-from gradviz.draw.summary import footer_lines
 from gradviz.graph import Edge, Graph, Node, Scope
 from gradviz.graph.origins import Ownership, Registered, forward_name
 from gradviz.inference import infer_scopes
 from tests.builders import cycles
+from tests.drawn import footer_lines
 from tests.fold.test_closing import scattered
 from tests.walker.graphs import needs_raw
 

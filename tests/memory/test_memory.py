@@ -10,11 +10,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gradviz
-from gradviz.draw.heat import held_by_box
 from gradviz.errors import FormatError
 from gradviz.graph import Graph, Leaf, Node, SavedTensor, Storage, TensorInfo
 from gradviz.graph.amounts import held_bytes
 from gradviz.memory.saved import By, Saved, memory_notes, saved
+from tests.drawn import held_by_box
 from tests.fold.saving import chain_of, random_saving, slot
 
 ALL: tuple[By, ...] = ("op", "module", "line", "tensor")

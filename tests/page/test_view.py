@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from gradviz.draw.kinds import kind_of_node
-from gradviz.fold.fold import fold
+from gradviz.fold.export import fold
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import Opening
@@ -24,15 +24,15 @@ EVERY = {**GRAPHS, **PAGES}
 
 
 def prepared(graph: Graph, shown: Graph | None = None) -> tuple[Groups, Walk, Sheets]:
-    opening = shown.opening if shown is not None else None
+    opening = shown.folding.opening if shown is not None else None
     groups = opening.groups if opening is not None else grouped(graph)
     made = Walk(graph, groups)
     return groups, made, make_sheets(made, lambda item: 80.0)
 
 
 def opening_of(shown: Graph) -> Opening:
-    assert shown.opening is not None
-    return shown.opening
+    opening: Opening = shown.folding.opening
+    return opening
 
 
 def check(graph: Graph) -> None:
@@ -114,7 +114,7 @@ def test_segments_are_closed_where_the_static_picture_folds() -> None:
     groups, _, _ = prepared(graph, shown)
     segments = [at for at in range(len(groups)) if groups[at].kind == "segment"]
     assert segments and opening_of(shown).open.isdisjoint(segments)
-    assert fold(graph, depth="all").opening is None
+    assert fold(graph, depth="all") is graph
 
 
 def test_a_call_that_others_interrupt_becomes_parts() -> None:

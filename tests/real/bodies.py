@@ -7,32 +7,32 @@ from collections import Counter
 from collections.abc import Iterator, Set
 
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded
 from gradviz.fold.filling import LAYER
 from gradviz.fold.groups import Groups
 from gradviz.fold.titles import calls_in, is_list, list_of, title
 from gradviz.fold.windows import SHARE
 from gradviz.graph import Graph
+from tests.drawn import shown
 
 
 def closed_bodies(graph: Graph) -> list[str]:
     """Titles of calls, runs and segments with over 40 % of the ops that are closed, beside no open call or turn like them."""
-    opening = folded(graph, Options()).opening
+    opening = shown(graph, Options()).opening
     if opening is None:
         return []
     groups, is_open = opening.groups, opening.open
     most = SHARE * len(groups.order)
-    shown = {key for at in is_open if groups[at].scope is not None for key in _keys(groups, at)}
+    beside = {key for at in is_open if groups[at].scope is not None for key in _keys(groups, at)}
     return [
         f"{title(groups, at)}, {len(groups.members(at)):,} of {len(groups.order):,} ops"
         for at in _closed(groups, is_open)
-        if len(groups.members(at)) > most and not groups[at].is_rest and shown.isdisjoint(_held(groups, at))
+        if len(groups.members(at)) > most and not groups[at].is_rest and beside.isdisjoint(_held(groups, at))
     ]
 
 
 def joined_modules(graph: Graph) -> list[str]:
     """Titles of closed stretches that join modules which are neither elements of one list nor a turn of what repeats."""
-    opening = folded(graph, Options()).opening
+    opening = shown(graph, Options()).opening
     if opening is None:
         return []
     groups = opening.groups

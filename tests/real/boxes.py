@@ -6,38 +6,40 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded
 from gradviz.draw.typesetting import shorten
+from gradviz.fold.folding import Folding
 from gradviz.fold.grouping import grouped
 from gradviz.graph import Graph
 from gradviz.graph.origins import module_path
 from gradviz.page.sheets import OP, Walk
 from gradviz.page.view import CELLS, Texts
 from gradviz.report import labels
+from tests.drawn import shown
 
 Box = tuple[str, tuple[int, ...]]
 
 
 def differences(graph: Graph) -> list[str]:
     """Titles of boxes that only one of them shows."""
-    shown = folded(graph, Options())
-    picture, page = Counter(_of_picture(graph, shown)), Counter(_of_page(graph, shown))
+    folding = shown(graph, Options())
+    picture, page = Counter(_of_picture(folding)), Counter(_of_page(folding))
     return [
         f"{who}: {title}" for who, some in (("picture", picture - page), ("page", page - picture)) for title, _ in some
     ]
 
 
-def _of_picture(graph: Graph, shown: Graph) -> Iterator[Box]:
-    for node, inside in zip(shown.nodes, shown.inside):
+def _of_picture(folding: Folding) -> Iterator[Box]:
+    graph = folding.graph
+    for node, inside in zip(folding.boxes, folding.inside):
         ops = tuple(sorted(member for member in inside if member not in graph.leaf_of))
         if ops:
-            around = module_path(shown.scopes, node.scope)
-            yield shorten(labels.op_title(shown, node, around, names="variable").name, CELLS), ops
+            around = module_path(graph.scopes, node.scope)
+            yield shorten(labels.op_title(graph, node, around, names="variable").name, CELLS), ops
 
 
-def _of_page(graph: Graph, shown: Graph) -> Iterator[Box]:
-    groups = shown.opening.groups if shown.opening is not None else grouped(graph)
-    is_open = shown.opening.open if shown.opening is not None else range(len(groups))
+def _of_page(folding: Folding) -> Iterator[Box]:
+    groups = folding.opening.groups if folding.opening is not None else grouped(folding.graph)
+    is_open = folding.opening.open if folding.opening is not None else range(len(groups))
     walk = Walk(groups.graph, groups)
     texts = Texts(walk)
     for number, at in enumerate(walk.groups):

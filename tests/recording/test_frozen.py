@@ -8,9 +8,9 @@ from torch import nn
 import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
-from gradviz.draw.scene import scene
 from gradviz.graph import Graph
 from gradviz.graph.files import dump, loads
+from tests.drawn import scene
 
 
 def recorded(net: nn.Module) -> Graph:

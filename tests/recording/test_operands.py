@@ -13,13 +13,12 @@ from torch.utils._pytree import tree_leaves
 
 import gradviz
 from gradviz.draw.options import Options
-from gradviz.draw.scene import scene
-from gradviz.draw.summary import footer_lines
 from gradviz.fold.grouping import grouped
 from gradviz.graph import Graph
 from gradviz.packages import is_foundation
 from gradviz.page.inputs import input_boxes
 from gradviz.walker.private import peek_sequence
+from tests.drawn import footer_lines, scene
 from tests.walker.graphs import needs_raw
 
 HEAD = """

@@ -1,0 +1,413 @@
+"""A graph folded: boxes for what is closed of its tree of groups, and edges between them.
+
+Every drawing reads this one record, of a graph that nothing is closed of, too. What must
+always hold: each node is in one box, edges between boxes carry the count of the edges
+they stand for, and boxes form no cycle other than one with itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from gradviz.fold.groups import Groups
+from gradviz.fold.titles import calls_in, code, kind_of, owns, title, turns_of
+from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, TensorInfo, column
+from gradviz.graph.amounts import parameter_elements
+from gradviz.graph.model import Wired
+
+if TYPE_CHECKING:
+    from gradviz.fold.opening import Opening
+
+Ends = tuple[int, int, int]
+"""Consumer, producer and output of an edge."""
+
+
+@dataclass(frozen=True, eq=False)
+class Folding(Wired):
+    """Box i is drawn as `boxes[i]` and holds the nodes `inside[i]`. Edges join boxes;
+    leaves, outputs and all else keep the numbers of nodes that `graph` has.
+
+    `graph` is the `recorded` one with a scope for what the program wrote. `opening` says
+    what is open, None where nothing was closed. Of the edges `shared` tells how many are
+    uses of parameters that are drawn with an earlier call of the module.
+    """
+
+    recorded: Graph
+    graph: Graph
+    boxes: Sequence[Node]
+    inside: Sequence[Sequence[int]]
+    edges: Sequence[Edge]
+    opening: Opening | None = None
+    shared: Mapping[Ends, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How many boxes there are."""
+        return len(self.boxes)
+
+    @cached_property
+    def box_of(self) -> Mapping[int, int]:
+        """The box of each node."""
+        return {node: box for box, nodes in enumerate(self.inside) for node in nodes}
+
+    @cached_property
+    def leaf_in(self) -> Mapping[int, Leaf]:
+        """The leaves that are boxes of their own, by box."""
+        if self.opening is None:
+            return self.graph.leaf_of
+        leaves = {self.box_of[leaf.node]: leaf for leaf in self.graph.leaves}
+        return {box: leaf for box, leaf in leaves.items() if not self.boxes[box].group}
+
+    @cached_property
+    def roots_of(self) -> Mapping[int, Sequence[Root]]:
+        """The outputs that each box gives."""
+        roots: dict[int, list[Root]] = {}
+        for root in self.graph.roots:
+            if root.node is not None:
+                roots.setdefault(self.box_of[root.node], []).append(root)
+        return roots
+
+    @cached_property
+    def groups(self) -> Sequence[Group]:
+        """What boxes of several nodes stand for; ops with their views are none."""
+        groups = (group for group in column(self.boxes, "group") if group is not None)
+        return [group for group in groups if group.kind != "op"]
+
+    def output(self, node: int, output: int) -> int:
+        """Which output of its box an output of a node is."""
+        box = self.boxes[self.box_of[node]]
+        return _output_of(box, self.graph.outputs[node], output)
+
+    def nodes_in(self, box: int) -> Sequence[Node]:
+        """The nodes of a box."""
+        return [self.graph.nodes[node] for node in self.inside[box]]
+
+
+def _output_of(box: Node, outputs: Sequence[TensorInfo | None], output: int) -> int:
+    """Which output of its box an output of a node is: of a closed group, its kind of
+    tensor in the order that the box lists them. Of a segment, and of an op with its
+    views, they count as one.
+    """
+    if box.group is None:
+        return output
+    is_one = box.group.kind in ("chain", "op") or output >= len(outputs)
+    if is_one or outputs[output] not in box.outputs:
+        return 0
+    return box.outputs.index(outputs[output])
+
+
+def unfolded(graph: Graph) -> Folding:
+    """All of a graph, every node as a box."""
+    alone = [(node,) for node in range(len(graph.nodes))]
+    return Folding(graph, graph, graph.nodes, alone, graph.edges)
+
+
+def folding_of(graph: Graph) -> Folding:
+    """How a graph is to be drawn: as it was folded, else every node as a box."""
+    folding: Folding | None = graph.folding
+    return unfolded(graph) if folding is None else folding
+
+
+def folded(opening: Opening, *, leaves: int | None = None) -> Folding:
+    """Fold what is closed of a graph. With `leaves`, so many leaves are single, and
+    parameters that several boxes use are drawn inside the first.
+    """
+    homes = _Homes(opening)
+    homes.absorb_parameters(shared=leaves is not None)
+    if leaves is not None:
+        homes.join_leaves(leaves)
+    return _Folder(homes).folding()
+
+
+class _FirstCall(NamedTuple):
+    """The first call of the module that a box calls again: its number, its nodes."""
+
+    call: int
+    nodes: frozenset[int]
+
+
+class _Homes:
+    """Which box each node goes to. `of[node]` is its own number, or ~group of a closed
+    group, which stands in the open group `closed[~group]`; or `rest`, the box of the
+    leaves that are too many.
+
+    `earlier[~group]` is the first call of a module that a box calls again: what both use
+    is drawn with that one.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self.opening, self.groups = opening, opening.groups
+        self.graph = opening.groups.graph
+        self.rest = len(self.graph.nodes)
+        self.of = list(range(self.rest))
+        visible = opening.visible()
+        self.closed = {child: parent for child, parent in visible if child < 0}
+        for child in self.closed:
+            for node in self.groups.leaves_of(child):
+                self.of[node] = child
+        first = _first_calls(self.groups)
+        calls = {child: self._first_call(~child, first) for child in self.closed}
+        self.earlier = {
+            child: call for child, call in calls.items() if call is not None
+        }
+
+    def _first_call(self, group_id: int, first: Mapping[str, int]) -> _FirstCall | None:
+        groups = self.groups
+        scopes = calls_in(groups, group_id).values()
+        # of the modules that it calls, else of its functions
+        called = [scope for scope in scopes if scope.type] or scopes
+        earliest = {first[scope.path] for scope in called if scope.path in first}
+        nodes = frozenset(node for call in earliest for node in groups.members(call))
+        # else it is the first call, or a part of it
+        if not nodes or not nodes.isdisjoint(groups.members(group_id)):
+            return None
+        numbers = (
+            groups.graph.scopes[groups[call].scope or 0].call for call in earliest
+        )
+        return _FirstCall(min(numbers), nodes)
+
+    def absorb_parameters(self, *, shared: bool) -> None:
+        """A parameter that only one box uses belongs to it. One that several use stays
+        visible between them, or is drawn inside the first of them with `shared`, when
+        that is a box that has parameters. Later calls of a module do not count.
+        """
+        place: dict[int, int] = {}
+        for i, node in enumerate(self.groups.order):
+            place.setdefault(self.of[node], i)
+
+        for leaf in self.graph.leaves:
+            if leaf.kind != "parameter":
+                continue
+            consumers = self.graph.consumers(leaf.node)
+            users = {self.of[edge.consumer] for edge in consumers}
+            first = min(users, key=lambda box: place.get(box, -1), default=0)
+            others = users - {first} - self.later_users(leaf.node)
+            # before all that use it, so that no box waits for itself
+            if first in self.closed and self._owns(~first) and (shared or not others):
+                self.of[leaf.node] = first
+
+    def _owns(self, group_id: int) -> bool:
+        """Whether parameters that only a box uses are drawn inside: only what calls
+        modules says that it has some.
+        """
+        is_call = self.groups[group_id].kind in ("call", "segment")
+        return is_call or bool(calls_in(self.groups, group_id))
+
+    def later_users(self, leaf: int) -> set[int]:
+        """Boxes that use a leaf which is drawn with an earlier call of their module."""
+        if not self.earlier:
+            return set()
+        consumers = {edge.consumer for edge in self.graph.consumers(leaf)}
+        users = {self.of[consumer] for consumer in consumers} & self.earlier.keys()
+        return {box for box in users if self.earlier[box].nodes & consumers}
+
+    def join_leaves(self, most: int) -> None:
+        """Leave `most` leaves single, and put the rest into one box."""
+        leaves = self.graph.leaves
+        single = [leaf.node for leaf in leaves if self.of[leaf.node] == leaf.node]
+        if len(single) > most + 1:
+            for node in single[most:]:
+                self.of[node] = self.rest
+
+
+def _first_calls(groups: Groups) -> dict[str, int]:
+    """The group of the first call of each module."""
+    first: dict[str, int] = {}
+    for group_id, group in enumerate(groups):
+        if group.scope is not None:
+            first.setdefault(groups.graph.scopes[group.scope].path, group_id)
+    return first
+
+
+class _Folder:
+    """Makes the boxes and edges. `number` is the box of each home, in the order of the
+    first nodes.
+    """
+
+    def __init__(self, homes: _Homes) -> None:
+        self.homes, self.home, self.graph = homes, homes.of, homes.graph
+        self.inside: dict[int, list[int]] = {}
+        for node, home in enumerate(self.home):
+            self.inside.setdefault(home, []).append(node)
+        self.number = {home: i for i, home in enumerate(self.inside)}
+        self.elements = parameter_elements(self.graph)
+        self.consumer_of = column(self.graph.edges, "consumer")
+        self.output_of = column(self.graph.edges, "output")
+        # by home and leaf: edges that are uses of what an earlier call has
+        self.again: dict[tuple[int, int], int] = {}
+        for leaf in self.graph.leaves if homes.earlier else ():
+            if leaf.kind == "parameter":
+                self._use_again(leaf.node)
+        self.turns: dict[int, dict[int, int]] = {}  # of nodes, by home of a loop
+        self.boxes: list[Node] = []
+
+    def _use_again(self, leaf: int) -> None:
+        later = self.homes.later_users(leaf) - {self.home[leaf]}
+        for edge in self.graph.consumers(leaf) if later else ():
+            home = self.home[edge.consumer]
+            if home in later:
+                count = self.again.get((home, leaf), 0)
+                self.again[home, leaf] = count + edge.count
+
+    def folding(self) -> Folding:
+        for home, nodes in self.inside.items():
+            self.boxes.append(self._box(home, nodes))
+        shared = Counter[Ends]()
+        for (home, leaf), count in self.again.items():
+            maker = self.number[self.home[leaf]]
+            shared[self.number[home], maker, self._output(leaf, 0)] += count
+        return Folding(
+            self.homes.groups.recorded,
+            self.graph,
+            tuple(self.boxes),
+            tuple(map(tuple, self.inside.values())),
+            self._edges(),
+            self.homes.opening,
+            shared,
+        )
+
+    # -- boxes -------------------------------------------------------------------------
+
+    def _box(self, home: int, nodes: list[int]) -> Node:
+        """What a box is drawn as: a node alone as it is."""
+        graph, groups = self.graph, self.homes.groups
+        if 0 <= home < self.homes.rest:
+            return graph.nodes[home]
+
+        group = self._group(home, nodes)
+        outputs = self._outputs(home, nodes)
+        flags = {flag for node in nodes for flag in graph.flags[node]}
+        # a box is cut off only when all in it is
+        if any("cut" not in graph.flags[node] for node in nodes):
+            flags.discard("cut")
+        box = Node(nodes[0], group.title)
+        if group.kind == "op":
+            # drawn as that op, with what the last view gives
+            op = groups[~home].op or 0
+            last = max(nodes, key=lambda node: graph.nodes[node].sequence or 0)
+            box = graph.nodes[op]
+            box = box._replace(assigned=graph.nodes[last].assigned or box.assigned)
+        else:
+            members = set(nodes)
+            names = tuple(root.name for root in graph.roots if root.node in members)
+            around = self.homes.closed.get(home)
+            box = box._replace(scope=groups.scope(around), names=names)
+        return box._replace(outputs=outputs, flags=tuple(sorted(flags)), group=group)
+
+    def _group(self, home: int, nodes: list[int]) -> Group:
+        """What a box of several nodes stands for."""
+        graph = self.graph
+        if home == self.homes.rest:
+            group = Group("more", f"+{len(nodes):,} more leaves", ())
+        else:
+            group = self._closed(home, nodes)
+        return group._replace(
+            nodes=tuple(nodes),
+            ops=sum(node not in graph.leaf_of for node in nodes),
+            parameters=sum(self.elements.get(node, 0) for node in nodes),
+            nbytes=sum(graph.held[node] for node in nodes),
+        )
+
+    def _closed(self, home: int, nodes: list[int]) -> Group:
+        """What is known of a closed group."""
+        groups, group_id = self.homes.groups, ~home
+        turns = groups[group_id].turns
+        if turns > 1:
+            self.turns[home] = turns_of(groups, group_id)
+        scopes = calls_in(groups, group_id).values()
+        with_parameters = [scope for scope in scopes if scope.parameters]
+        is_later = any(user == home for user, _ in self.again)
+        return Group(
+            kind_of(groups, group_id),
+            title(groups, group_id),
+            (),
+            turns,
+            passed=self._passed(home, nodes) if turns > 1 else (),
+            code=code(groups, group_id),
+            owns=owns(groups, group_id),
+            frozen=bool(with_parameters) and all(s.is_frozen for s in with_parameters),
+            same_as=self.homes.earlier[home].call if is_later else None,
+        )
+
+    def _passed(self, home: int, nodes: list[int]) -> tuple[tuple[int, int], ...]:
+        """What the second turn of a loop takes from the first, as its ops ran."""
+        turn_of = self.turns[home]
+        first = {node for node in nodes if turn_of.get(node) == 0}
+        second = [node for node in nodes if turn_of.get(node) == 1]
+        second.sort(key=lambda node: self.graph.nodes[node].sequence or 0)
+        uses = (use for node in second for use in self.graph.inputs(node))
+        taken = ((use.producer, use.output) for use in uses if use.producer in first)
+        return tuple(dict.fromkeys(taken))
+
+    def _outputs(self, home: int, nodes: list[int]) -> tuple[TensorInfo | None, ...]:
+        """What leaves the box: outputs used by other boxes or given to the caller; each
+        kind of tensor once.
+        """
+        graph = self.graph
+        makers = [node for node in nodes if node not in graph.leaf_of]
+        # a parameter that is drawn inside, and that others use, too, is no output
+        inner = [
+            node
+            for node in nodes
+            if node not in graph.leaf_of or node in graph.roots_of
+        ]
+        kinds: dict[TensorInfo | None, None] = {}
+        for node in inner if makers else nodes:
+            places = graph.consumer_places(node)
+            away = (
+                place for place in places if self.home[self.consumer_of[place]] != home
+            )
+            used = {self.output_of[place] for place in away}
+            used |= {root.output for root in graph.roots_of.get(node, ())}
+            outputs = graph.outputs[node]
+            kinds |= {outputs[i]: None for i in sorted(used) if i < len(outputs)}
+        return tuple(kinds)
+
+    # -- edges -------------------------------------------------------------------------
+
+    def _output(self, node: int, output: int) -> int:
+        box = self.boxes[self.number[self.home[node]]]
+        return _output_of(box, self.graph.outputs[node], output)
+
+    def _edges(self) -> tuple[Edge, ...]:
+        """Edges between boxes, those of one kind of tensor as one; inside a box only
+        those from one turn of a loop to another, as one edge to itself.
+        """
+        edges, boxes = list[Edge](), self.boxes
+        # position of the first edge, and how many there are
+        joined: dict[Ends, list[int]] = {}
+        ends = (column(self.graph.edges, name) for name in Edge._fields)
+        for use, make, output, position, count in zip(*ends):
+            user, maker = self.home[use], self.home[make]
+            consumer, producer = self.number[user], self.number[maker]
+            if user == maker:
+                if self._between_turns(user, use, make):
+                    key = consumer, producer, 0
+                    joined.setdefault(key, [position, 0])[1] += count
+            elif boxes[consumer].group or boxes[producer].group:
+                key = consumer, producer, self._output(make, output)
+                joined.setdefault(key, [position, 0])[1] += count
+            else:
+                edges.append(Edge(consumer, producer, output, position, count))
+
+        edges += [
+            Edge(*key, *place_and_count) for key, place_and_count in joined.items()
+        ]
+        edges.sort(key=itemgetter(0, 3, 1, 2))
+        inputs = Counter[int]()
+        # the inputs of what is in a box are numbered through
+        for i, edge in enumerate(edges):
+            if boxes[edge.consumer].group is not None:
+                edges[i] = edge._replace(position=inputs[edge.consumer])
+                inputs[edge.consumer] += 1
+        return tuple(edges)
+
+    def _between_turns(self, home: int, use: int, make: int) -> bool:
+        turn_of = self.turns.get(home, {})
+        turns = turn_of.get(use), turn_of.get(make)
+        return None not in turns and turns[0] != turns[1]
