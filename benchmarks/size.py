@@ -79,7 +79,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 _JAVASCRIPT = re.compile(
-    r"""(?P<layout>\s+|//[^\n]*|/\*.*?\*/)
+    r"""(?P<layout>;|\s+|//[^\n]*|/\*.*?\*/)
     |"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'
     |/(?=[^\s=])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\]|\\.)*\])+/\w*  # prettier divides with spaces
     |\d[\w.]*
@@ -91,8 +91,8 @@ _TEMPLATE = re.compile(r"(?:[^`\\$]|\\.|\$(?!\{))*(`|\$\{)", re.DOTALL)
 
 
 def javascript_tokens(source: str) -> int:
-    """Tokens of a module, without comments and layout. A template counts one for each
-    text in it, as Python counts an f-string.
+    """Tokens of a module, without comments and layout. Semicolons are layout, as ends of
+    lines are in Python. A template counts one for each text in it, as an f-string does.
 
     >>> javascript_tokens("const y = `${x + 1} px`; // one")
     8

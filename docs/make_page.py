@@ -25,7 +25,7 @@ FLAGS = (
     "--no-first-run",
     "--disable-background-networking",
 )
-FIND = 'gradviz.search(gradviz.facts, "softmax").find((item) => item >= 0)'
+FIND = 'gradviz.search("softmax").find((item) => item >= 0)'
 VIEWS = {
     "page.png": f"gradviz.app.visit({FIND})",
     "page_backward.png": (

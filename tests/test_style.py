@@ -41,7 +41,7 @@ def test_unclear_words_are_found() -> None:
 
 def test_tokens_of_javascript_are_counted_without_comments() -> None:
     cases = {
-        "/** A comment. */\nconst a = 1; // one": 5,
+        "/** A comment. */\nconst a = 1; // one": 4,
         "`${a} of ${b.length} \\` {`": 3 + 4,  # texts, and what is between them
         "text.replace(/[/`\"]/g, '\"') / 2": 10,
         "a?.#b ?? (() => [...c])": 13,

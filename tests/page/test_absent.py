@@ -58,7 +58,7 @@ def test_search_finds_what_is_not_in_the_graph(page: Any) -> None:
 def test_what_was_cut_off_is_grey_and_dashed(page: Any) -> None:
     rows = page.locator("#outline .row.cut .name").all_inner_texts()
     assert {"✂ no_grad", "z", "encoder.weight"} <= set(rows) and "sum" not in rows
-    drawn = page.evaluate("gradviz.svgOf(gradviz.app)")
+    drawn = page.evaluate("gradviz.svgOf()")
     assert "stroke-dasharray" in drawn and "cut off: no gradient passes" in page.locator("#legend").inner_text()
 
 
@@ -66,9 +66,9 @@ def test_edges_of_what_was_cut_off_are_dashed_inside_groups_too(page: Any) -> No
     """Each drawn edge whose tensor was cut off, or comes from what was, and no other."""
     cut = page.evaluate(
         "[...Array(gradviz.app.model.groups).keys()].flatMap(g => "
-        "[...gradviz.app.model.shape(g).above.keys()].map(e => gradviz.lookOf(gradviz.app).cutEdge(g, e)))"
+        "[...gradviz.app.model.shape(g).above.keys()].map(e => gradviz.lookOf().cutEdge(g, e)))"
     )
-    drawn = page.evaluate("gradviz.svgOf(gradviz.app)")
+    drawn = page.evaluate("gradviz.svgOf()")
     assert 4 < sum(cut) < len(cut) and drawn.count("stroke-dasharray") >= 4
 
 

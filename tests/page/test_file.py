@@ -55,7 +55,7 @@ def test_hostile_names_add_no_tag() -> None:
 
 def test_no_name_is_declared_twice() -> None:
     """All modules share one scope in the file."""
-    names = re.findall(r"^(?:async )?(?:function|class) (\w+)", script(), re.MULTILINE)
+    names = re.findall(r"^(?:async )?(?:function\*?|class) (\w+)", script(), re.MULTILINE)
     for line in re.findall(r"^(?:const|let) (.*)", script(), re.MULTILINE):
         names += re.findall(r"(?:^|, )(\w+) = ", line)
     assert len(names) > 100

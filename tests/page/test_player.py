@@ -62,7 +62,7 @@ def test_a_function_waits_for_its_second_gradient(open_page: Open) -> None:
     page = open_page(GRAPHS["diamond"])
     page.click("#play-open")
     page.click("#step-on")
-    waiting = "[0, 1, 2, 3].map(node => gradviz.arrived(gradviz.facts, node, gradviz.app.step).join(' of '))"
+    waiting = "[0, 1, 2, 3].map(node => gradviz.facts.arrived(node, gradviz.app.step).join(' of '))"
     assert "1 of 2" in page.evaluate(waiting)
     page.click("#step-on")
     assert "1 of 2" not in page.evaluate(waiting)

@@ -224,14 +224,14 @@ def test_single_numbers_stand_in_their_boxes(open_page: Open, tmp_path: Path) ->
     page.keyboard.press("p")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    texts = re.findall(r"<text[^>]*>([^<]*)<", page.evaluate("gradviz.svgOf(gradviz.app)"))
+    texts = re.findall(r"<text[^>]*>([^<]*)<", page.evaluate("gradviz.svgOf()"))
     assert "= 1, grad 5" in texts and "3 + 2 = 5" in texts
 
 
 def test_edges_bear_the_products_of_paths(open_page: Open, tmp_path: Path) -> None:
     """Two actions, a box and another: the derivative as the sum of all paths."""
     page = open_page(rendered(tmp_path, SUM, "--values"))
-    texts = re.findall(r"<text[^>]*>([^<]*)<", page.evaluate("gradviz.svgOf(gradviz.app)"))
+    texts = re.findall(r"<text[^>]*>([^<]*)<", page.evaluate("gradviz.svgOf()"))
     assert sorted(text for text in texts if "×" in text) == ["× 1", "× 1", "× 2", "× 3"]
     click(page, "AccumulateGrad")
     page.keyboard.down("Shift")
@@ -299,7 +299,7 @@ def test_which_module_holds_most(open_page: Open, tmp_path: Path) -> None:
     rows.first.click()
     assert page.evaluate("gradviz.app.selected") is not None
     total = page.evaluate("gradviz.facts.c.held.reduce((a, b) => a + Number(b), 0)")
-    listed = page.evaluate("gradviz.byModule(gradviz.app, gradviz.facts).reduce((sum, bar) => sum + bar.bytes, 0)")
+    listed = page.evaluate("gradviz.byModule().reduce((sum, bar) => sum + bar.amount, 0)")
     assert listed == total > 0
 
 
@@ -310,7 +310,7 @@ def test_what_changed_between_two_calls(open_page: Open, tmp_path: Path) -> None
     path.write_text("".join(render_difference(diff(before, after), Options())))
     page = open_page(path)
     page.click("#open-all")
-    boxes = "(gradviz.svgOf(gradviz.app).match(/Op[0-9]|op[0-9]/g) || []).length"
+    boxes = "(gradviz.svgOf().match(/Op[0-9]|op[0-9]/g) || []).length"
     both = page.evaluate(boxes)
     page.select_option("#version", "1")
     first = page.evaluate(boxes)

@@ -1,234 +1,214 @@
 /**
- * The view in the address after `#`: what is open, selected and coloured, names, inputs and shapes, which step runs, where the camera is. A link reproduces it,
- * and back and forward go from view to view. In frames that may not change the address, the list of views is kept here alone.
+ * The view in the address after `#`: what is open, selected and coloured, names, inputs and shapes,
+ * which step runs, where the camera is. A link reproduces it, and back and forward go from view to
+ * view. In frames that may not change the address, the list of views is kept here alone.
  */
+import {
+  app,
+  changed,
+  chooseEdge,
+  chooseLine,
+  facts,
+  finish,
+  fly,
+  layout,
+  model,
+  on,
+  select,
+  setOverlay,
+  setView
+} from "./app.js";
+import { byId, onClick, say } from "./dom.js";
+import { player } from "./player.js";
 
-import { byId, say } from "./dom.js";
-
-/** @typedef {import("./app.js").App} App */
-
-/** Open groups as differences from a base, in numbers of base 36 with runs: "f" from the first view, "n" none, "a" all. @param {Uint8Array} open @param {import("./data.js").Column} first @returns {string} */
-export function writeOpen(open, first) {
-  const n = open.length;
-  const bases = /** @type {[string, (g: number) => number][]} */ ([
-    ["f", (g) => first[g]],
-    ["n", () => 0],
-    ["a", () => 1],
-  ]);
-  let best = "";
-  for (const [name, base] of bases) {
-    const parts = [];
-    let before = 0;
-    for (let g = 1; g < n; g++) {
-      if (open[g] === base(g)) continue;
-      let end = g;
-      while (end + 1 < n && open[end + 1] !== base(end + 1)) end++;
-      parts.push((g - before).toString(36) + (end > g ? `-${(end - g).toString(36)}` : ""));
-      before = end;
-      g = end;
-    }
-    const text = name + parts.join(".");
-    if (!best || text.length < best.length) best = text;
+/**
+ * Groups that are open, or closed, unlike in the first view: in numbers of base 36, each from the
+ * one before, with runs.
+ */
+function writeOpen() {
+  const differs = (/** @type {number} */ g) =>
+    g < model.groups && layout.open[g] !== model.firstOpen[g];
+  const parts = [];
+  let before = 0;
+  for (let g = 1; g < model.groups; g++) {
+    if (!differs(g)) continue;
+    const begin = g;
+    while (differs(g + 1)) g++;
+    parts.push((begin - before).toString(36) + (g > begin ? `-${(g - begin).toString(36)}` : ""));
+    before = g;
   }
-  return best;
+  return `f${parts.join(".")}`;
 }
 
-/** @param {string} text @param {import("./data.js").Column} first @returns {Uint8Array | null} null when it is not such a text */
-export function readOpen(text, first) {
-  const n = first.length,
-    open = new Uint8Array(n),
-    base = text[0];
-  if (!["f", "n", "a"].includes(base)) return null;
-  for (let g = 0; g < n; g++) open[g] = base === "f" ? first[g] : base === "a" ? 1 : 0;
-  let at = 0;
+/**
+ * @param {string} text
+ * @returns {Set<number> | null} groups unlike in the first view; null when it is not such a text
+ */
+function readOpen(text) {
+  if (text[0] !== "f") return null;
+  const found = new Set();
+  let before = 0;
   for (const part of text.slice(1).split(".").filter(Boolean)) {
-    const [step, run] = part.split("-"),
-      from = at + parseInt(step, 36),
-      to = from + (run ? parseInt(run, 36) : 0);
-    if (!(from > at) || !(to < n)) return null;
-    for (let g = from; g <= to; g++) open[g] = 1 - open[g];
-    at = to;
+    const [begin, run = 0] = part.split("-").map((number) => parseInt(number, 36));
+    const end = before + begin + run;
+    if (!(begin > 0) || !(end < model.groups)) return null;
+    for (let g = before + begin; g <= end; g++) found.add(g);
+    before = end;
   }
-  open[0] = 1;
-  return open;
+  return found;
 }
 
-/** @param {number | null} item */
-const writeItem = (item) =>
-  item === null ? "" : item < 0 ? `g${(~item).toString(36)}` : `c${item.toString(36)}`;
+/** @param {number} item */
+const writeItem = (item) => (item < 0 ? `g${(~item).toString(36)}` : `c${item.toString(36)}`);
 
-/** @param {string | null} text @param {App} app @returns {number | null} */
-function readItem(text, app) {
-  const match = /^([gc])([0-9a-z]+)$/.exec(text || "");
-  if (!match) return null;
-  const number = parseInt(match[2], 36);
-  if (match[1] === "g") return number < app.model.groups ? ~number : null;
-  return number < app.model.cells ? number : null;
+/** @param {string | null} text @returns {number | null} */
+function readItem(text) {
+  const [, kind, digits] = /^([gc])([0-9a-z]+)$/.exec(text || "") || [];
+  const number = parseInt(digits, 36);
+  if (kind === "g" && number < model.groups) return ~number;
+  return kind === "c" && number < model.cells ? number : null;
 }
 
-export class Address {
-  /** @param {App} app @param {HTMLButtonElement} back @param {HTMLButtonElement} forward */
-  constructor(app, back, forward) {
-    this.app = app;
-    this.back = back;
-    this.forward = forward;
-    /** @type {string[]} */
-    this.views = [];
-    this.at = -1;
-    this.reading = false;
-    this.timer = 0;
-    this.firstOverlay = app.overlayId;
-    back.addEventListener("click", () => this.go(-1));
-    forward.addEventListener("click", () => this.go(1));
-    for (const change of /** @type {const} */ (["open", "select", "overlay", "step", "view"]))
-      app.on(change, () => this.note());
-    app.on("camera", () => this.#later());
-    addEventListener("popstate", (event) => this.#popped(event));
-    addEventListener("hashchange", () => {
-      if (location.hash.slice(1) !== this.views[this.at]) this.read(location.hash.slice(1));
-    });
+let firstOverlay = "";
+/** @type {string[]} */
+const views = [];
+let current = -1;
+let isReading = false;
+let hasAddress = false;
+let resting = 0; // a timer
+
+/** The view as text. */
+export function writeView() {
+  const { camera, selected, other, line, edge } = app;
+  const x = Math.round((app.width / 2 - camera.x) / camera.k);
+  const y = Math.round((app.height / 2 - camera.y) / camera.k);
+  const parts = {
+    o: writeOpen(),
+    s: selected === null ? "" : writeItem(selected),
+    t: other === null ? "" : writeItem(other),
+    e: edge < 0 ? "" : edge,
+    c: app.overlayId === firstOverlay ? "" : app.overlayId,
+    p: app.step < 0 ? "" : app.step,
+    l: line ? encodeURIComponent(`${line.file}:${line.line}`) : "",
+    d: app.version || "",
+    n: app.names === facts.head.titles ? "" : app.names,
+    h: app.shapes ? 1 : "",
+    i: app.inputs ? "" : 0,
+    v: `${x},${y},${camera.k.toPrecision(3)}`
+  };
+  const written = Object.entries(parts).filter(([, value]) => value !== "");
+  return written.map(([name, value]) => `${name}=${value}`).join("&");
+}
+
+/** Show the view of a text; what is not understood is left as it is. @param {string} text */
+function readView(text) {
+  const given = new URLSearchParams(text);
+  const number = (/** @type {string} */ name) => parseInt(given.get(name) || "", 10);
+  isReading = true;
+  finish();
+  const differing = readOpen(given.get("o") || "");
+  if (differing) {
+    layout.setAll((g) => Number(model.firstOpen[g]) ^ Number(differing.has(g)));
+    changed("open");
   }
+  select(readItem(given.get("s")), false);
+  if (app.selected !== null && given.has("t")) select(readItem(given.get("t")), true);
+  const line = facts.lines().get(given.get("l") || "");
+  if (line) chooseLine(line);
+  if (number("e") < facts.made.length) chooseEdge(number("e"));
+  setOverlay(given.get("c") || firstOverlay);
+  setView({
+    version: number("d") || 0,
+    names: given.get("n") || facts.head.titles,
+    shapes: given.has("h"),
+    inputs: !given.has("i")
+  });
+  const step = number("p");
+  if (step >= 0) {
+    if (byId("player").hidden) player.show(true);
+    player.reach(step);
+  } else player.show(false);
+  const [x, y, k] = (given.get("v") || "").split(",").map(Number);
+  if (k > 0) fly({ k, x: app.width / 2 - x * k, y: app.height / 2 - y * k }, true);
+  isReading = false;
+}
 
-  /** The view as text. */
-  write() {
-    const { app } = this,
-      { x, y, k } = app.camera;
-    const parts = [`o=${writeOpen(app.layout.open, app.model.firstOpen)}`];
-    if (app.selected !== null) parts.push(`s=${writeItem(app.selected)}`);
-    if (app.other !== null) parts.push(`t=${writeItem(app.other)}`);
-    if (app.overlayId !== this.firstOverlay) parts.push(`c=${app.overlayId}`);
-    if (app.step >= 0) parts.push(`p=${app.step}`);
-    const middle = [(app.width / 2 - x) / k, (app.height / 2 - y) / k].map((v) => Math.round(v));
-    if (app.line) parts.push(`l=${encodeURIComponent(`${app.line.file}:${app.line.line}`)}`);
-    if (app.version) parts.push(`d=${app.version}`);
-    if (app.names !== app.facts?.head.titles) parts.push(`n=${app.names}`);
-    if (app.shapes) parts.push("h=1");
-    if (!app.inputs) parts.push("i=0");
-    parts.push(`v=${middle.join(",")},${k.toPrecision(3)}`);
-    return parts.join("&");
+/** The first view, from the address when it has one. */
+export function setUpAddress() {
+  firstOverlay = app.overlayId;
+  onClick("back", () => stepView(-1));
+  onClick("forward", () => stepView(1));
+  onClick("copy-link", copyLink);
+  byId("copy-link").addEventListener("blur", () => (byId("copy-link").textContent = "Copy link"));
+  const text = location.hash.slice(1);
+  if (text.startsWith("o=")) readView(text);
+  current = 0;
+  keepView("replaceState");
+  on("open select overlay step view", noteView);
+  on("camera", () => {
+    clearTimeout(resting); // it moves often: its place is written when it rests
+    if (!isReading) resting = window.setTimeout(() => keepView("replaceState"), 300);
+  });
+  addEventListener("popstate", ({ state }) => views[state?.at] && showView(state.at));
+  addEventListener("hashchange", () => {
+    const hash = location.hash.slice(1);
+    if (hash !== views[current]) readView(hash);
+  });
+}
+
+/** A view to come back to. */
+function noteView() {
+  if (isReading) return;
+  clearTimeout(resting);
+  const last = views[current];
+  const withoutCamera = (/** @type {string} */ view) => view.replace(/&?v=[^&]*/, "");
+  const plays = app.step >= 0 && last.includes("&p=");
+  if (plays || withoutCamera(writeView()) === withoutCamera(last)) return keepView("replaceState");
+  views.length = ++current;
+  keepView("pushState");
+}
+
+/** The current view is what is shown now. @param {"pushState" | "replaceState"} how */
+function keepView(how) {
+  views[current] = writeView();
+  try {
+    history[how]({ at: current }, "", `#${views[current]}`);
+    hasAddress = true;
+  } catch {
+    hasAddress = false; // a srcdoc frame has none of its own
   }
+  setButtons();
+}
 
-  /** Show the view of a text; what is not understood is left as it is. @param {string} text */
-  read(text) {
-    const { app } = this,
-      given = new URLSearchParams(text);
-    this.reading = true;
-    app.finish();
-    const open = readOpen(given.get("o") || "", app.model.firstOpen);
-    if (open) {
-      app.layout.open.set(open);
-      app.layout.forgetAll();
-      app.changed("open");
-    }
-    app.select(readItem(given.get("s"), app));
-    if (app.selected !== null && given.has("t")) app.select(readItem(given.get("t"), app), true);
-    const line = app.lines.get(given.get("l") || "");
-    if (line) app.choose(line);
-    app.setOverlay(given.get("c") || this.firstOverlay);
-    app.setView({
-      version: Number(given.get("d")) || 0,
-      names: given.get("n") || app.facts?.head.titles,
-      shapes: given.has("h"),
-      inputs: !given.has("i"),
-    });
-    const step = parseInt(given.get("p") || "", 10);
-    this.onStep?.(Number.isNaN(step) ? -1 : step);
-    const [x, y, k] = (given.get("v") || "").split(",").map(Number);
-    if (k > 0) app.fly({ k, x: app.width / 2 - x * k, y: app.height / 2 - y * k }, true);
-    this.reading = false;
+/** @param {number} number */
+function showView(number) {
+  current = number;
+  readView(views[number]);
+  setButtons();
+}
+
+/** @param {number} by */
+function stepView(by) {
+  if (!views[current + by]) return;
+  if (hasAddress)
+    history.go(by); // comes back as popstate
+  else showView(current + by);
+}
+
+/** The link to the clipboard, or shown where the browser refuses. */
+async function copyLink() {
+  const link = `${location.href.split("#")[0]}#${writeView()}`;
+  try {
+    await navigator.clipboard.writeText(link);
+    byId("copy-link").textContent = "Link copied";
+    say("link copied");
+  } catch {
+    prompt("Link to this view", link);
   }
+}
 
-  /** @type {((step: number) => void) | undefined} */
-  onStep;
-
-  /** A view to come back to. */
-  note() {
-    if (this.reading || this.at < 0) return;
-    clearTimeout(this.timer);
-    const text = this.write(),
-      playing = this.app.step >= 0 && (this.views[this.at] || "").includes("&p=");
-    const strip = (/** @type {string} */ view) => view.replace(/&?v=[^&]*/, "");
-    if (strip(text) === strip(this.views[this.at] || "") || playing) this.#replace(text);
-    else this.#push(text);
-  }
-
-  /** The first view, from the address when it has one. */
-  start() {
-    const text = location.hash.slice(1);
-    if (text.startsWith("o=")) this.read(text);
-    this.views = [this.write()];
-    this.at = 0;
-    this.#address("replaceState", this.views[0]);
-    this.#buttons();
-  }
-
-  /** The camera moves often: its place is written when it rests. */
-  #later() {
-    if (this.reading || this.at < 0) return;
-    clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => this.#replace(this.write()), 300);
-  }
-
-  /** @param {string} text */
-  #push(text) {
-    this.views = [...this.views.slice(0, this.at + 1), text];
-    this.at = this.views.length - 1;
-    this.#address("pushState", text);
-    this.#buttons();
-  }
-
-  /** @param {string} text */
-  #replace(text) {
-    this.views[this.at] = text;
-    this.#address("replaceState", text);
-  }
-
-  /** @param {"pushState" | "replaceState"} how @param {string} text */
-  #address(how, text) {
-    try {
-      history[how]({ at: this.at }, "", `#${text}`);
-      this.hasAddress = true;
-    } catch {
-      this.hasAddress = false; // a srcdoc frame has none of its own
-    }
-  }
-
-  /** @param {PopStateEvent} event */
-  #popped(event) {
-    const at = event.state?.at;
-    if (typeof at !== "number" || !this.views[at]) return;
-    this.at = at;
-    this.read(this.views[at]);
-    this.#buttons();
-  }
-
-  /** @param {number} by */
-  go(by) {
-    const at = this.at + by;
-    if (!this.views[at]) return;
-    if (this.hasAddress) return history.go(by); // comes back as popstate
-    this.at = at;
-    this.read(this.views[at]);
-    this.#buttons();
-  }
-
-  hasAddress = false;
-
-  /** The link to the clipboard, or shown where the browser refuses. */
-  async copy() {
-    const link = `${location.href.split("#")[0]}#${this.write()}`;
-    try {
-      await navigator.clipboard.writeText(link);
-      byId("copy-link").textContent = "Link copied";
-      say("link copied");
-    } catch {
-      prompt("Link to this view", link);
-    }
-  }
-
-  #buttons() {
-    this.back.disabled = this.at <= 0;
-    this.forward.disabled = this.at >= this.views.length - 1;
-    /** @type {HTMLButtonElement} */ (byId("copy-link")).disabled = !this.hasAddress;
-  }
+function setButtons() {
+  byId("back").disabled = current <= 0;
+  byId("forward").disabled = current >= views.length - 1;
+  byId("copy-link").disabled = !hasAddress;
 }

@@ -1,103 +1,152 @@
-/** What is shown, as a file: SVG, PNG, or on paper. All three are drawn by the code that draws the screen. */
-import { CanvasPainter, SvgPainter, textWidth } from "./painter.js";
+/**
+ * What is shown, as a file: SVG, PNG, or on paper; and a copy of one box. All are drawn by the code
+ * that draws the screen.
+ */
+import { app, facts, layout, model } from "./app.js";
+import { byId, onClick, say } from "./dom.js";
 import { Drawer } from "./draw.js";
-import { byId, say } from "./dom.js";
 import { lookOf } from "./look.js";
+import { CanvasPainter, SvgPainter, textWidth } from "./painter.js";
 
-/** @typedef {import("./app.js").App} App */
+/** @import { Painter } from "./painter.js" */
 
-const MARGIN = 16,
-  ABOVE = 30,
-  ROWS = 18,
-  LARGEST = 8000;
+const FRAME_ROOM = 16; // px around the picture
+const ABOVE = 30; // for the title
+const ROWS = 18; // of the legend
+const LARGEST = 8000; // px of a PNG
 
-/** @typedef {{text: string, color: string, x: number, row: number}} Placed an entry of the legend */
-
-/** The size of the picture, with its title above, and the entries of its legend below, in rows. @param {App} app @returns {{w: number, h: number, legend: Placed[]}} */
-function frameOf(app) {
-  const r = app.layout.rect(~0),
-    dtype = app.facts?.head.legend,
-    room = Math.max(r.w, 420, textWidth(document.title, true) * 13);
-  const entries = [...app.overlay.legend, ...(dtype ? [{ color: "", text: dtype }] : [])],
-    legend = [];
-  let x = 0,
-    row = 0;
-  for (const { text, color } of entries) {
-    const wide = textWidth(text) * 11 + (color ? 18 : 0);
+/** The size of the picture, with its title above, and the entries of its legend below, in rows. */
+function frameOf() {
+  const { w, h } = layout.rect(~0);
+  const room = Math.max(w, 420, textWidth(document.title, true) * 13);
+  const entries = [...app.overlay.legend];
+  if (facts.head.legend) entries.push({ color: "", text: facts.head.legend });
+  let x = 0;
+  let row = 0;
+  const legend = entries.map((entry) => {
+    const wide = textWidth(entry.text) * 11 + (entry.color ? 18 : 0);
     if (x && x + wide > room) [x, row] = [0, row + 1];
-    legend.push({ text, color, x, row });
+    const left = x;
     x += wide + 18;
-  }
-  return { w: room + 2 * MARGIN, h: r.h + 2 * MARGIN + ABOVE + 12 + (row + 1) * ROWS, legend };
+    return { ...entry, x: left, row };
+  });
+  const below = h + FRAME_ROOM + ABOVE + 28; // where the legend begins
+  return { w: room + 2 * FRAME_ROOM, h: below + FRAME_ROOM + row * ROWS, legend, below };
 }
 
-/** Title, boxes and legend. @param {import("./painter.js").Painter} painter @param {App} app @param {number} k */
-function paint(painter, app, k) {
-  const { colors } = app,
-    { w, h, legend } = frameOf(app),
-    below = app.layout.rect(~0).h + MARGIN + ABOVE + 28;
-  painter.text(document.title, MARGIN * k, (MARGIN + 10) * k, 13 * k, colors.text, {
-    strong: true,
-  });
-  new Drawer(painter, app.layout, lookOf(app, true), { x: 0, y: 0, w: w * k, h: h * k }).draw({
-    x: MARGIN * k,
-    y: (MARGIN + ABOVE) * k,
-    k,
-  });
+/**
+ * Title, boxes and legend.
+ * @param {Painter} painter
+ * @param {ReturnType<typeof frameOf>} frame
+ * @param {number} k
+ */
+function paint(painter, { w, h, legend, below }, k) {
+  const { colors } = app;
+  const left = FRAME_ROOM * k;
+  const strong = { strong: true };
+  painter.text(document.title, left, (FRAME_ROOM + 10) * k, 13 * k, colors.text, strong);
+  const drawer = new Drawer(painter, layout, lookOf(true), { x: 0, y: 0, w: w * k, h: h * k });
+  drawer.draw({ x: left, y: (FRAME_ROOM + ABOVE) * k, k });
   for (const { text, color, x, row } of legend) {
-    const left = (MARGIN + x) * k,
-      y = (below + row * ROWS) * k;
+    const start = left + x * k;
+    const y = (below + row * ROWS) * k;
     if (color)
-      painter.rect(left, y - 10 * k, 11 * k, 11 * k, 3 * k, colors[color] || "", colors.muted, 1);
-    painter.text(text, left + (color ? 18 * k : 0), y, 11 * k, colors.text);
+      painter.rect(start, y - 10 * k, 11 * k, 11 * k, 3 * k, colors[color], colors.muted, 1);
+    painter.text(text, start + (color ? 18 * k : 0), y, 11 * k, colors.text);
   }
 }
 
-/** The whole page of the graph as it is open now, as SVG. @param {App} app @returns {string} */
-export function svgOf(app) {
-  const { w, h } = frameOf(app),
-    painter = new SvgPainter();
-  paint(painter, app, 1);
-  return painter.document(w, h, app.colors.bg, document.title);
+/** The whole page of the graph as it is open now, as SVG. */
+export function svgOf() {
+  const frame = frameOf();
+  const painter = new SvgPainter();
+  paint(painter, frame, 1);
+  return painter.document(frame.w, frame.h, app.colors.bg, document.title);
 }
 
-/** The same in pixels, two for each of the page where that is not too large. @param {App} app @returns {HTMLCanvasElement} */
-export function pixelsOf(app) {
-  const { w, h } = frameOf(app),
-    k = Math.min(2, LARGEST / w, LARGEST / h);
+/**
+ * A picture in pixels, two for each of the page where that is not too large.
+ * @param {number} w
+ * @param {number} h
+ * @param {(painter: Painter, k: number) => void} draw
+ */
+function pixels(w, h, draw) {
+  const k = Math.min(2, LARGEST / w, LARGEST / h);
   const canvas = document.createElement("canvas");
   canvas.width = Math.ceil(w * k);
   canvas.height = Math.ceil(h * k);
   const c = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   c.fillStyle = app.colors.bg;
   c.fillRect(0, 0, canvas.width, canvas.height);
-  paint(new CanvasPainter(c), app, k);
+  draw(new CanvasPainter(c), k);
   return canvas;
 }
 
-/** @param {Blob} blob @param {string} suffix */
-function download(blob, suffix) {
-  const link = document.createElement("a"),
-    name = document.title.replace(/[^\w.-]+/g, "_").replace(/^_+|_+$/g, "") || "graph";
+/** The same as `svgOf`, in pixels. */
+export function pixelsOf() {
+  const frame = frameOf();
+  return pixels(frame.w, frame.h, (painter, k) => paint(painter, frame, k));
+}
+
+/** One box alone, as it is open now. @param {number} item */
+export function figureOf(item) {
+  const { x, y, w, h } = layout.rect(item);
+  const look = { ...lookOf(true), lit: null, selected: null, other: null };
+  const room = 2 * FRAME_ROOM;
+  return pixels(w + room, h + room, (painter, k) => {
+    const window = { x: 0, y: 0, w: (w + room) * k, h: (h + room) * k };
+    const drawer = new Drawer(painter, layout, look, window);
+    drawer.draw({ x: (FRAME_ROOM - x) * k, y: (FRAME_ROOM - y) * k, k });
+  });
+}
+
+/** One box alone to the clipboard, or as a file where the browser refuses. @param {number} item */
+export function copyFigure(item) {
+  figureOf(item).toBlob(async (blob) => {
+    if (!blob) return;
+    try {
+      await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
+      say(`picture of ${model.title(item)} copied`);
+    } catch {
+      download(blob, "png", model.title(item));
+    }
+  });
+}
+
+/**
+ * A short name for a file: of a path the last part, without options behind it and its suffix.
+ * @param {string} title
+ */
+export function fileName(title) {
+  const file = title
+    .split(" ")[0]
+    .replace(/^.*[/\\]/, "")
+    .replace(/\.(py|ipynb|json|html)\b.*$/, "");
+  return (
+    file
+      .replace(/[^\w.-]+/g, "_")
+      .replace(/^_+|_+$/g, "")
+      .slice(0, 40) || "graph"
+  );
+}
+
+/** @param {Blob} blob @param {string} suffix @param {string} [title] */
+function download(blob, suffix, title = document.title) {
+  const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
-  link.download = `${name}.${suffix}`;
+  link.download = `${fileName(title)}.${suffix}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   say(`${link.download} written`);
 }
 
-/** @param {App} app */
-export function setUpExports(app) {
-  byId("save-svg").addEventListener("click", () =>
-    download(new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg"),
-  );
-  byId("save-png").addEventListener("click", () =>
-    pixelsOf(app).toBlob((blob) => blob && download(blob, "png"), "image/png"),
-  );
-  byId("print").addEventListener("click", () => print());
-  const paper = /** @type {HTMLImageElement} */ (byId("paper"));
+export function setUpExports() {
+  onClick("save-svg", () => download(new Blob([svgOf()], { type: "image/svg+xml" }), "svg"));
+  onClick("save-png", () => pixelsOf().toBlob((blob) => blob && download(blob, "png")));
+  onClick("print", () => print());
+  const paper = byId("paper");
   addEventListener("beforeprint", () => {
-    paper.src = `data:image/svg+xml,${encodeURIComponent(svgOf(app))}`;
+    paper.src = `data:image/svg+xml,${encodeURIComponent(svgOf())}`;
   });
   addEventListener("afterprint", () => paper.removeAttribute("src"));
 }

@@ -1,25 +1,70 @@
 /**
- * What the graph knows of its nodes: columns by node id, and the wiring. Cells are boxes, nodes are records; a leaf may have several
- * cells. Outputs and boxes of data are nodes, too, numbered after all others. Knows no places.
+ * What the graph knows of its nodes, the one reader of it: columns by node id, tables, the wiring,
+ * and what follows from them, worked out when it is first asked for. Cells are boxes, nodes are
+ * records; a leaf may have several cells. Outputs and boxes of data are nodes, too, numbered after
+ * all others. Knows no places.
  */
 import { COPY, DATA, OUTPUT } from "./model.js";
 
-/** @typedef {import("./data.js").Block} Block */
-/** @typedef {import("./data.js").Column} Column */
-/** @typedef {import("./model.js").Model} Model */
+/** @import { Block, Column } from "./model.js" */
+/** @import { Model } from "./model.js" */
 
-/** @typedef {{node: number, names: string[], tensor: string, kind: string, hasGrad: boolean, hooks: number, storage: number, elements: number, base: any[] | null}} Leaf */
-/** @typedef {{node: number, output: number, name: string, tensor: string, why: string, base: any[] | null}} Root */
-/** A tensor without gradient that ops were given. @typedef {{names: string[], tensor: string, storage: number}} Data */
-/** @typedef {{path: string, type: string, call: number, parent: number, parameters: number, output: string}} Scope */
-/** @typedef {{number: number, id: string, words: string, nodes: number[], edges: number[][], outputs: string[]}} Mark */
+/**
+ * @typedef {{node: number, names: string[], tensor: string, kind: string, hasGrad: boolean, hooks:
+ *   number, storage: number, elements: number, base: any[] | null}} Leaf
+ */
+/**
+ * @typedef {{node: number, output: number, name: string, tensor: string, why: string, base: any[] |
+ *   null}} Root
+ */
+/**
+ * A tensor without gradient that ops were given.
+ * @typedef {{names: string[], tensor: string, storage: number}} Data
+ */
+/**
+ * @typedef {{path: string, type: string, call: number, parent: number, parameters: number, output:
+ *   string}} Scope
+ */
+/**
+ * @typedef {{number: number, id: string, words: string, nodes: number[], edges: number[][],
+ *   outputs: string[]}} Mark
+ */
+/**
+ * A line of the user's code that made nodes.
+ * @typedef {{file: string, line: number, text: string, nodes: number[]}} Line
+ */
+/** A word stands for what is not finite. @typedef {(number | string)[]} Values */
+/**
+ * Numbers of a small tensor; spread: least, mean, largest.
+ * @typedef {{node: number, arrived: Values, value: Values, sent: Values[], spread: Values, freed:
+ *   boolean}} Small
+ */
+
+/**
+ * Rows as records with these fields.
+ * @param {any[][]} rows
+ * @param {string} fields
+ * @returns {any[]}
+ */
+const records = (rows, fields) =>
+  rows.map((row) => Object.fromEntries(fields.split(" ").map((name, i) => [name, row[i]])));
+
+/**
+ * What a function gives, called once at most. @template T
+ * @param {() => T} make
+ * @returns {() => T}
+ */
+function once(make) {
+  /** @type {{value: T} | undefined} */
+  let known;
+  return () => (known ??= { value: make() }).value;
+}
 
 export class Facts {
   /** @param {Block} block @param {Model} model */
-  constructor(block, model) {
-    const head = block.head;
+  constructor({ columns, head }, model) {
     this.model = model;
-    this.c = block.columns;
+    this.c = columns;
     this.head = head;
     this.nodes = this.c.op.length;
     this.texts = /** @type {string[]} */ (head.texts);
@@ -27,149 +72,135 @@ export class Facts {
     this.names = /** @type {string[][]} */ (head.names);
     this.flags = /** @type {[string, string][][]} */ (head.flags);
     this.sources = /** @type {[string, number, string, string][]} */ (head.sources);
-    this.attributes = /** @type {[string, string][][]} */ (head.attributes);
+    this.absent = /** @type {[string, string, string][]} */ (head.absent);
     /** @type {Leaf[]} */
-    this.leaves = head.leaves.map((/** @type {any[]} */ r) => ({
-      node: r[0],
-      names: r[1],
-      tensor: r[2],
-      kind: r[3],
-      hasGrad: r[4],
-      hooks: r[5],
-      storage: r[6],
-      elements: r[7],
-      base: r[8],
-    }));
+    this.leaves = records(
+      head.leaves,
+      "node names tensor kind hasGrad hooks storage elements base"
+    );
     /** @type {Root[]} */
-    this.roots = head.roots.map((/** @type {any[]} */ r) => ({
-      node: r[0],
-      output: r[1],
-      name: r[2],
-      tensor: r[3],
-      why: r[4],
-      base: r[5],
-    }));
+    this.roots = records(head.roots, "node output name tensor why base");
     /** @type {Data[]} */
-    this.data = head.data.map((/** @type {any[]} */ r) => ({
-      names: r[0],
-      tensor: r[1],
-      storage: r[2],
-    }));
+    this.data = records(head.data, "names tensor storage");
     /** @type {Scope[]} */
-    this.scopes = head.scopes.map((/** @type {any[]} */ r) => ({
-      path: r[0],
-      type: r[1],
-      call: r[2],
-      parent: r[3],
-      parameters: r[4],
-      output: r[5],
-    }));
-    this.anyCut = this.flags.some((flags) => flags.some(([flag]) => flag === "cut"));
-    this.absent = /** @type {[string, string, string][]} */ (head.absent || []);
+    this.scopes = records(head.scopes, "path type call parent parameters output");
     /** @type {Mark[]} */
-    this.marks = head.marks.map((/** @type {any[]} */ r) => ({
-      number: r[0],
-      id: r[1],
-      words: r[2],
-      nodes: r[3],
-      edges: r[4],
-      outputs: r[5],
-    }));
-    /** @type {Map<number, Leaf>} */
+    this.marks = records(head.marks, "number id words nodes edges outputs");
+    /** @type {Small[]} */
+    const small = records(head.small, "node arrived value sent spread freed");
+    this.smallOf = new Map(small.map((one) => [one.node, one]));
     this.leafOf = new Map(this.leaves.map((leaf) => [leaf.node, leaf]));
-    const rooted = this.roots.filter((root) => root.node >= 0).length,
-      taken = model.takers.reduce((n, takers) => n + takers.length, 0);
-    this.firstData = this.nodes + this.roots.length; // outputs are nodes after all others, and behind them is data
+    this.anyCut = this.flags.some((flags) => flags.some(([flag]) => flag === "cut"));
+    this.firstData = this.nodes + this.roots.length;
     this.total = this.firstData + model.takers.length;
-    this.gradients = this.c.producer.length + rooted; // edges from there on carry none
     this.cellOf = new Int32Array(this.total).fill(-1);
-    /** @type {Map<number, Map<number, number>>} cells of a leaf that has several, by group */
+    /**
+     * Of a leaf that has several cells, these by group.
+     * @type {Map<number, Map<number, number>>}
+     */
     this.copies = new Map();
-    this.made = new Int32Array(this.gradients + taken);
-    this.used = new Int32Array(this.made.length);
-    this.inStart = new Int32Array(this.total + 1);
-    this.outStart = new Int32Array(this.total + 1);
-    this.inEdge = new Int32Array(this.made.length);
-    this.outEdge = new Int32Array(this.made.length);
-    this.#wire();
+    this.#place();
+    const { made, used, gradients } = this.#edges();
+    /** The producer of each edge, the consumer of each, and how many edges may carry a gradient. */
+    this.made = Int32Array.from(made);
+    this.used = Int32Array.from(used);
+    this.gradients = gradients;
+    this.from = sorted(this.made, this.total);
+    this.into = sorted(this.used, this.total);
+    /** The step at which backward calls each node, -1 where it does not. */
+    this.stepOf = new Int32Array(this.total).fill(-1);
+    this.steps = this.c.stepNode.length;
+    this.c.stepNode.forEach((node, step) => (this.stepOf[node] = step));
   }
 
-  /** All edges, with those to outputs and from data: by consumer, and by producer. */
-  #wire() {
-    const model = this.model,
-      n = this.nodes;
+  /** Finds the cells of nodes. */
+  #place() {
+    const { model } = this;
     for (let cell = 0; cell < model.cells; cell++) {
       const node = this.nodeOf(cell);
       if (model.kind[cell] === COPY) {
-        let places = this.copies.get(node);
-        if (!places) this.copies.set(node, (places = new Map()));
-        places.set(model.cellGroup[cell], cell);
+        const places = this.copies.get(node) || new Map();
+        this.copies.set(node, places.set(model.cellGroup[cell], cell));
       }
       if (this.cellOf[node] < 0) this.cellOf[node] = cell;
     }
-    for (let i = 0, e = 0; i < n; i++) {
-      for (let k = 0; k < this.c.inputs[i]; k++, e++) {
-        this.made[e] = this.c.producer[e];
-        this.used[e] = i;
-      }
-    }
-    let e = this.c.producer.length;
-    this.roots.forEach((root, i) => {
-      if (root.node >= 0) {
-        this.made[e] = root.node;
-        this.used[e++] = n + i;
-      }
-    });
-    model.takers.forEach((takers, i) =>
-      takers.forEach((/** @type {number} */ taker) => {
-        this.made[e] = this.firstData + i;
-        this.used[e++] = taker;
-      }),
-    );
-    sortInto(this.made, this.outStart, this.outEdge);
-    sortInto(this.used, this.inStart, this.inEdge);
   }
 
-  /** The node behind a cell; those of outputs and data are after all others. @param {number} cell */
+  /** All edges, behind those of the graph those to outputs and from data. */
+  #edges() {
+    const made = [...this.c.producer];
+    /** @type {number[]} */
+    const used = [];
+    this.c.inputs.forEach((n, node) => {
+      for (let k = 0; k < n; k++) used.push(node);
+    });
+    const add = (/** @type {number} */ producer, /** @type {number} */ consumer) => {
+      made.push(producer);
+      used.push(consumer);
+    };
+    this.roots.forEach((root, i) => root.node >= 0 && add(root.node, this.nodes + i));
+    const gradients = made.length;
+    this.model.takers.forEach((takers, i) =>
+      takers.forEach((taker) => add(this.firstData + i, taker))
+    );
+    return { made, used, gradients };
+  }
+
+  // -- nodes and their edges ---------------------------------------------------------------------
+
+  /**
+   * The node behind a cell; those of outputs and data are after all others.
+   * @param {number} cell
+   */
   nodeOf(cell) {
     const { kind, record } = this.model;
-    return (
-      record[cell] + (kind[cell] === OUTPUT ? this.nodes : kind[cell] === DATA ? this.firstData : 0)
-    );
+    if (kind[cell] === OUTPUT) return this.nodes + record[cell];
+    return kind[cell] === DATA ? this.firstData + record[cell] : record[cell];
   }
 
-  /** The tensors of a box of data; none of any other node. @param {number} node @returns {Data[]} */
+  /**
+   * Nodes of an item: of a cell its own, of a group all inside.
+   * @param {number} item
+   * @returns {number[]}
+   */
+  nodesOf(item) {
+    return this.model.cellsOf(item).map((cell) => this.nodeOf(cell));
+  }
+
+  /**
+   * The tensors of a box of data; none of any other node.
+   * @param {number} node
+   * @returns {Data[]}
+   */
   dataOf(node) {
-    return node < this.firstData
-      ? []
-      : Array.from(this.model.boxData[node - this.firstData], (i) => this.data[i]);
-  }
-
-  /** Edges into a node, those from data at the end. @param {number} node @returns {Column} */
-  edgesInto(node) {
-    return this.inEdge.subarray(this.inStart[node], this.inStart[node + 1]);
-  }
-
-  /** Edges into a node along which backward may send a gradient. @param {number} node @returns {Column} */
-  gradientEdges(node) {
-    return this.edgesInto(node).filter((edge) => edge < this.gradients);
-  }
-
-  /** The cell at which an edge begins. @param {number} edge */
-  madeCell(edge) {
-    const node = this.made[edge],
-      copies = this.copies.get(node);
-    return copies?.get(this.model.cellGroup[this.cellOf[this.used[edge]]]) ?? this.cellOf[node];
-  }
-
-  /** @param {number} edge */
-  usedCell(edge) {
-    return this.cellOf[this.used[edge]];
+    const numbers = node < this.firstData ? [] : this.model.boxData[node - this.firstData];
+    return Array.from(numbers, (i) => this.data[i]);
   }
 
   /** Whether a node is an op: neither a leaf, nor an output, nor data. @param {number} node */
   isOp(node) {
     return node < this.nodes && !this.leafOf.has(node);
+  }
+
+  /** Edges into a node, those from data at the end. @param {number} node @returns {Column} */
+  edgesInto(node) {
+    const { start, edges } = this.into;
+    return edges.subarray(start[node], start[node + 1]);
+  }
+
+  /** @param {number} node @returns {Column} */
+  edgesFrom(node) {
+    const { start, edges } = this.from;
+    return edges.subarray(start[node], start[node + 1]);
+  }
+
+  /**
+   * Edges into a node along which backward may send a gradient.
+   * @param {number} node
+   * @returns {Column}
+   */
+  gradientEdges(node) {
+    return this.edgesInto(node).filter((edge) => edge < this.gradients);
   }
 
   /** @param {number} node @returns {number[]} */
@@ -179,22 +210,26 @@ export class Facts {
 
   /** @param {number} node @returns {number[]} */
   usersOf(node) {
-    return [
-      ...new Set(
-        [...this.outEdge.subarray(this.outStart[node], this.outStart[node + 1])].map(
-          (edge) => this.used[edge],
-        ),
-      ),
-    ];
+    return [...new Set(Array.from(this.edgesFrom(node), (edge) => this.used[edge]))];
   }
 
-  /** Nodes of an item: of a cell its own, of a group all inside. @param {number} item @returns {number[]} */
-  nodesOf(item) {
-    if (item >= 0) return [this.nodeOf(item)];
-    const found = [];
-    for (let cell = this.model.first[~item]; cell < this.model.end[~item]; cell++)
-      found.push(this.nodeOf(cell));
-    return found;
+  /** The cell at which an edge begins. @param {number} edge */
+  madeCell(edge) {
+    const node = this.made[edge];
+    const copies = this.copies.get(node);
+    return copies?.get(this.model.cellGroup[this.usedCell(edge)]) ?? this.cellOf[node];
+  }
+
+  /** @param {number} edge */
+  usedCell(edge) {
+    return this.cellOf[this.used[edge]];
+  }
+
+  // -- texts -------------------------------------------------------------------------------------
+
+  /** A text of a column, "" for nothing. @param {string} name @param {number} i */
+  word(name, i) {
+    return this.texts[this.c[name][i]] || "";
   }
 
   /** A tensor without the dtype that goes without saying. @param {string} text */
@@ -202,32 +237,278 @@ export class Facts {
     return this.head.dtype ? text.replaceAll(`) ${this.head.dtype}`, ")") : text;
   }
 
-  /** A text of a column, "" for nothing. @param {string} name @param {number} i */
-  word(name, i) {
-    const at = this.c[name][i];
-    return at < 0 ? "" : this.texts[at];
+  /** What a node made, each tensor in words. @param {number} node @returns {string[]} */
+  tensorsOf(node) {
+    const leaf = this.leafOf.get(node);
+    if (leaf) return [leaf.tensor];
+    if (node < this.nodes) return this.outputs[this.c.outs[node]];
+    if (node < this.firstData) return [this.roots[node - this.nodes].tensor];
+    return this.dataOf(node).map((data) => data.tensor);
   }
 
-  /** The path of the innermost module or function around an item, "" outside of all. @param {number} item */
+  /** The tensor whose gradient goes along an edge, in brief. @param {number} edge */
+  tensorOn(edge) {
+    const tensors = this.tensorsOf(this.made[edge]);
+    const { output } = this.c;
+    const root = this.roots[this.used[edge] - this.nodes];
+    const place = edge < output.length ? output[edge] : root ? root.output : 0;
+    return this.brief(tensors.length > 1 ? tensors[place] || "" : tensors[0] || "");
+  }
+
+  /** @param {number} edge */
+  edgeTitle(edge) {
+    const { model } = this;
+    return `${model.title(this.madeCell(edge))} → ${model.title(this.usedCell(edge))}`;
+  }
+
+  /**
+   * The innermost module or function that a node ran in.
+   * @param {number} node
+   * @returns {Scope | undefined}
+   */
+  scopeOf(node) {
+    return node < this.nodes ? this.scopes[this.c.scope[node]] : undefined;
+  }
+
+  /**
+   * The path of the innermost module or function around an item, "" outside of all.
+   * @param {number} item
+   */
   pathOf(item) {
-    const { model } = this,
-      own = item < 0 ? -1 : this.nodeOf(item);
-    if (own >= 0 && own < this.nodes) return this.scopeOf(own)?.path || "";
+    const { model } = this;
+    if (item >= 0 && this.nodeOf(item) < this.nodes)
+      return this.scopeOf(this.nodeOf(item))?.path || "";
     for (let g = model.around(item); g > 0; g = model.parent[g])
       if (model.scope[g] >= 0) return this.scopes[model.scope[g]].path;
     return "";
   }
 
-  /** @param {number} node */
-  scopeOf(node) {
-    return node < this.nodes && this.c.scope[node] >= 0 ? this.scopes[this.c.scope[node]] : null;
+  /**
+   * The call of a module around a node, as a group; its own cell where there is none.
+   * @param {number} node
+   */
+  callOf(node) {
+    const { model } = this;
+    for (let g = model.cellGroup[this.cellOf[node]]; g > 0; g = model.parent[g])
+      if (model.scope[g] === this.c.scope[node]) return ~g;
+    return this.cellOf[node];
+  }
+
+  /** @param {number} node @param {string} flag */
+  hasFlag(node, flag) {
+    return node < this.nodes && this.flags[this.c.flag[node]].some(([known]) => known === flag);
+  }
+
+  // -- backward ----------------------------------------------------------------------------------
+
+  /**
+   * The norm of the gradient that arrives; "inf" is not finite, null not measured.
+   * @param {number} node
+   * @returns {number | "inf" | null}
+   */
+  norm(node) {
+    return this.head.norms?.[this.stepOf[node]] ?? null;
+  }
+
+  /**
+   * The first step at which backward runs something of an item, endless for what it does not call.
+   */
+  firstStep = once(() =>
+    this.aggregated((cell) => {
+      const node = this.nodeOf(cell);
+      const root = this.roots[node - this.nodes];
+      if (root) return root.node >= 0 ? -1 : Infinity; // backward begins here
+      return this.stepOf[node] < 0 ? Infinity : this.stepOf[node];
+    }, Math.min)
+  );
+
+  /**
+   * How many gradients of a node have arrived after a step, and how many will.
+   * @param {number} node
+   * @param {number} step
+   * @returns {[number, number]}
+   */
+  arrived(node, step) {
+    let there = 0;
+    let all = 0;
+    for (const edge of this.edgesFrom(node)) {
+      const called = this.stepOf[this.used[edge]];
+      if (called < 0 && this.used[edge] < this.nodes) continue; // backward does not call it
+      all++;
+      if (called <= step) there++;
+    }
+    return [there, all];
+  }
+
+  // -- saved tensors -----------------------------------------------------------------------------
+
+  #slots = once(() => {
+    const start = new Int32Array(this.nodes + 1);
+    /** @type {Map<number, Set<number>>} */
+    const holders = new Map();
+    for (let node = 0, i = 0; node < this.nodes; node++) {
+      for (let k = 0; k < this.c.slots[node]; k++, i++) {
+        const storage = this.c.slotStorage[i];
+        holders.set(storage, (holders.get(storage) || new Set()).add(node));
+      }
+      start[node + 1] = i;
+    }
+    return { start, holders };
+  });
+
+  /** The saved slots of a node. @param {number} node @returns {number[]} */
+  slotsOf(node) {
+    const { start } = this.#slots();
+    const first = start[node];
+    return Array.from({ length: start[node + 1] - first }, (_, k) => first + k);
+  }
+
+  /** Nodes that hold a storage. @param {number} storage @returns {number[]} */
+  holders(storage) {
+    return [...(this.#slots().holders.get(storage) || [])];
+  }
+
+  // -- lines of code -----------------------------------------------------------------------------
+
+  /**
+   * The lines that made a node, as numbers of `sources`: the one in a library, the user's that led
+   * there.
+   * @param {number} node
+   */
+  sourcesOf(node) {
+    if (node >= this.nodes) return [];
+    const numbers = [this.c.source[node], this.c.scriptLine[node]];
+    return [...new Set(numbers)].filter((number) => number >= 0);
+  }
+
+  /** Lines of the user's code that made nodes, by "file:line". */
+  lines = once(() => {
+    const files = new Set(this.head.code.map((/** @type {[string]} */ [file]) => file));
+    /** @type {Map<string, Line>} */
+    const found = new Map();
+    for (let node = 0; node < this.nodes; node++) {
+      for (const number of this.sourcesOf(node)) {
+        const [file, line, , text] = this.sources[number];
+        const known = found.get(`${file}:${line}`);
+        if (known) known.nodes.push(node);
+        else if (files.has(file)) found.set(`${file}:${line}`, { file, line, text, nodes: [node] });
+      }
+    }
+    return found;
+  });
+
+  /** What some nodes hold, and the largest gradient that arrives at one. @param {number[]} nodes */
+  sumsOf(nodes) {
+    let bytes = 0;
+    let norm = /** @type {number | string | null} */ (null);
+    for (const node of nodes) {
+      bytes += this.c.held[node];
+      const here = this.norm(node);
+      if (here !== null && (norm === null || here > norm)) norm = here;
+    }
+    return { bytes, norm };
+  }
+
+  // -- what holds of items -----------------------------------------------------------------------
+
+  /**
+   * Values of cells, and of groups what `join` makes of them. Data has no part in it.
+   * @param {(cell: number) => number} value
+   * @param {(a: number, b: number) => number} join
+   * @returns {(item: number) => number}
+   */
+  aggregated(value, join) {
+    const { model } = this;
+    const cells = new Float64Array(model.cells).fill(NaN);
+    const groups = new Float64Array(model.groups).fill(NaN);
+    const add = (/** @type {number} */ g, /** @type {number} */ more) => {
+      if (!Number.isNaN(more)) groups[g] = Number.isNaN(groups[g]) ? more : join(groups[g], more);
+    };
+    for (let cell = 0; cell < model.cells; cell++) {
+      if (model.kind[cell] === DATA) continue;
+      cells[cell] = value(cell);
+      add(model.cellGroup[cell], cells[cell]);
+    }
+    for (let g = model.groups - 1; g > 0; g--) add(model.parent[g], groups[g]);
+    return (item) => (item >= 0 ? cells[item] : groups[~item]);
+  }
+
+  #cut = once(() =>
+    this.aggregated((cell) => Number(this.hasFlag(this.nodeOf(cell), "cut")), Math.min)
+  );
+
+  /** Whether an item was cut off, of a group all that is in it. @param {number} item */
+  isCut(item) {
+    return this.anyCut && item !== ~0 && this.#cut()(item) === 1;
+  }
+
+  /** Whether no gradient goes along an edge. @param {number} edge */
+  isCutEdge(edge) {
+    return this.hasFlag(this.made[edge], "cut") || this.hasFlag(this.used[edge], "cut");
+  }
+
+  /**
+   * For each of two versions what is in it: added is not in the first, removed not in the second.
+   */
+  versions = once(() =>
+    [1, 2].map((kind) =>
+      this.aggregated((cell) => Number(this.c.diff[this.nodeOf(cell)] !== kind), Math.max)
+    )
+  );
+
+  /**
+   * Why a finding is one, and what to do: known on a page of `check`.
+   * @param {number} number
+   * @returns {string[]}
+   */
+  reasonsOf(number) {
+    const { findings = [] } = this.head;
+    return findings.find((/** @type {any[]} */ row) => row[0] === number) || [];
+  }
+
+  /** Names of the tensors that a finding is about. @param {number} number */
+  namesOf(number) {
+    return (this.reasonsOf(number)[4] || "").split(", ").filter(Boolean);
+  }
+
+  /**
+   * The cells that a finding is about: those of its nodes, else those of the leaves that it names.
+   * @param {Mark} mark
+   * @returns {number[]}
+   */
+  cellsOf(mark) {
+    const nodes = [...mark.nodes, ...mark.edges.map(([consumer]) => consumer)];
+    this.roots.forEach((root, i) => {
+      if (mark.outputs.includes(root.name)) nodes.push(this.nodes + i);
+    });
+    const names = nodes.length ? [] : this.namesOf(mark.number);
+    const named = this.leaves.filter((leaf) => leaf.names.some((name) => names.includes(name)));
+    nodes.push(...named.map((leaf) => leaf.node));
+    return nodes.map((node) => this.cellOf[node]).filter((cell) => cell >= 0);
+  }
+
+  #marks = once(() => this.marks.map((mark) => ({ ...mark, cells: this.cellsOf(mark) })));
+
+  /** Numbers of the findings of an item. @param {number} item @returns {number[]} */
+  marksOf(item) {
+    const holds = (/** @type {number} */ cell) =>
+      item < 0 ? this.model.holds(~item, cell) : cell === item;
+    const here = this.#marks().filter(({ cells }) => cells.some(holds));
+    return here.map(({ number }) => number);
   }
 }
 
-/** Puts edges in the order of their ends: those of node i are from start[i] to start[i + 1]. @param {Int32Array} ends @param {Int32Array} start @param {Int32Array} sorted */
-function sortInto(ends, start, sorted) {
+/**
+ * Edges in the order of their ends: those of node i are from start[i] to start[i + 1].
+ * @param {Int32Array} ends
+ * @param {number} nodes
+ */
+function sorted(ends, nodes) {
+  const start = new Int32Array(nodes + 1);
   for (const node of ends) start[node + 1]++;
-  for (let i = 1; i < start.length; i++) start[i] += start[i - 1];
+  for (let i = 0; i < nodes; i++) start[i + 1] += start[i];
   const free = start.slice();
-  ends.forEach((node, edge) => (sorted[free[node]++] = edge));
+  const edges = new Int32Array(ends.length);
+  ends.forEach((node, edge) => (edges[free[node]++] = edge));
+  return { start, edges };
 }

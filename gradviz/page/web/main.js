@@ -1,210 +1,204 @@
-/** Puts the page together: first what is drawn, then, when that is on the screen, everything that explains it. */
-import { readBlock } from "./data.js";
-import { Model } from "./model.js";
-import { Facts } from "./facts.js";
-import { App } from "./app.js";
-import { Stage } from "./canvas.js";
-import { Outline } from "./outline.js";
-import { Panel } from "./panel.js";
-import { Player } from "./play.js";
-import { Minimap } from "./minimap.js";
-import { Address } from "./address.js";
-import { Finder } from "./finder.js";
-import { Tip } from "./tip.js";
-import { Profile } from "./numbers.js";
-import { pixelsOf, setUpExports, svgOf } from "./exports.js";
-import { setUpFindings } from "./findings.js";
-import { Code, setUpTabs } from "./code.js";
-import { byModule, setUpMemory } from "./memory.js";
-import { setUpGradients } from "./gradients.js";
-import { setUpChanges } from "./changes.js";
-import { available } from "./overlay.js";
-import { byId, el } from "./dom.js";
-import { readColors } from "./colors.js";
-import { setUpMenus } from "./menus.js";
-import { stretch } from "./sheet.js";
-import { search } from "./search.js";
-import { between, litEdges, reach } from "./trace.js";
-import { readOpen, writeOpen } from "./address.js";
-import { memory } from "./play.js";
-import { setUpAbsent } from "./absent.js";
-import { arrived, lookOf } from "./look.js";
+/**
+ * Puts the page together: first what is drawn, then, when that is on the screen, everything that
+ * explains it.
+ */
+import { setUpAddress, writeView } from "./address.js";
+import {
+  app,
+  changed,
+  chooseEdge,
+  clearest,
+  closeAll,
+  facts,
+  firstView,
+  fit,
+  layout,
+  model,
+  on,
+  openAll,
+  pan,
+  readFacts,
+  readModel,
+  select,
+  setOverlay,
+  setView,
+  showViews,
+  toggle,
+  visit,
+  zoom
+} from "./app.js";
+import { byId, el, isNarrow, onClick, say } from "./dom.js";
+import { figureOf, fileName, pixelsOf, setUpExports, svgOf } from "./exports.js";
+import { stretch } from "./layout.js";
+import { byModule, setUpLists } from "./lists.js";
+import { lookOf } from "./look.js";
+import { readBlock } from "./model.js";
+import { setUpOutline } from "./outline.js";
+import { overlays } from "./overlay.js";
+import { readColors } from "./painter.js";
+import { drawPanel, setUpPanel } from "./panel.js";
+import { player, pressInPlayer, setUpPlayer } from "./player.js";
+import { finder, search, setUpSearch } from "./search.js";
+import { drawStage, pressOnStage, setUpMap, setUpPointer, setUpStage } from "./stage.js";
+import { between } from "./trace.js";
 
 async function main() {
-  const model = new Model(await readBlock("view"));
-  const app = new App(model, byId("stage"));
-  const outlineTree = byId("outline");
-  document.body.classList.toggle("embed", location.hash.startsWith("#embed")); // inside another page
-  if (matchMedia("(max-width: 720px)").matches) document.body.classList.add("no-outline");
-  const stage = new Stage(app, /** @type {HTMLCanvasElement} */ (byId("canvas")));
-  app.fit(false, true);
-  stage.draw();
+  readModel(await readBlock("view"));
+  const { classList } = document.body;
+  classList.toggle("embed", location.hash.startsWith("#embed")); // inside another page
+  classList.toggle("no-outline", isNarrow());
+  setUpMotion();
+  setUpStage();
   const drawnAt = performance.now();
-  await new Promise((done) => setTimeout(done)); // the browser shows the first view before the rest is read
-  const outline = new Outline(app, outlineTree),
-    panel = new Panel(app),
-    player = new Player(app),
-    minimap = new Minimap(app),
-    tip = new Tip(app, stage),
-    profile = new Profile(app),
-    finder = new Finder(app);
-  setUpMenus();
-  setUpExports(app);
-  setUpFindings(app);
-  setUpTabs(app);
-  const code = new Code(app);
-  setUpMemory(app);
-  setUpGradients(app);
-  setUpChanges(app);
-  controls(app);
-  keys(stage, player);
-  themes(app);
-  const facts = new Facts(await readBlock("facts"), model);
-  app.overlayId = facts.c.diff ? "diff" : facts.head.color;
-  app.setFacts(facts);
-  setUpAbsent(app);
-  overlays(app);
-  const address = new Address(
-    app,
-    /** @type {HTMLButtonElement} */ (byId("back")),
-    /** @type {HTMLButtonElement} */ (byId("forward")),
-  );
-  address.onStep = (step) => {
-    if (step < 0) player.show(false);
-    else {
-      if (byId("player").hidden) player.show(true);
-      player.reach(step);
-    }
+  // the browser shows the first view before the rest is read
+  await new Promise((done) => setTimeout(done));
+  readFacts(await readBlock("facts"));
+  for (const setUp of [
+    setUpPointer,
+    setUpMap,
+    setUpPanel,
+    setUpLists,
+    setUpOutline,
+    setUpSearch,
+    setUpPlayer
+  ])
+    setUp();
+  for (const setUp of [
+    setUpExports,
+    setUpMenus,
+    setUpTools,
+    setUpView,
+    setUpLegend,
+    setUpThemes,
+    setUpAddress
+  ])
+    setUp();
+  addEventListener("keydown", press);
+  changed("overlay lit");
+  expose(drawnAt);
+  document.body.dataset.ready = "true";
+}
+
+/** For tests and for the console. @param {number} drawnAt */
+function expose(drawnAt) {
+  const actions = {
+    firstView,
+    zoom,
+    select,
+    visit,
+    toggle,
+    openAll,
+    closeAll,
+    setView,
+    setOverlay,
+    pan,
+    fit,
+    chooseEdge,
+    clearest
   };
-  address.start();
-  byId("copy-link").addEventListener("click", () => address.copy());
-  const parts = {
-    app,
-    stage,
-    outline,
-    panel,
-    player,
-    minimap,
-    tip,
-    profile,
-    finder,
-    address,
-    code,
-    facts,
-    drawnAt,
-  };
+  const state = Object.assign(app, { model, layout, facts, lit: () => app.light }, actions);
   const functions = {
     stretch,
     search,
     between,
-    reach,
-    litEdges,
-    readOpen,
-    writeOpen,
-    memory,
     svgOf,
     pixelsOf,
-    arrived,
+    figureOf,
+    fileName,
     byModule,
     lookOf,
+    drawStage,
+    writeView
   };
-  Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
-  document.body.dataset.ready = "true";
+  Object.assign(window, { gradviz: { app: state, facts, player, finder, drawnAt, ...functions } });
 }
 
-/** @param {App} app */
-function controls(app) {
-  const click = (/** @type {string} */ id, /** @type {() => void} */ act) =>
-    byId(id).addEventListener("click", act);
-  click("open-all", () => app.openAll());
-  click("close-all", () => app.closeAll());
-  click("first-view", () => app.firstView());
-  click("fit", () => app.fit(true));
-  click("zoom-in", () => app.zoom(1.25));
-  click("zoom-out", () => app.zoom(0.8));
-  const views = /** @type {HTMLInputElement} */ (byId("views")),
-    names = /** @type {HTMLSelectElement} */ (byId("names")),
-    model = app.model;
+// -- the tools above -----------------------------------------------------------------------------
+
+function setUpTools() {
+  onClick("open-all", openAll);
+  onClick("close-all", closeAll);
+  onClick("first-view", firstView);
+  onClick("fit", () => fit(true));
+  onClick("zoom-in", () => zoom(1.25));
+  onClick("zoom-out", () => zoom(0.8));
+  resizable(byId("side"), 1);
+  resizable(byId("panel"), -1);
+  const shown = () => !document.body.classList.contains("no-outline");
+  const button = byId("toggle-outline");
+  const tell = () => button.setAttribute("aria-expanded", String(shown()));
+  onClick("toggle-outline", () => {
+    document.body.classList.toggle("no-outline");
+    tell();
+  });
+  tell();
+}
+
+/** What is shown of the graph, and how. */
+function setUpView() {
+  const [views, names, inputs, shapes, version] = [
+    "views",
+    "names",
+    "inputs",
+    "shapes",
+    "version"
+  ].map(byId);
   const groups = model.withViews();
-  views.disabled = groups.length === 0;
-  views.addEventListener("change", () => app.showViews(views.checked));
-  app.on("open", () => (views.checked = groups.every((g) => app.layout.isOpen(g))));
-  views.checked = groups.every((g) => app.layout.isOpen(g));
-  const inputs = /** @type {HTMLInputElement} */ (byId("inputs")),
-    shapes = /** @type {HTMLInputElement} */ (byId("shapes")),
-    version = /** @type {HTMLSelectElement} */ (byId("version"));
-  names.addEventListener("change", () => app.setView({ names: names.value }));
+  views.disabled = !groups.length;
   inputs.disabled = !model.takers.length;
-  inputs.addEventListener("change", () => app.setView({ inputs: inputs.checked }));
-  shapes.addEventListener("change", () => app.setView({ shapes: shapes.checked }));
-  version.addEventListener("change", () => app.setView({ version: Number(version.value) }));
-  app.on("view", () => {
+  names.disabled = app.names !== "variable"; // the file has no others
+  byId("versions").hidden = !facts.c.diff;
+  views.addEventListener("change", () => showViews(views.checked));
+  names.addEventListener("change", () => setView({ names: names.value }));
+  inputs.addEventListener("change", () => setView({ inputs: inputs.checked }));
+  shapes.addEventListener("change", () => setView({ shapes: shapes.checked }));
+  version.addEventListener("change", () => setView({ version: Number(version.value) }));
+  const tell = () => {
+    views.checked = groups.every((g) => layout.isOpen(g));
     names.value = app.names;
     inputs.checked = app.inputs;
     shapes.checked = app.shapes;
     version.value = String(app.version);
-  });
-  app.on("facts", () => (byId("versions").hidden = !app.facts?.c.diff));
-  resizable(byId("side"), 1);
-  resizable(byId("panel"), -1, () => app.changed("select"));
-  app.on("facts", () => {
-    names.value = app.names;
-    names.disabled = app.names !== "variable"; // the file has no others
-  });
-  click("toggle-outline", () => {
-    const gone = document.body.classList.toggle("no-outline");
-    byId("toggle-outline").setAttribute("aria-expanded", String(!gone));
-  });
-  byId("toggle-outline").setAttribute(
-    "aria-expanded",
-    String(!document.body.classList.contains("no-outline")),
-  );
-}
-
-/** @param {App} app */
-function overlays(app) {
-  const choice = /** @type {HTMLSelectElement} */ (byId("overlay")),
-    facts = /** @type {Facts} */ (app.facts);
-  choice.replaceChildren(
-    ...available(facts).map(([id, name, option]) =>
-      el("option", {
-        value: id,
-        text: option ? `${name}: write the page with ${option}` : name,
-        disabled: option !== "",
-      }),
-    ),
-  );
-  choice.addEventListener("change", () => app.setOverlay(choice.value));
-  const show = () => {
-    choice.value = app.overlayId;
-    byId("legend").classList.toggle("kinds", app.overlayId === "kind");
-    byId("legend").replaceChildren(
-      ...app.overlay.legend.map((entry) => {
-        const swatch = el("i", { "aria-hidden": "true" });
-        if (entry.color) swatch.style.background = `var(--${entry.color})`;
-        else swatch.hidden = true;
-        return el("li", {}, swatch, el("span", { text: entry.text }));
-      }),
-      facts.head.legend ? el("li", { text: facts.head.legend }) : "",
-    );
   };
-  app.on("overlay", show);
-  show();
+  on("open view", tell);
+  tell();
 }
 
-/** Lets the border of a side be dragged, or moved with arrow keys. @param {HTMLElement} side @param {1 | -1} sign of its border @param {() => void} [after] */
-function resizable(side, sign, after = () => {}) {
+function setUpLegend() {
+  const choice = byId("overlay");
+  for (const [value, name, option] of overlays(facts)) {
+    const text = option ? `${name}: write the page with ${option}` : name;
+    choice.append(el("option", { value, text, disabled: option !== "" }));
+  }
+  choice.addEventListener("change", () => setOverlay(choice.value));
+  on("overlay", () => {
+    choice.value = app.overlayId;
+    const entries = app.overlay.legend.map(({ color, text }) => {
+      const swatch = el("i", { "aria-hidden": "true", hidden: !color });
+      swatch.style.background = `var(--${color})`;
+      return el("li", {}, swatch, el("span", text));
+    });
+    if (facts.head.legend) entries.push(el("li", facts.head.legend));
+    byId("legend").classList.toggle("kinds", app.overlayId === "kind");
+    byId("legend").replaceChildren(...entries);
+  });
+}
+
+/**
+ * Lets the border of a side be dragged, or moved with arrow keys.
+ * @param {HTMLElement} side
+ * @param {1 | -1} sign of its border
+ */
+function resizable(side, sign) {
   const grip = /** @type {HTMLElement} */ (side.querySelector(".grip"));
   const widen = (/** @type {number} */ by) => {
-    side.style.width = `${Math.max(160, Math.min(innerWidth * 0.7, side.offsetWidth + by * sign))}px`;
+    const width = Math.max(160, Math.min(innerWidth * 0.7, side.offsetWidth + by * sign));
+    side.style.width = `${width}px`;
     grip.setAttribute("aria-valuenow", String(side.offsetWidth));
-    after();
+    drawPanel(); // it covers more now, or less
   };
   grip.addEventListener("pointerdown", (event) => grip.setPointerCapture(event.pointerId));
-  grip.addEventListener(
-    "pointermove",
-    (event) => grip.hasPointerCapture(event.pointerId) && widen(event.movementX),
-  );
+  grip.addEventListener("pointermove", (event) => event.buttons && widen(event.movementX));
   grip.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -20, ArrowRight: 20 }[event.key];
     if (by === undefined) return;
@@ -214,63 +208,93 @@ function resizable(side, sign, after = () => {}) {
   });
 }
 
-/** Keys that work wherever no text is typed. @param {Stage} stage @param {Player} player */
-function keys(stage, player) {
-  addEventListener("keydown", (event) => {
-    const at = event.target;
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (
-      (at instanceof HTMLInputElement && !["checkbox", "range"].includes(at.type)) ||
-      at instanceof HTMLSelectElement
-    )
-      return;
-    if (
-      at instanceof Element &&
-      at.closest("button, summary, input") &&
-      (event.key === "Enter" || event.key === " ")
-    )
-      return;
-    if (event.key === "/") byId("search").focus();
-    else if (event.key === "p") player.show(byId("player").hidden === true);
-    else if (event.key === "?") byId("help").toggleAttribute("open");
-    else if (!player.key(event.key) && !stage.key(event)) return;
-    event.preventDefault();
+/** Menus close on Escape, on a press elsewhere, and when something in them was chosen. */
+function setUpMenus() {
+  // they belong to the menu before them where there is little room
+  const tools = /** @type {Element} */ (document.querySelector(".tools"));
+  /** @returns {HTMLDetailsElement[]} */
+  const opened = () => [
+    .../** @type {NodeListOf<HTMLDetailsElement>} */ (document.querySelectorAll(".menu[open]"))
+  ];
+  const close = () => opened().forEach((menu) => (menu.open = false));
+  const pressed = (/** @type {Event} */ { target }) => {
+    const place = /** @type {Node} */ (target);
+    for (const menu of opened())
+      if (!menu.contains(place) && !(menu.id === "more" && tools.contains(place)))
+        menu.open = false;
+  };
+  addEventListener("pointerdown", pressed, true);
+  addEventListener(
+    "keydown",
+    (event) => {
+      const [first] = opened();
+      if (event.key !== "Escape" || !first) return;
+      event.stopPropagation();
+      first.querySelector("summary")?.focus();
+      close();
+    },
+    true
+  );
+  tools.addEventListener("click", ({ target }) => {
+    const button = /** @type {Element} */ (target).closest("button");
+    if (button && button.id !== "copy-link") close();
   });
 }
 
-/** The notebook around the page tells its theme when the frame has loaded, which is before the page is ready. */
-window.addEventListener("message", ({ data, source }) => {
-  const root = document.documentElement;
-  if (source === window.parent && !root.dataset.theme && ["light", "dark"].includes(data?.theme))
-    root.dataset.theme = data.theme;
+/** Keys that work wherever no text is typed. @param {KeyboardEvent} event */
+function press(event) {
+  const target = /** @type {Element} */ (event.target);
+  const { key } = event;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (target.matches?.("select, input:not([type=checkbox], [type=range])")) return;
+  if (target.closest?.("button, summary, input, a") && (key === "Enter" || key === " ")) return;
+  if (key === "/") byId("search").focus();
+  else if (key === "p") player.show(byId("player").hidden);
+  else if (key === "?") byId("help").toggleAttribute("open");
+  else if (!pressInPlayer(key) && !pressOnStage(event)) return;
+  event.preventDefault();
+}
+
+// -- what the reader prefers ---------------------------------------------------------------------
+
+function setUpMotion() {
+  const less = matchMedia("(prefers-reduced-motion: reduce)");
+  app.still = less.matches;
+  less.addEventListener("change", () => (app.still = less.matches));
+}
+
+/**
+ * The notebook around the page tells its theme when the frame has loaded, which is before the page
+ * is ready.
+ */
+addEventListener("message", ({ data, source }) => {
+  const { dataset } = document.documentElement;
+  if (source === window.parent && !dataset.theme && ["light", "dark"].includes(data?.theme))
+    dataset.theme = data.theme;
 });
 
-/** Light and dark follow the notebook, the reader, or the button. @param {App} app */
-function themes(app) {
-  const dark = matchMedia("(prefers-color-scheme: dark)"),
-    root = document.documentElement;
-  const changed = () => {
+/** Light and dark follow the notebook, the reader, or the button. */
+function setUpThemes() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const root = document.documentElement;
+  const read = () => {
     app.colors = readColors();
-    app.changed("theme");
+    changed("theme");
   };
-  dark.addEventListener("change", changed);
-  new MutationObserver(changed).observe(root, { attributeFilter: ["data-theme"] });
-  if (root.dataset.theme) changed();
-  byId("theme").addEventListener("click", () => {
-    const is = root.dataset.theme || (dark.matches ? "dark" : "light");
-    root.dataset.theme = is === "dark" ? "light" : "dark";
+  dark.addEventListener("change", read);
+  new MutationObserver(read).observe(root, { attributeFilter: ["data-theme"] });
+  if (root.dataset.theme) read();
+  onClick("theme", () => {
+    const now = root.dataset.theme || (dark.matches ? "dark" : "light");
+    root.dataset.theme = now === "dark" ? "light" : "dark";
   });
-  matchMedia("(prefers-reduced-motion: reduce)").addEventListener(
-    "change",
-    (event) => (app.still = event.matches),
-  );
 }
 
 main().catch((error) => {
+  const words = `This page could not be read: ${error}`;
   document.body.dataset.failed = "true";
-  byId("said").textContent = `the page could not be read: ${error}`;
+  say(words);
   byId("failure").hidden = false;
-  byId("failure").textContent =
-    `This page could not be read: ${error}. It needs a browser of 2023 or later.`;
+  byId("failure").textContent = `${words}. It needs a browser of 2023 or later.`;
   throw error;
 });

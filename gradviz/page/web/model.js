@@ -1,23 +1,22 @@
 /**
- * The tree of groups and cells, and the sheets. A cell is a box that is no group: an op, a leaf, an input without gradient, an output. An item is a cell, as its
- * number, or a group, as ~number. Everything inside a group is one range of cells. Group 0 is the page.
+ * The tree of groups and cells, and the sheets. A cell is a box that is no group: an op, a leaf, an
+ * input without gradient, an output. An item is a cell, as its number, or a group, as ~number.
+ * Everything inside a group is one range of cells. Group 0 is the page.
  */
 
-/** @typedef {import("./data.js").Block} Block */
-/** @typedef {import("./data.js").Column} Column */
-
-export const OP = 0,
-  LEAF = 1,
-  COPY = 2,
-  OUTPUT = 3,
-  DATA = 4;
+export const OP = 0;
+export const LEAF = 1;
+export const COPY = 2;
+export const OUTPUT = 3;
+export const DATA = 4;
 const KINDS = ["op", "leaf", "leaf", "output", "input"];
 const WITH_VIEWS = 2; // kind of a group
-export const CELL_HEIGHT = 34,
-  GROUP_HEIGHT = 38;
+export const CELL_HEIGHT = 34;
+export const GROUP_HEIGHT = 38;
 
 /**
- * What alike groups have in common: local numbers are children first, then ports on top, then ports below.
+ * What alike groups have in common: local numbers are children first, then ports on top, then
+ * below.
  * @typedef {object} Shape
  * @property {number} children
  * @property {number} into how many ports on top
@@ -33,72 +32,63 @@ export const CELL_HEIGHT = 34,
  * @property {Int32Array} start where the points of each edge begin in px and py
  * @property {Column} px
  * @property {Column} py
- * @property {Map<number, number> | null} edgeAt edges by above * 65536 + below, made when first asked
+ * @property {Map<number, number>} [edgeAt] edges by above * 65536 + below, made when first asked
  */
 
 export class Model {
   /** @param {Block} block */
-  constructor(block) {
-    const c = block.columns;
+  constructor({ columns: c, head }) {
     this.record = c.record;
     this.kind = c.kind;
     this.scope = c.scope;
     this.groupKind = c.groupKind;
     this.firstOpen = c.open;
     this.sheetOf = c.sheet;
-    this.words = /** @type {string[]} */ (block.head.words);
-    this.text = {
-      title: c.title,
-      line: c.line,
-      type: c.type,
-      color: c.color,
-      cell: c.cellText,
-      group: c.groupText,
-    };
+    this.words = /** @type {string[]} */ (head.words);
+    this.text = { title: c.title, line: c.line, type: c.type, color: c.color };
+    this.row = { cell: c.cellText, group: c.groupText };
     this.sums = { ops: c.groupOps, parameters: c.groupParameters, nbytes: c.groupBytes };
-    /** Where the main ops of each group begin in `mains`: those that carry its work, where they are few. */
-    this.mainStart = new Int32Array(c.mainCount.length + 1);
-    c.mainCount.forEach(
-      (/** @type {number} */ n, /** @type {number} */ g) =>
-        (this.mainStart[g + 1] = this.mainStart[g] + n),
-    );
-    this.mains = c.mains;
+    /** The ops that carry the work of each group, where they are few. */
+    this.mains = parts(c.mains, c.mainCount);
     /** Of each box of data: which tensors it shows, and the nodes that take them. */
     this.boxData = parts(c.boxData, c.boxDataCount);
     this.takers = parts(c.taker, c.takerCount);
-    this.ports = c.ports;
     this.cells = c.record.length;
     this.groups = c.sheet.length;
     this.shapes = shapes(c);
-    this.parent = new Int32Array(this.groups).fill(-1);
-    this.depth = new Int32Array(this.groups);
-    this.first = new Int32Array(this.groups);
-    this.end = new Int32Array(this.groups);
+    this.ports = parts(
+      c.ports,
+      Array.from(c.sheet, (sheet) => this.shapes[sheet].into)
+    );
+    const ofGroups = () => new Int32Array(this.groups);
+    this.parent = ofGroups().fill(-1);
+    this.depth = ofGroups();
+    this.first = ofGroups();
+    this.end = ofGroups();
     this.itemStart = new Int32Array(this.groups + 1);
-    this.portStart = new Int32Array(this.groups + 1);
     this.items = new Int32Array(this.cells + this.groups);
     this.cellGroup = new Int32Array(this.cells);
     this.cellLocal = new Int32Array(this.cells);
-    this.groupLocal = new Int32Array(this.groups);
-    /** Another name of an item, "" for its own. @type {((item: number) => string) | null} */
-    this.rename = null;
+    this.groupLocal = ofGroups();
+    /** Another name of an item, "" for its own. @type {(item: number) => string} */
+    this.rename = () => "";
     this.#number();
   }
 
-  /** Follows the walk that Python made: children of a sheet in order, the inside of each group when it is met. */
+  /**
+   * Follows the walk that Python made: children of a sheet in order, the inside of each group when
+   * it is met.
+   */
   #number() {
-    for (let g = 0; g < this.groups; g++) {
-      const shape = this.shape(g);
-      this.itemStart[g + 1] = this.itemStart[g] + shape.children;
-      this.portStart[g + 1] = this.portStart[g] + shape.into;
-    }
-    let cell = 0,
-      group = 1;
+    for (let g = 0; g < this.groups; g++)
+      this.itemStart[g + 1] = this.itemStart[g] + this.shape(g).children;
+    let cell = 0;
+    let group = 1;
     const stack = [[0, 0]];
     while (stack.length) {
-      const top = stack[stack.length - 1],
-        g = top[0],
-        shape = this.shape(g);
+      const top = stack[stack.length - 1];
+      const g = top[0];
+      const shape = this.shape(g);
       let i = top[1];
       while (i < shape.children && !shape.isGroup[i]) {
         this.items[this.itemStart[g] + i] = cell;
@@ -131,6 +121,11 @@ export class Model {
     return this.items[this.itemStart[g] + i];
   }
 
+  /** What stands in a group. @param {number} g @returns {number[]} */
+  itemsOf(g) {
+    return [...this.items.subarray(this.itemStart[g], this.itemStart[g + 1])];
+  }
+
   /** The group that an item lies in, -1 for the page. @param {number} item */
   around(item) {
     return item < 0 ? this.parent[~item] : this.cellGroup[item];
@@ -141,21 +136,42 @@ export class Model {
     return item < 0 ? this.groupLocal[~item] : this.cellLocal[item];
   }
 
-  /** @param {number} item */
-  #row(item) {
-    return item < 0 ? this.text.group[~item] : this.text.cell[item];
+  /** @param {"title" | "line" | "type" | "color"} column @param {number} item */
+  #word(column, item) {
+    const row = item < 0 ? this.row.group[~item] : this.row.cell[item];
+    return this.words[this.text[column][row]];
   }
+
   /** @param {number} item */
   title(item) {
-    return (this.rename && this.rename(item)) || this.words[this.text.title[this.#row(item)]];
+    return this.rename(item) || this.#word("title", item);
   }
+
   /** @param {number} item */
   line(item) {
-    return this.words[this.text.line[this.#row(item)]];
+    return this.#word("line", item);
   }
+
   /** The class of a module, "" for everything else. @param {number} item */
   type(item) {
-    return this.words[this.text.type[this.#row(item)]];
+    return this.#word("type", item);
+  }
+
+  /** The name of the colour that an item has when it is closed. @param {number} item */
+  color(item) {
+    return this.#word("color", item);
+  }
+
+  /** Names of all colours that items have. */
+  colors() {
+    const rows = new Set([...this.row.cell, ...this.row.group.subarray(1)]);
+    return new Set([...rows].map((row) => this.words[this.text.color[row]]));
+  }
+
+  /** The title with the class of a module. @param {number} item */
+  fullTitle(item) {
+    const type = this.type(item);
+    return type ? `${this.title(item)}  ${type}` : this.title(item);
   }
 
   /** What an item is: "group", "op", "leaf", "output", "input". @param {number} item */
@@ -163,103 +179,166 @@ export class Model {
     return item < 0 ? "group" : KINDS[this.kind[item]];
   }
 
-  /** The name of the colour that an item has when it is closed. @param {number} item */
-  color(item) {
-    return this.words[this.text.color[this.#row(item)]];
-  }
-
-  /** Main ops of a group, as nodes. @param {number} g @returns {number[]} */
-  mainOps(g) {
-    return [...this.mains.subarray(this.mainStart[g], this.mainStart[g + 1])];
-  }
-
   /** Groups that are an op with the ops beside it that only change a shape. @returns {number[]} */
   withViews() {
     return [...this.groupKind.keys()].filter((g) => this.groupKind[g] === WITH_VIEWS);
   }
 
-  /** The cell in a group that has its title, or -1. @param {number} item */
-  alike(item) {
-    for (let cell = this.first[~item]; cell < this.end[~item]; cell++)
-      if (this.title(cell) === this.title(item)) return cell;
-    return -1;
+  /** Whether a cell lies in a group. @param {number} g @param {number} cell */
+  holds(g, cell) {
+    return cell >= this.first[g] && cell < this.end[g];
   }
 
-  /** The cell that an edge of a sheet comes from, in it or outside; -1 for a group, and where several have one port. @param {number} g @param {number} above a local number */
+  /** The cells of an item. @param {number} item @returns {number[]} */
+  cellsOf(item) {
+    if (item >= 0) return [item];
+    const first = this.first[~item];
+    return Array.from({ length: this.end[~item] - first }, (_, i) => first + i);
+  }
+
+  /**
+   * The cell that an edge of a sheet comes from, in it or outside; -1 for a group, and where
+   * several have one port.
+   * @param {number} g
+   * @param {number} above a local number
+   */
   source(g, above) {
-    const shape = this.shape(g),
-      port = above - shape.children;
-    return port < 0
-      ? Math.max(this.item(g, above), -1)
-      : port < shape.into
-        ? this.ports[this.portStart[g] + port]
-        : -1;
+    const shape = this.shape(g);
+    const port = above - shape.children;
+    if (port < 0) return Math.max(this.item(g, above), -1);
+    return port < shape.into ? this.ports[g][port] : -1;
   }
 
-  /** The child of `g` that holds a cell, by local number, or -1 when it lies outside. @param {number} g @param {number} cell */
+  /**
+   * The child of `g` that holds a cell, by local number, or -1 when it lies outside.
+   * @param {number} g
+   * @param {number} cell
+   */
   childOf(g, cell) {
-    if (cell < this.first[g] || cell >= this.end[g]) return -1;
-    let at = this.cellGroup[cell];
-    if (at === g) return this.cellLocal[cell];
-    while (this.parent[at] !== g) at = this.parent[at];
-    return this.groupLocal[at];
+    if (!this.holds(g, cell)) return -1;
+    let inner = this.cellGroup[cell];
+    if (inner === g) return this.cellLocal[cell];
+    while (this.parent[inner] !== g) inner = this.parent[inner];
+    return this.groupLocal[inner];
   }
 }
 
-/** A column in parts of these lengths. @param {Column} column @param {Column} counts @returns {Column[]} */
+/**
+ * A column in parts of these lengths.
+ * @param {Column} column
+ * @param {Column | number[]} counts
+ * @returns {Column[]}
+ */
 function parts(column, counts) {
   let end = 0;
-  return Array.from(counts, (/** @type {number} */ n) => column.subarray(end, (end += n)));
+  return Array.from(counts, (n) => column.subarray(end, (end += n)));
 }
 
 /** @param {{[name: string]: Column}} c @returns {Shape[]} */
 function shapes(c) {
-  const found = [];
-  let box = 0,
-    place = 0,
-    edge = 0,
-    point = 0;
-  for (let s = 0; s < c.children.length; s++) {
-    const children = c.children[s],
-      into = c.into[s],
-      out = c.out[s],
-      edges = c.edges[s];
+  let place = 0;
+  let edge = 0;
+  const boxWidths = parts(c.boxWidth, c.children);
+  const isGroups = parts(c.isGroup, c.children);
+  const aboves = parts(c.above, c.edges);
+  const belows = parts(c.below, c.edges);
+  let point = 0;
+  return Array.from(c.children, (children, s) => {
+    const into = c.into[s];
+    const out = c.out[s];
+    const edges = c.edges[s];
     const start = new Int32Array(edges + 1);
     for (let e = 0; e < edges; e++) start[e + 1] = start[e] + c.points[edge + e];
-    const places = children + into + out,
-      points = start[edges];
-    found.push({
+    const places = place + children + into + out;
+    const points = point + start[edges];
+    const shape = {
       children,
       into,
       out,
       width: c.width[s],
       height: c.height[s],
-      boxWidth: c.boxWidth.subarray(box, box + children),
-      isGroup: c.isGroup.subarray(box, box + children),
-      x: c.x.subarray(place, place + places),
-      y: c.y.subarray(place, place + places),
-      above: c.above.subarray(edge, edge + edges),
-      below: c.below.subarray(edge, edge + edges),
+      boxWidth: boxWidths[s],
+      isGroup: isGroups[s],
+      x: c.x.subarray(place, places),
+      y: c.y.subarray(place, places),
+      above: aboves[s],
+      below: belows[s],
       start,
-      px: c.pointX.subarray(point, point + points),
-      py: c.pointY.subarray(point, point + points),
-      edgeAt: null,
-    });
-    box += children;
-    place += places;
+      px: c.pointX.subarray(point, points),
+      py: c.pointY.subarray(point, points)
+    };
+    place = places;
     edge += edges;
-    point += points;
-  }
-  return found;
+    point = points;
+    return shape;
+  });
 }
 
-/** The edge of a shape between two local numbers, or -1. @param {Shape} shape @param {number} above @param {number} below */
+/**
+ * The edge of a shape between two local numbers, or -1.
+ * @param {Shape} shape
+ * @param {number} above
+ * @param {number} below
+ */
 export function edgeBetween(shape, above, below) {
   if (!shape.edgeAt) {
     shape.edgeAt = new Map();
     for (let e = 0; e < shape.above.length; e++)
       shape.edgeAt.set(shape.above[e] * 65536 + shape.below[e], e);
   }
-  const found = shape.edgeAt.get(above * 65536 + below);
-  return found === undefined ? -1 : found;
+  return shape.edgeAt.get(above * 65536 + below) ?? -1;
+}
+
+// -- the blocks of data that the page carries: deflated, in base64, columns of whole numbers and one
+// JSON text, which `pack.py` writes
+
+/** @typedef {Int32Array | Float64Array} Column */
+/** @typedef {{[name: string]: Column}} Columns */
+/** @typedef {{columns: Columns, head: any}} Block */
+
+/** @param {string} id of the script element that holds the block @returns {Promise<Block>} */
+export async function readBlock(id) {
+  const raw = atob((document.getElementById(id)?.textContent || "").trim());
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return unpack(new Uint8Array(await new Response(stream).arrayBuffer()));
+}
+
+/**
+ * The length of the JSON text, the text, and the columns that it lists.
+ * @param {Uint8Array} bytes
+ */
+function unpack(bytes) {
+  const size = new DataView(bytes.buffer).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
+  /** @type {Columns} */
+  const columns = {};
+  let start = 4 + size;
+  for (const [name, length, nbytes, wide] of head.columns) {
+    columns[name] = column(bytes, start, wide ? new Float64Array(length) : new Int32Array(length));
+    start += nbytes;
+  }
+  return { columns, head };
+}
+
+/**
+ * Differences as zigzag numbers of 7 bits a byte.
+ * @param {Uint8Array} bytes
+ * @param {number} place
+ * @param {Column} values to fill
+ */
+function column(bytes, place, values) {
+  let before = 0;
+  for (let i = 0; i < values.length; i++) {
+    let byte = bytes[place++];
+    let number = byte & 127;
+    for (let scale = 128; byte > 127; scale *= 128) {
+      byte = bytes[place++];
+      number += (byte & 127) * scale;
+    }
+    before += number % 2 ? -(number + 1) / 2 : number / 2;
+    values[i] = before;
+  }
+  return values;
 }

@@ -1,76 +1,70 @@
 /**
- * What depends on what: everything upstream and downstream of a box, the paths between two, counted exactly, and which drawn edges
- * stand for edges that are lit. Pure functions on the wiring.
+ * What depends on what: everything upstream and downstream of a box, the paths between two, counted
+ * exactly, and which drawn edges stand for edges that are lit. Pure functions on the wiring.
  */
 import { COPY, edgeBetween } from "./model.js";
 
-/** @typedef {import("./facts.js").Facts} Facts */
-/** @typedef {import("./model.js").Model} Model */
-/** @typedef {import("./model.js").Shape} Shape */
+/** @import { Facts } from "./facts.js" */
 
-const UP = 1,
-  DOWN = 2;
+const UP = 1;
+const DOWN = 2;
+const END = 4;
 
-/** All nodes that the starts depend on (upstream), or that depend on them, starts included. @param {Facts} facts @param {number[]} starts @param {boolean} up @returns {Uint8Array} */
+/**
+ * All nodes that the starts depend on (upstream), or that depend on them, starts included.
+ * @param {Facts} facts
+ * @param {number[]} starts
+ * @param {boolean} up
+ * @returns {Uint8Array}
+ */
 export function reach(facts, starts, up) {
-  const seen = new Uint8Array(facts.total),
-    stack = [];
-  for (const node of starts)
-    if (!seen[node]) {
-      seen[node] = 1;
-      stack.push(node);
-    }
-  while (stack.length) {
-    const node = /** @type {number} */ (stack.pop());
-    const from = up ? facts.inStart[node] : facts.outStart[node],
-      to = up ? facts.inStart[node + 1] : facts.outStart[node + 1];
-    for (let i = from; i < to; i++) {
-      const next = up ? facts.made[facts.inEdge[i]] : facts.used[facts.outEdge[i]];
-      if (!seen[next]) {
-        seen[next] = 1;
-        stack.push(next);
-      }
+  const seen = new Uint8Array(facts.total);
+  const waiting = [...starts];
+  for (const node of starts) seen[node] = 1;
+  const { start, edges } = up ? facts.into : facts.from;
+  const ends = up ? facts.made : facts.used;
+  while (waiting.length) {
+    const node = /** @type {number} */ (waiting.pop());
+    for (let i = start[node]; i < start[node + 1]; i++) {
+      const next = ends[edges[i]];
+      if (!seen[next]) waiting.push(next);
+      seen[next] = 1;
     }
   }
   return seen;
 }
 
-/** The shortest way from a node to an output, ends included; only the node where it reaches none. @param {Facts} facts @param {number} start @returns {number[]} */
+/**
+ * The shortest way from a node to an output, ends included; only the node where it reaches none.
+ * @param {Facts} facts
+ * @param {number} start
+ * @returns {number[]}
+ */
 export function wayOut(facts, start) {
-  const before = new Int32Array(facts.total).fill(-1),
-    queue = [start];
-  before[start] = start;
-  for (let i = 0; i < queue.length; i++) {
-    const node = queue[i];
+  const before = new Map([[start, -1]]);
+  for (const [node] of before) {
     if (node >= facts.nodes) {
-      const way = [node];
-      while (way[0] !== start) way.unshift(before[way[0]]);
-      return way;
+      const way = [];
+      for (let step = node; step >= 0; step = Number(before.get(step))) way.push(step);
+      return way.reverse();
     }
-    for (let k = facts.outStart[node]; k < facts.outStart[node + 1]; k++) {
-      const next = facts.used[facts.outEdge[k]];
-      if (before[next] < 0) {
-        before[next] = node;
-        queue.push(next);
-      }
-    }
+    for (const next of facts.usersOf(node)) if (!before.has(next)) before.set(next, node);
   }
   return [start];
 }
 
 /** Nodes with producers before consumers. @param {Facts} facts @returns {Int32Array} */
-export function forwardOrder(facts) {
-  const waiting = new Int32Array(facts.total),
-    order = new Int32Array(facts.total);
+function forwardOrder(facts) {
+  const waiting = new Int32Array(facts.total);
+  const order = new Int32Array(facts.total);
   let size = 0;
-  for (let i = 0; i < facts.total; i++) {
-    waiting[i] = facts.inStart[i + 1] - facts.inStart[i];
-    if (!waiting[i]) order[size++] = i;
+  for (let node = 0; node < facts.total; node++) {
+    waiting[node] = facts.edgesInto(node).length;
+    if (!waiting[node]) order[size++] = node;
   }
-  for (let at = 0; at < size; at++) {
-    const node = order[at];
-    for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
-      const next = facts.used[facts.outEdge[i]];
+  for (let place = 0; place < size; place++) {
+    for (const edge of facts.edgesFrom(order[place])) {
+      const next = facts.used[edge];
       if (!--waiting[next]) order[size++] = next;
     }
   }
@@ -78,209 +72,227 @@ export function forwardOrder(facts) {
 }
 
 /**
- * The nodes on paths from one set down to another, and how many paths there are: along edges, parallel ones apart, that leave the
- * first set once and end where they reach the second.
- * @param {Facts} facts @param {number[]} from @param {number[]} to
- * @returns {{nodes: Uint8Array, count: bigint}}
+ * The nodes on paths from one set down to another, and how many paths there are: along edges,
+ * parallel
+ * ones apart, that leave the first set once and end where they reach the second.
+ * @param {Facts} facts
+ * @param {number[]} from
+ * @param {number[]} to
  */
 export function between(facts, from, to) {
-  const down = reach(facts, from, false),
-    up = reach(facts, to, true);
-  const nodes = new Uint8Array(facts.total),
-    start = new Uint8Array(facts.total),
-    goal = new Uint8Array(facts.total);
-  for (const node of from) start[node] = 1;
-  for (const node of to) goal[node] = 1;
-  let any = false;
-  for (let i = 0; i < facts.total; i++)
-    if (down[i] && up[i]) {
-      nodes[i] = 1;
-      any = true;
-    }
+  const up = reach(facts, to, true);
+  const nodes = reach(facts, from, false).map((below, node) => below & up[node]);
   let count = 0n;
-  if (!any) return { nodes, count };
+  if (!nodes.includes(1)) return { nodes, count };
+  const starts = new Set(from);
+  const goals = new Set(to);
   /** @type {Map<number, bigint>} */
   const ways = new Map();
   for (const node of forwardOrder(facts)) {
-    if (!nodes[node] || start[node]) continue;
+    if (!nodes[node] || starts.has(node)) continue;
     let sum = 0n;
-    for (let i = facts.inStart[node]; i < facts.inStart[node + 1]; i++) {
-      const made = facts.made[facts.inEdge[i]];
-      if (start[made]) sum += 1n;
-      else if (nodes[made] && !goal[made]) sum += ways.get(made) || 0n;
+    for (const edge of facts.edgesInto(node)) {
+      const made = facts.made[edge];
+      sum += starts.has(made) ? 1n : ways.get(made) || 0n;
     }
-    if (goal[node]) count += sum;
+    if (goals.has(node)) count += sum;
     else ways.set(node, sum);
   }
   return { nodes, count };
 }
 
-/** What is lit for one selected item, or for two: an edge is, when both ends have a flag in common. */
-export class Trace {
-  /** @param {Facts} facts @param {number} item @param {number | null} other */
-  constructor(facts, item, other) {
+/** What is lit while the rest fades: some cells and what holds them, and edges between them. */
+export class Light {
+  /**
+   * @param {Facts} facts
+   * @param {Iterable<number>} cells
+   * @param {(edge: number) => boolean} isLit
+   */
+  constructor(facts, cells, isLit) {
     this.facts = facts;
-    this.model = facts.model;
-    this.node = new Uint8Array(facts.total);
-    this.count = 0n;
-    /** @type {"one" | "between" | "apart"} */
-    this.what = "one";
-    this.turned = false;
-    const starts = facts.nodesOf(item);
-    if (other === null) {
-      const up = reach(facts, starts, true),
-        down = reach(facts, starts, false);
-      for (let i = 0; i < facts.total; i++) this.node[i] = up[i] * UP + down[i] * DOWN;
-    } else {
-      const goals = facts.nodesOf(other);
-      let found = between(facts, starts, goals);
-      if (!found.count) {
-        found = between(facts, goals, starts);
-        this.turned = found.count > 0n;
-      }
-      this.what = found.count ? "between" : "apart";
-      this.count = found.count;
-      this.node = found.nodes;
-      for (const node of [...starts, ...goals]) this.node[node] = this.node[node] || 4;
-    }
-    this.upstream = flagged(this.node, UP) - (other === null ? starts.length : 0);
-    this.downstream = flagged(this.node, DOWN) - starts.length;
-    this.cell = new Uint8Array(this.model.cells);
-    this.before = new Int32Array(this.model.cells + 1); // how many lit cells are before each
-    this.#cells(item, other);
+    this.isLit = isLit;
+    this.cell = new Uint8Array(facts.model.cells);
+    for (const cell of cells) this.cell[cell] = 1;
+    this.before = new Int32Array(this.cell.length + 1); // how many lit cells are before each
+    this.cell.forEach((lit, i) => (this.before[i + 1] = this.before[i] + lit));
     /** @type {Map<number, Uint8Array>} */
     this.known = new Map();
-  }
-
-  /** @param {number} item @param {number | null} other */
-  #cells(item, other) {
-    const { facts, model, cell } = this;
-    for (let i = 0; i < model.cells; i++)
-      if (model.kind[i] !== COPY) cell[i] = this.node[facts.nodeOf(i)] ? 1 : 0;
-    for (const node of facts.copies.keys()) {
-      if (!this.node[node]) continue;
-      for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
-        const edge = facts.outEdge[i];
-        if (this.isLit(edge)) cell[facts.madeCell(edge)] = 1;
-      }
-    }
-    for (const one of [item, other]) if (one !== null && one >= 0) cell[one] = 1;
-    for (let i = 0; i < model.cells; i++) this.before[i + 1] = this.before[i] + cell[i];
-  }
-
-  /** @param {number} edge */
-  isLit(edge) {
-    return (this.node[this.facts.made[edge]] & this.node[this.facts.used[edge]] & 3) !== 0;
   }
 
   /** Whether an item, or anything in it, is lit. @param {number} item */
   item(item) {
     if (item >= 0) return this.cell[item] === 1;
-    return this.before[this.model.end[~item]] > this.before[this.model.first[~item]];
+    const { first, end } = this.facts.model;
+    return this.before[end[~item]] > this.before[first[~item]];
   }
 
-  /** Which edges of a group's sheet stand for one that is lit. @param {number} g @returns {Uint8Array} */
+  /**
+   * Which edges of a group's sheet stand for one that is lit.
+   * @param {number} g
+   * @returns {Uint8Array}
+   */
   edges(g) {
     let found = this.known.get(g);
-    if (!found) this.known.set(g, (found = litEdges(this.facts, g, (edge) => this.isLit(edge))));
+    if (!found) {
+      found = new Uint8Array(this.facts.model.shape(g).above.length);
+      if (this.item(~g))
+        for (const edge of edgesIn(this.facts, g))
+          if (this.isLit(edge)) mark(found, drawnAs(this.facts, g, edge), 1);
+      this.known.set(g, found);
+    }
     return found;
   }
 }
 
-/** @param {Uint8Array} flags @param {number} bit */
-function flagged(flags, bit) {
-  let found = 0;
-  for (const flag of flags) if (flag & bit) found++;
-  return found;
+/** Lights these nodes, and the edges between them. @param {Facts} facts @param {number[]} nodes */
+export function lightNodes(facts, nodes) {
+  const chosen = new Set(nodes);
+  const { made, used, cellOf } = facts;
+  const cells = nodes.map((node) => cellOf[node]);
+  return new Light(facts, cells, (edge) => chosen.has(made[edge]) && chosen.has(used[edge]));
 }
 
-/** Marks the edges of a sheet for the edges of the graph that `isLit` chooses. @param {Facts} facts @param {number} g @param {(edge: number) => boolean} isLit @returns {Uint8Array} */
-export function litEdges(facts, g, isLit) {
-  const model = facts.model,
-    found = new Uint8Array(model.shape(g).above.length);
+/**
+ * Lights running functions, all that has run, and the edges that gradients go along now.
+ * @param {Facts} facts
+ * @param {number} first a step
+ * @param {number} last
+ */
+export function lightSteps(facts, first, last) {
+  const { gradients, used, cellOf } = facts;
+  const nodes = new Set(facts.c.stepNode.subarray(first, last + 1));
+  const edges = [...nodes].flatMap((node) => [...facts.gradientEdges(node)]);
+  const cells = [...nodes].map((node) => cellOf[node]);
+  cells.push(...edges.map((edge) => facts.madeCell(edge)));
+  const light = new Light(facts, cells, (edge) => edge < gradients && nodes.has(used[edge]));
+  const begun = facts.firstStep();
+  return {
+    item: (/** @type {number} */ item) => begun(item) <= last || light.item(item),
+    edges: (/** @type {number} */ g) => light.edges(g)
+  };
+}
+
+/**
+ * What is lit for one selected item, or for two: an edge is, when both ends have a flag in common.
+ * For one, how many other ops it depends on (up) and depend on it (down); for two, how many paths.
+ * @param {Facts} facts
+ * @param {number} item
+ * @param {number | null} other
+ */
+export function traceOf(facts, item, other) {
+  const own = facts.nodesOf(item);
+  if (other === null) {
+    const up = reach(facts, own, true);
+    const down = reach(facts, own, false);
+    const node = up.map((above, i) => above * UP + down[i] * DOWN);
+    for (const start of own) up[start] = down[start] = 0;
+    const ops = (/** @type {Uint8Array} */ side) =>
+      side.reduce((n, seen, i) => n + Number(seen && facts.isOp(i)), 0);
+    return light({ node, count: 0n, turned: false, up: ops(up), down: ops(down) }, [item]);
+  }
+  const goals = facts.nodesOf(other);
+  let found = between(facts, own, goals);
+  const turned = !found.count; // the paths, if any, lead from the other to the item
+  if (turned) found = between(facts, goals, own);
+  for (const end of [...own, ...goals]) found.nodes[end] ||= END;
+  const { nodes, count } = found;
+  return light({ node: nodes, count, turned, up: 0, down: 0 }, [item, other]);
+
+  /** @template {{node: Uint8Array}} T @param {T} trace @param {number[]} items */
+  function light(trace, items) {
+    const { node } = trace;
+    const { made, used, copies, model } = facts;
+    const isLit = (/** @type {number} */ edge) =>
+      (node[made[edge]] & node[used[edge]] & (UP | DOWN)) !== 0;
+    const cells = items.filter((one) => one >= 0);
+    for (let i = 0; i < model.cells; i++)
+      if (model.kind[i] !== COPY && node[facts.nodeOf(i)]) cells.push(i);
+    for (const leaf of copies.keys())
+      // of a leaf with several cells those at which a lit edge begins
+      for (const edge of facts.edgesFrom(leaf)) if (isLit(edge)) cells.push(facts.madeCell(edge));
+    return Object.assign(new Light(facts, cells, isLit), trace);
+  }
+}
+
+/** @param {Uint8Array} marks @param {number} place -1 for none @param {number} value */
+function mark(marks, place, value) {
+  if (place >= 0) marks[place] = value;
+}
+
+/** Edges of the graph that end in a group or leave it. @param {Facts} facts @param {number} g */
+function* edgesIn(facts, g) {
+  const { model } = facts;
   for (let cell = model.first[g]; cell < model.end[g]; cell++) {
     const node = facts.nodeOf(cell);
-    if (model.kind[cell] !== COPY) {
-      for (const e of facts.edgesInto(node)) if (isLit(e)) markEdge(facts, g, e, found, 1);
-    }
-    for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
-      const e = facts.outEdge[i],
-        user = facts.usedCell(e);
-      if ((user < model.first[g] || user >= model.end[g]) && isLit(e))
-        markEdge(facts, g, e, found, 1);
-    }
+    if (model.kind[cell] !== COPY) yield* facts.edgesInto(node);
+    for (const edge of facts.edgesFrom(node)) if (!model.holds(g, facts.usedCell(edge))) yield edge;
   }
-  return found;
 }
 
-/** Sets the value of the edge of a sheet that an edge of the graph runs along, if it passes there. @param {Facts} facts @param {number} g @param {number} edge @param {Uint8Array} marks @param {number} value */
-export function markEdge(facts, g, edge, marks, value) {
-  const at = drawnAs(facts, g, edge);
-  if (at >= 0) marks[at] = value;
-}
-
-/** The edge of a sheet that an edge of the graph runs along, or -1. @param {Facts} facts @param {number} g @param {number} edge */
+/**
+ * The edge of a sheet that an edge of the graph runs along, or -1.
+ * @param {Facts} facts
+ * @param {number} g
+ * @param {number} edge
+ */
 function drawnAs(facts, g, edge) {
-  const model = facts.model,
-    shape = model.shape(g),
-    made = facts.madeCell(edge);
-  const above = model.childOf(g, made),
-    below = model.childOf(g, facts.usedCell(edge));
+  const { model } = facts;
+  const shape = model.shape(g);
+  const made = facts.madeCell(edge);
+  const above = model.childOf(g, made);
+  const below = model.childOf(g, facts.usedCell(edge));
   if (above === below) return -1;
   if (above >= 0 && below >= 0) return edgeBetween(shape, above, below);
-  return above >= 0 ? outEdge(shape, above) : intoEdge(model, g, shape, made, below);
+  const { children, into, out } = shape;
+  if (above >= 0) {
+    const found = Array.from({ length: out }, (_, i) =>
+      edgeBetween(shape, above, children + into + i)
+    );
+    return Math.max(-1, ...found);
+  }
+  const found = Array.from(model.ports[g], (port, i) =>
+    port === made || port === -1 ? edgeBetween(shape, children + i, below) : -1
+  );
+  return found.find((place) => place >= 0) ?? -1;
 }
 
-/** @type {WeakMap<Facts, Map<number, Int32Array>>} */
-const behind = new WeakMap();
+/** @type {Map<number, Int32Array>} */
+const behind = new Map();
 
-/** For each edge of a sheet one of the graph that runs along it, -1 for none. @param {Facts} facts @param {number} g @returns {Int32Array} */
+/**
+ * For each edge of a sheet one of the graph that runs along it, -1 for none.
+ * @param {Facts} facts
+ * @param {number} g
+ * @returns {Int32Array}
+ */
 export function edgesBehind(facts, g) {
-  let here = behind.get(facts);
-  if (!here) behind.set(facts, (here = new Map()));
-  let found = here.get(g);
+  let found = behind.get(g);
   if (!found) {
-    const made = (found = new Int32Array(facts.model.shape(g).above.length).fill(-1));
-    litEdges(facts, g, (edge) => {
-      const at = drawnAs(facts, g, edge);
-      if (at >= 0) made[at] = edge;
-      return false;
-    });
-    here.set(g, found);
+    found = new Int32Array(facts.model.shape(g).above.length).fill(-1);
+    for (const edge of edgesIn(facts, g)) {
+      const place = drawnAs(facts, g, edge);
+      if (place >= 0) found[place] = edge;
+    }
+    behind.set(g, found);
   }
   return found;
 }
 
-/** The tensor whose gradient goes along an edge, without its dtype where that is the usual one. @param {Facts} facts @param {number} edge */
-export function tensorOn(facts, edge) {
-  const made = facts.made[edge],
-    leaf = facts.leafOf.get(made),
-    [data] = facts.dataOf(made);
-  if (leaf || data) return facts.brief((leaf || data).tensor);
-  const output =
-    edge < facts.c.output.length
-      ? facts.c.output[edge]
-      : facts.roots[facts.used[edge] - facts.nodes].output;
-  return facts.brief(facts.outputs[facts.c.outs[made]][output] || "");
-}
+/** @type {Map<number, Uint8Array>} */
+const differing = new Map();
 
-/** @param {Shape} shape @param {number} child */
-function outEdge(shape, child) {
-  for (let i = 0; i < shape.out; i++) {
-    const at = edgeBetween(shape, child, shape.children + shape.into + i);
-    if (at >= 0) return at;
+/**
+ * Edges of a sheet that a difference added (1) or removed (2).
+ * @param {Facts} facts
+ * @param {number} g
+ */
+export function edgeKinds(facts, g) {
+  if (!facts.head.edgeDiff) return null;
+  let found = differing.get(g);
+  if (!found) {
+    found = new Uint8Array(facts.model.shape(g).above.length);
+    for (const [edge, kind] of facts.head.edgeDiff) mark(found, drawnAs(facts, g, edge), kind);
+    differing.set(g, found);
   }
-  return -1;
-}
-
-/** @param {Model} model @param {number} g @param {Shape} shape @param {number} made @param {number} child */
-function intoEdge(model, g, shape, made, child) {
-  const first = model.portStart[g];
-  for (let i = 0; i < shape.into; i++) {
-    const port = model.ports[first + i];
-    if (port !== made && port !== -1) continue;
-    const at = edgeBetween(shape, shape.children + i, child);
-    if (at >= 0) return at;
-  }
-  return -1;
+  return found;
 }
