@@ -72,7 +72,7 @@ MOST_OF_SLIDE = 120
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
-GAP, RANK_GAP = 18.0, 22.0
+GAP, RANK_GAP = 18.0, 18.0
 SHEETS = ((1600.0, 900.0, 1.0), (1100.0, 1500.0, 0.8))
 """Pixels of a slide, and of a page, and what each is worth: a picture is shown more
 often than printed.
@@ -96,6 +96,12 @@ class Sketch:
         """What is shown."""
         return scene(self.folding, self.options)
 
+    @property
+    def is_u(self) -> bool:
+        """Whether it is drawn as a U, which only leads down and up again."""
+        is_free = self.options.direction == "auto"
+        return is_free and self.page(is_flat=False).placement.is_u
+
     def page(self, *, is_flat: bool) -> Page:
         """Where it goes in a direction."""
         if is_flat not in self._pages:
@@ -110,7 +116,7 @@ class Sketch:
         """
         page = self.page(is_flat=self.options.direction == "right")
         # it is made smaller on a page: perhaps less so when it runs sideways
-        is_free = self.options.direction == "auto" and not page.placement.is_u
+        is_free = self.options.direction == "auto" and not self.is_u
         is_few = len(self.scene.boxes) <= MOST_OF_SLIDE
         if is_free and is_few and _shown(page) < 1.0:
             flat = self.page(is_flat=True)
@@ -121,7 +127,7 @@ class Sketch:
 
     def measured(self, sheet: Limits) -> Size | None:
         """How large the picture is on a sheet, across and along the flow of data; None
-        where the reader asks for another direction than that of the sheet.
+        where it is drawn in another direction than that of the sheet.
         """
         if self.options.direction == ("down" if sheet.is_flat else "right"):
             return None
@@ -132,6 +138,8 @@ class Sketch:
         ):
             return Size(math.inf, math.inf)
 
+        if sheet.is_flat and self.is_u:
+            return None
         page = self.page(is_flat=sheet.is_flat)
         if page.is_flat:
             return Size(page.height, page.width)

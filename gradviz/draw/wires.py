@@ -281,7 +281,8 @@ def smooth(placement: Placement) -> Placement:
     place = np.repeat(starts[:-1], pieces) + 1 + 3 * within(pieces)
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
-    bulge = _bulge(placement.points, first, begin, end)
+    before = np.maximum(first - 1, np.repeat(placement.starts[:-1], pieces))
+    bulge = _bulge(placement.points[before], begin, end)
     # a line that is level as a whole leads from side to side
     middle += np.where(np.repeat(pieces == 1, pieces), 0.0, bulge)
     points[place] = np.stack([begin[:, 0], middle], axis=1)
@@ -291,13 +292,14 @@ def smooth(placement: Placement) -> Placement:
     return replace(placement, points=points, starts=starts)
 
 
-def _bulge(points: Floats, first: Ints, begin: Floats, end: Floats) -> Floats:
+def _bulge(before: Floats, begin: Floats, end: Floats) -> Floats:
     """How far below its ends a piece bends that goes level from one column to the next:
-    a line that comes down turns below, one that comes up above.
+    a line that comes down turns below, one that comes up above. `before` is the point
+    before a piece, or its own first one.
     """
     level = np.abs(begin[:, 1] - end[:, 1]) < 0.5
     aside = np.abs(begin[:, 0] - end[:, 0]) > 0.5
-    comes_down = begin[:, 1] >= points[np.maximum(first - 1, 0), 1]
+    comes_down = begin[:, 1] >= before[:, 1]
     return np.where(level & aside, np.where(comes_down, TURN, -TURN), 0.0)
 
 

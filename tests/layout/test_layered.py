@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -108,7 +110,7 @@ def test_a_very_deep_chain_with_a_skip_over_all_of_it() -> None:
     assert placement.width < 4 * drawing.widths[0]
 
 
-def test_a_long_chain_stands_in_columns_and_a_long_net_with_skips_does_not() -> None:
+def test_a_long_chain_stands_in_columns_and_a_long_net_with_many_skips_does_not() -> None:
     """Each column below its top, and the edge between two of them turns beside both."""
     count = 40
     chain = np.array([(i, i + 1) for i in range(count - 1)])
@@ -121,8 +123,27 @@ def test_a_long_chain_stands_in_columns_and_a_long_net_with_skips_does_not() -> 
         assert line[0].tolist() == [placed.x[i], placed.y[i] + 15.0]
         assert line[-1].tolist() == [placed.x[i + 1], placed.y[i + 1] - 15.0]
 
-    skip = np.concatenate((chain, [(0, count - 1)]))
-    assert place(plain(count, skip, 100.0, 30.0)).height > 2_000
+    skips = np.concatenate((chain, [(i, count - 1 - i) for i in range(3)]))
+    assert place(plain(count, skips, 100.0, 30.0)).height > 2_000
+
+
+def test_edges_that_go_on_to_the_next_column_keep_to_lanes_of_their_own() -> None:
+    """A skip from the first box to the last beside a long chain: two lines between columns, nowhere on top of each other."""
+    count = 40
+    edges = np.array([(i, i + 1) for i in range(count - 1)] + [(0, count - 1)])
+    placed = place(plain(count, edges, 100.0, 30.0))
+    assert placed.height < 1_300
+    lines = np.split(placed.points, placed.starts[1:-1])
+    skip = lines[-1]
+    runs = [(a, b) for a, b in pairwise(skip) if a[0] == b[0] and a[1] > b[1]]
+    assert runs  # up between two columns
+    for line in lines[:-1]:
+        for a, b in pairwise(line):
+            beside = [x for (x, _), _ in runs if a[0] == b[0] == x]
+            assert not beside, "a line runs on top of the skip"
+    for x, y in zip(placed.x, placed.y):
+        for (left, low), (_, high) in runs:
+            assert not (abs(left - x) < 50 and high < y < low)
 
 
 @pytest.mark.parametrize("last_first", [True, False])

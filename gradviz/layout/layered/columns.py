@@ -1,24 +1,30 @@
-"""Long drawings in columns, as text is: where one edge alone goes on, the rest may stand
-beside what came before.
+"""Long drawings in columns, as text is: where the edges of few boxes go on, the rest may
+stand beside what came before.
 
-The edge turns below the last box of a column, runs up between the two, and comes down
-on the first box of the next.
+They turn below the last box of a column, run up between the two, each source in a lane
+of its own, and part above the first box of the next.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
-from gradviz.layout import Floats, Ints
+from gradviz.layout import Floats
 from gradviz.layout.layered.layers import BOTTOM, Layers, Sheet
-from gradviz.layout.layered.routes import TURN, Routes, Rows, as_routes
+from gradviz.layout.layered.routes import SAME, TURN, Routes, Rows, as_routes
 
 LONG, LONGEST = 1_000.0, 4_000.0  # px: what is broken into columns
+OF_SLIDE = 1_800.0  # px, above which two lanes are better than a picture that is longer
 EDGES = 2_000  # of a sheet, above which nobody reads it line by line
 SHORTEST = 600.0  # px: a column on average
 MOST = 4  # columns
-WORTH = 0.66  # of the length, what the longest column may have
+LANES = 3  # sources of edges that go on, where no place has one alone
+STUMP = 0.25  # of the length of a column, what the last one has at least
+WORTH = 0.75  # of the length, what the longest column may have
 CHANNEL = 3.0  # of the gap between boxes, between two columns
+LANE = 8.0  # px between two lines that go on
 
 
 Placed = tuple[Floats, Rows, Routes]
@@ -33,87 +39,143 @@ def in_columns(sheet: Sheet, layers: Layers, placed: Placed) -> Placed:
     if not 0 < len(sheet.above) <= EDGES:
         return placed
 
-    # what is level with another drawing stays in its place
-    free = np.ones(len(height), np.bool_)
-    free[layers.component[layers.side != 0]] = False
     is_long = (height > LONG) & (height < LONGEST)
-    for component in np.flatnonzero(is_long & free).tolist():
-        last = _last_lines(sheet, layers, placed, component)
+    for component in np.flatnonzero(is_long).tolist():
+        last = _last_lines(layers, placed, component, 1)
+        if not last and height[component] > OF_SLIDE:
+            last = _last_lines(layers, placed, component, LANES)
         if last:
-            placed = _broken(sheet, layers, placed, component, np.array(last))
+            placed = _broken(sheet, layers, placed, component, last)
     return placed
 
 
 def _last_lines(
-    sheet: Sheet, layers: Layers, placed: Placed, component: int
+    layers: Layers, placed: Placed, component: int, lanes: int
 ) -> list[int]:
-    """The lines that columns end with, about equally far apart; none where no edge is
-    alone, or columns would hardly be shorter.
+    """The lines that columns end with; none where more sources than that go on
+    everywhere, or columns would hardly be shorter.
     """
     x, rows, _ = placed
     first, end = layers.first_line[component : component + 2].tolist()
-    inside = layers.component == component
-    width = float(np.ptp(x[inside])) + 2 * float(layers.half[inside].max())
+    left, right = layers.borders(x)
+    width = float(right[component] - left[component])
     height = float(rows.height[component])
     count = round((height / (width + CHANNEL * layers.gap)) ** 0.5)
     count = min(count, int(height / SHORTEST), MOST)
 
-    passing = np.bincount(layers.line[layers.above], minlength=layers.lines)
-    alone = first + 1 + np.flatnonzero(passing[first + 1 : end - 2] == 1)
-    if count < 2 or not len(alone):
+    source = np.unique(np.array([layers.above, np.rint(layers.above_offset)]), axis=1)
+    sources = np.bincount(layers.line[source[0].astype(int)], minlength=layers.lines)
+    free = first + 1 + np.flatnonzero(sources[first + 1 : end - 2] <= lanes)
+    if count < 2 or not len(free):
         return []
 
-    # where an edge is alone, as near as may be to columns of one length
-    goals = height * np.arange(1, count) / count
-    nearest = np.abs(rows.bottom[alone, None] - goals).argmin(axis=0)
-    last = np.array(sorted(set(alone[nearest].tolist())))
-    lengths = np.diff([0.0, *rows.bottom[last], height])
-    return last.tolist() if lengths.max() <= WORTH * height else []
+    ends = [0.0, *rows.bottom[free].tolist(), height]
+    length = max(height / count, *(after - before for before, after in pairwise(ends)))
+    last = _filled(ends, length)
+    while last and height - ends[last[-1]] < STUMP * length:
+        length *= 1.05
+        last = _filled(ends, length)
+
+    longest = max(np.diff([0.0, *(ends[place] for place in last), height]))
+    return free[np.array(last) - 1].tolist() if longest <= WORTH * height else []
+
+
+def _filled(ends: list[float], length: float) -> list[int]:
+    """Where columns end that are filled as lines of a text are, each with what goes
+    into it; not the last one.
+    """
+    last, start = list[int](), 0.0
+    for place, (end, following) in enumerate(pairwise(ends)):
+        if following > start + length + SAME:
+            last.append(place)
+            start = end
+    return last
+
+
+class _Break:
+    """Where edges go on from one column to the next: each source in a lane, that of the
+    rightmost one innermost.
+    """
+
+    def __init__(self, rows: Rows, last: int) -> None:
+        self.bottom, self.top = float(rows.bottom[last]), float(rows.top[last + 1])
+        self._sources: set[float] = set()
+
+    def add(self, line: Floats) -> None:
+        """Let an edge go on there."""
+        self._sources.add(round(self.below(line), 1))
+
+    def below(self, line: Floats) -> float:
+        """Where a line leaves the column."""
+        return float(np.interp(self.bottom, line[:, 1], line[:, 0]))
+
+    def above(self, line: Floats) -> float:
+        """Where it enters the next one."""
+        return float(np.interp(self.top, line[:, 1], line[:, 0]))
+
+    def aside(self, line: Floats) -> float:
+        """How far its lane lies outside of the innermost one."""
+        lanes = sorted(self._sources, reverse=True)
+        return LANE * lanes.index(round(self.below(line), 1))
+
+    @property
+    def room(self) -> float:
+        """What the lanes take."""
+        return LANE * max(len(self._sources) - 1, 0)
 
 
 def _broken(
-    sheet: Sheet, layers: Layers, placed: Placed, component: int, last: Ints
+    sheet: Sheet, layers: Layers, placed: Placed, component: int, last: list[int]
 ) -> Placed:
     """One component in columns that end with these lines."""
     x, rows, routes = placed
     inside = layers.component == component
     column = np.searchsorted(last, layers.line)
+    lines = np.split(routes.points, routes.starts[1:-1])
+    edges = np.flatnonzero(inside[sheet.above]).tolist()
+    breaks = [_Break(rows, line) for line in last]
+    for edge in edges:
+        for number in range(column[sheet.above[edge]], column[sheet.below[edge]]):
+            breaks[number].add(lines[edge])
+
     channel = CHANNEL * layers.gap
     move, right = np.zeros((len(last) + 1, 2)), np.zeros(len(last) + 1)
     for number in range(len(last) + 1):
         points = inside & (column == number)
-        left, furthest = (
-            x[points] - layers.half[points],
-            x[points] + layers.half[points],
-        )
+        left = (x[points] - layers.half[points]).min()
         if number:
-            top = rows.top[last[number - 1] + 1]
-            move[number] = right[number - 1] + channel - left.min(), TURN - top
-        right[number] = furthest.max() + move[number, 0]
+            before = breaks[number - 1]
+            across = right[number - 1] + channel + before.room - left
+            move[number] = across, TURN + before.room - before.top
+        right[number] = (x[points] + layers.half[points]).max() + move[number, 0]
 
-    low = rows.bottom[last] + move[:-1, 1]
     end = rows.height[component] + move[-1, 1]
+    lowest = [b.bottom + m + b.room + TURN for b, m in zip(breaks, move[:, 1])]
     height = rows.height.copy()
-    height[component] = max(low.max() + TURN, end)
+    height[component] = max(*lowest, end)
 
     # ports at the bottom of the last column stand on the border
     more = np.where(sheet.pin == BOTTOM, height[component] - end, 0.0)
     boxes, of_box = inside[: layers.boxes], column[: layers.boxes]
     y = np.where(boxes, rows.y + move[of_box, 1] + more, rows.y)
 
-    lines = np.split(routes.points, routes.starts[1:-1])
-    for edge in np.flatnonzero(boxes[sheet.above]).tolist():
-        begin, final = sheet.above[edge], sheet.below[edge]
-        line = lines[edge] + move[column[begin]]
-        if column[begin] != column[final]:
-            tip = lines[edge][-1] + move[column[final]]
-            middle = right[column[begin]] + channel / 2
-            foot = low[column[begin]]
-            down = [line[0, 0], foot], [middle, foot]
-            up = [middle, TURN], [tip[0], TURN]
-            line = np.array([line[0], *down, *up, tip])
-        line[-1, 1] += more[final]
-        lines[edge] = line
+    for edge in edges:
+        line, final = lines[edge], sheet.below[edge]
+        pieces, start = list[Floats](), -np.inf
+        for number in range(column[sheet.above[edge]], column[final]):
+            before, shift = breaks[number], move[number]
+            part = line[(line[:, 1] >= start) & (line[:, 1] <= before.bottom)]
+            aside = before.aside(line)
+            foot = before.bottom + shift[1] + aside
+            middle = right[number] + channel / 2 + aside
+            head = TURN + before.room - aside
+            down = [before.below(line) + shift[0], foot], [middle, foot]
+            up = [middle, head], [before.above(line) + move[number + 1, 0], head]
+            pieces += [part + shift, np.array([*down, *up])]
+            start = before.top - SAME
+        rest = line[line[:, 1] >= start] + move[column[final]]
+        lines[edge] = np.concatenate([*pieces, rest])
+        lines[edge][-1, 1] += more[final]
 
     x = np.where(inside, x + move[column, 0], x)
     return x, rows._replace(y=y, height=height), as_routes(lines)

@@ -127,7 +127,7 @@ class _Placer:
                 rank_gap=self.drawing.rank_gap,
                 words=self.words[members],
                 levels=self._levels(members, local),
-                columns=self.drawing.columns,
+                columns=self.drawing.columns and not self.shapes,
             )
         )
         self.middle[members] = placed.middles
