@@ -31,7 +31,8 @@ class Filling:
         self.opening, self.in_full = opening, in_full
         self._groups, self._sizes = opening.groups, opening.sizes
         self._weight: dict[int, float] = {0: float(self._sizes.ops(0))}
-        ways = [around(self._groups, block) for block in self._repeated()]
+        self._blocks = list(self._repeated())
+        ways = [around(self._groups, block) for block in self._blocks]
         self._body = set[int]().union(*ways)
         opening.kept = self._body
         # the groups at the same place in siblings, by the first of them
@@ -124,9 +125,12 @@ class Filling:
 
     def _try(self, together: list[int], limits: Limits) -> bool:
         """Open groups together, or a window of a single one; for a body, also with
-        windows of the groups around it.
+        windows of the groups around it. Of a run of siblings all turns are opened, or
+        one where the page does not hold all.
         """
         group_id = together[0]
+        if len(together) == 1 and self._try_siblings(group_id, limits):
+            return True
         shells = [shell for one in together for shell in self._shells(one)]
         for shell in shells:
             self.opening.unfold(shell)
@@ -168,18 +172,26 @@ class Filling:
         # a module that is called again says so, and stays closed
         return [first, *others] if all(map(self._may_try, others)) else []
 
-    def _shells(self, group_id: int) -> list[int]:
-        """A group, and the one that is all of it, from outside in; of a run of siblings
-        all turns.
-        """
-        siblings = self._siblings(group_id)
-        if siblings:
-            first, *others = siblings
+    def _try_siblings(self, run: int, limits: Limits) -> bool:
+        """Open a run of siblings with all its turns."""
+        siblings = self._siblings(run)
+        if not siblings:
+            return False
+        first, *others = siblings
+        rest = self._groups[others[0]].parent or run
+        turns = [turn for turn in others if self._groups[turn].kind == "turn"]
+        opened = list(dict.fromkeys((run, rest, *turns)))
+        for group_id in opened:
+            self.opening.unfold(group_id)
+        if self.opening.fits(limits):
             self._alike[first] = others
-            rest = self._groups[others[0]].parent or group_id
-            turns = [turn for turn in others if self._groups[turn].kind == "turn"]
-            return list(dict.fromkeys((group_id, rest, *turns)))
+            return True
+        for group_id in reversed(opened):
+            self.opening.close(group_id)
+        return False
 
+    def _shells(self, group_id: int) -> list[int]:
+        """A group, and the one that is all of it, from outside in."""
         shells = [group_id]
         while len(self._groups[shells[-1]].children) == 1:
             inner = ~self._groups[shells[-1]].children[0]
@@ -213,10 +225,12 @@ class Filling:
 
     def closed_share(self) -> float:
         """The part of all ops that is in closed groups of one kind that could be opened
-        and of which none is: of the kind with most; 1 where what repeats is closed.
+        and of which none is: of the kind with most. Where what repeats is closed, the
+        part of it that is.
         """
-        if not self._body <= self.opening.open:
-            return 1.0
+        shut = [block for block in self._blocks if block not in self.opening.open]
+        if shut:
+            return len(shut) / len(self._blocks)
 
         closed: dict[object, float] = {}
         for child, _ in self.opening.visible():

@@ -294,12 +294,13 @@ def _with_few_leaves(
 
 
 def _best(views: _Views, sheet: Limits, measure: Measure) -> _View | None:
-    """The view with most boxes of a few that are measured. Each takes from the last how
-    far the estimate was off.
+    """The view with most boxes of a few that are measured. Each takes from the others
+    how far the estimate was off.
     """
     sizes = views.opening.sizes
     best: _View | None = None
     now = sheet._replace(width=FIRST * sheet.width, height=FIRST * sheet.height)
+    across, along = _Aim(now.width), _Aim(now.height)
 
     for _ in range(TRIES):
         views.fill(now)
@@ -315,16 +316,27 @@ def _best(views: _Views, sheet: Limits, measure: Measure) -> _View | None:
         if fits and max(wide, tall) >= FULL:
             break
 
-        # what was too large aims a little lower, since the estimate is off again
-        spare = 1.0 if fits else 0.97
-        last, now = (
-            now,
-            now._replace(
-                width=spare * estimate.width / max(wide, 1e-3),
-                height=spare * estimate.height / max(tall, 1e-3),
-            ),
-        )
+        across.learn(estimate.width, wide)
+        along.learn(estimate.height, tall)
+        last, now = now, now._replace(width=across.limit, height=along.limit)
         if now == last:
             break
 
     return best
+
+
+class _Aim:
+    """The limit of estimates in one direction, as far as it is known from pictures."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self._too_large = limit, math.inf
+
+    def learn(self, estimate: float, filled: float) -> None:
+        """A view of that estimate filled so much of the sheet."""
+        exact = estimate / max(filled, 1e-3)
+        if filled > 1.0:
+            # a little lower, since the estimate is off again
+            self._too_large, self.limit = min(self._too_large, estimate), 0.97 * exact
+        else:
+            middle = (estimate + self._too_large) / 2
+            self.limit = max(self.limit, min(exact, middle))

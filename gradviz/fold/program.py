@@ -158,16 +158,15 @@ class _Choice:
 
     def _is_loop(self, i: int) -> bool:
         """Whether its turns are more than one module call each, and it is not all that
-        there is.
+        there is. Where no turns are known, it makes more than what its modules do.
         """
         if self._ops[i] < LEAST or self._ops[i] == self._ops_in_all:
             return False
-        turns = [
-            turn
-            for turn in self._inside.get(i, ())
-            if self._program[turn].kind == "turn"
-        ]
-        return not turns or any(not self._is_one_module(turn) for turn in turns)
+        inside = self._inside.get(i, [])
+        turns = [turn for turn in inside if self._program[turn].kind == "turn"]
+        if not turns:
+            return bool(inside or self._program[i].nodes)
+        return any(not self._is_one_module(turn) for turn in turns)
 
     @property
     def _ops_in_all(self) -> int:

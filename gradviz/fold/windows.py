@@ -64,10 +64,12 @@ def between(opening: Opening, group_id: int, shown: int) -> list[tuple[int, int]
 
 def _sort(opening: Opening, child: int) -> object:
     """Equal for children that one box may hold: "" for ops, the list for its
-    elements, else the child itself.
+    elements, else the child itself, such as a loop.
     """
     if child >= 0:
         return ""
+    if opening.groups.is_loop(~child):
+        return child
     paths = [scope.path for scope in calls_in(opening.groups, ~child).values()]
     if not paths:
         return ""

@@ -64,10 +64,10 @@ def _keys(groups: Groups, at: int) -> set[object]:
 
 
 def _held(groups: Groups, at: int) -> set[object]:
-    """The same of the call that a group is, else of the module that most of its ops lie in, called several times."""
+    """The same of the call that a group is, else of the calls that most of its ops lie in."""
     if groups[at].scope is not None:
         return _keys(groups, at)
-    ops = Counter[str]()
-    for call, called in calls_in(groups, at).items():
-        ops[called.path] += len(groups.members(call))
-    return {path for path, count in ops.items() if 2 * count > len(groups.members(at))}
+    ops = Counter[object]()
+    for call in calls_in(groups, at):
+        ops.update(dict.fromkeys(_keys(groups, call), len(groups.members(call))))
+    return {key for key, count in ops.items() if 2 * count > len(groups.members(at))}
