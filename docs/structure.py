@@ -20,7 +20,7 @@ LEVELS = {
     **dict.fromkeys(("errors", "rank", "stages", "features"), 0),
     **dict.fromkeys(("graph", "layout"), 1),
     **dict.fromkeys(("packages", "report"), 2),
-    **dict.fromkeys(("variables", "fold"), 3),
+    **dict.fromkeys(("armour", "variables", "fold"), 3),
     "walker": 4,
     "source": 5,
     **dict.fromkeys(("recording", "tensors"), 6),
@@ -42,6 +42,7 @@ OUTSIDE = ("testing", "__main__", "api", "graphml", "notebook", "ipython", "torc
 FEATURES = tuple(name for name in LEVELS if name not in (*CORE, *OUTSIDE))
 
 READS_LIVE_OBJECTS = (
+    "gradviz.armour",
     "gradviz.walker",
     "gradviz.variables",
     "gradviz.source",

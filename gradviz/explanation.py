@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.features import hook
 from gradviz.graph import Graph, SourceLine, TensorInfo
 from gradviz.graph.ready_queue import engine_order
@@ -16,7 +17,6 @@ from gradviz.report import labels
 from gradviz.report.results import displayed
 from gradviz.variables.objects import members
 from gradviz.variables.scanner import Namespace, scan
-from gradviz.walker.isolation import isolated
 from gradviz.walker.names import below, outermost_modules
 from gradviz.walker.tensors import grad_fn_of, tensor_info
 from gradviz.walker.walk import Walked, capture

@@ -44,13 +44,9 @@ BEYOND = "sys"
 _AROUND = (
     *(
         os.path.join(_HERE, part, "")
-        for part in ("run", "recording", os.path.join("checks", "collect"))
+        for part in ("armour", "run", "recording", os.path.join("checks", "collect"))
     ),
     os.path.join(_HERE, "ipython.py"),
-    *(
-        os.path.join(_HERE, "walker", f"{part}.py")
-        for part in ("isolation", "signals", "taps")
-    ),
 )
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.graph import TensorInfo
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.variables.scanner import NamedValue, Namespace, scan
-from gradviz.walker.isolation import isolated
 from gradviz.walker.names import outermost, registered
 from gradviz.walker.tensors import (
     answers_itself,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from gradviz.armour.taps import all_tapped
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
@@ -25,7 +26,6 @@ from gradviz.run.ending import RunResult
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.reading import with_process
 from gradviz.run.target import Target
-from gradviz.walker.taps import all_tapped
 from gradviz.wording import one_line, plural
 
 

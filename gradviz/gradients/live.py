@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.errors import GradientError
 from gradviz.gradients.expressions import title
 from gradviz.gradients.values import outgrown, tensor_in, why_unreadable
@@ -20,7 +21,6 @@ from gradviz.graph import Graph, Node as Record, column
 from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
-from gradviz.walker.isolation import isolated
 from gradviz.walker.outputs import as_tensor, flatten
 from gradviz.walker.places import Attribution
 from gradviz.walker.private import Node

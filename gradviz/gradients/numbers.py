@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.armour.isolation import isolated, unrecorded
 from gradviz.fold.order import is_view
 from gradviz.gradients.live import LiveGraph
 from gradviz.gradients.values import held_tensors, tensor_in, why_unreadable
 from gradviz.graph import Graph
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import number_beside
-from gradviz.walker.isolation import isolated, unrecorded
 
 MOST = 64
 """Elements of a tensor whose numbers are kept."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.errors import GradientError, NoPathError
 from gradviz.gradients.flow import size
 from gradviz.gradients.live import (
@@ -30,7 +31,6 @@ from gradviz.graph import Edge, Graph
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.report.results import displayed
 from gradviz.stages import Stage
-from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.wording import count_text, plural
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.armour.isolation import isolated, unseen
 from gradviz.graph import Graph, SavedTensor
-from gradviz.walker.isolation import isolated, unseen
 from gradviz.walker.outputs import flatten
 from gradviz.walker.slots import tensors_on
 from gradviz.walker.tensors import answers_itself, grad_fn_of, parts_of

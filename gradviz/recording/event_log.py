@@ -20,6 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.packages import CallSite, Place
 from gradviz.recording.running import RunningCall
 from gradviz.variables.objects import (
@@ -29,7 +30,6 @@ from gradviz.variables.objects import (
     submodules,
     unwrapped,
 )
-from gradviz.walker.isolation import isolated
 from gradviz.walker.places import Argument
 from gradviz.walker.tensors import elements_of_each
 

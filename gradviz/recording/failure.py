@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.errors import text_of
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, is_foundation, with_text
 from gradviz.variables.objects import is_a, tensors_in
 from gradviz.variables.scanner import Namespace, local_variables, namespaces
-from gradviz.walker.isolation import isolated
 from gradviz.walker.names import module_paths
 from gradviz.walker.tensors import grad_fn_of
 

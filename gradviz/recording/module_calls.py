@@ -21,6 +21,9 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
+from gradviz.armour.hooks import hide_global_hooks
+from gradviz.armour.signals import uninterrupted
+from gradviz.armour.taps import Ended, tapped
 from gradviz.packages import CallSite, UserCode, frames_from
 from gradviz.recording.event_log import (
     Evaluation,
@@ -34,9 +37,7 @@ from gradviz.recording.running import running_call
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.places import Argument
-from gradviz.walker.private import hide_global_hooks, peek_sequence
-from gradviz.walker.signals import uninterrupted
-from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.private import peek_sequence
 
 _Attention = torch.nn.MultiheadAttention
 _FORWARD = getattr(CheckpointFunction.forward, "__code__", None)

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 import torch.fx.traceback
 
+from gradviz.armour.signals import HANDLERS, uninterrupted
+from gradviz.armour.taps import Ended, tapped
 from gradviz.packages import CallSite, UserCode
 from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
@@ -30,8 +32,6 @@ from gradviz.walker.private import (
     peek_sequence,
     wrappers_are_preserved,
 )
-from gradviz.walker.signals import HANDLERS, uninterrupted
-from gradviz.walker.taps import Ended, tapped
 
 NO_STACK: list[str] = []
 """The answer that costs nothing: one object for all nodes."""

@@ -71,8 +71,9 @@ def watching_backward(seen: OnBackward) -> Iterator[None]:
 def _watch(seen: OnBackward, until: ExitStack) -> None:
     import torch
 
-    from gradviz.walker.private import is_traced, pause_compiler
-    from gradviz.walker.taps import Ended, tapped
+    from gradviz.armour.hooks import pause_compiler
+    from gradviz.armour.taps import Ended, tapped
+    from gradviz.walker.private import is_traced
 
     engine_of_torch = getattr(torch.autograd.graph, _NAME, None)
     if engine_of_torch is None:

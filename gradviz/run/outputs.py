@@ -230,7 +230,7 @@ def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
 
 
 def _no_graph(seen: Mapping[str, Any], lead: str, advice: Sequence[str]) -> str:
-    from gradviz.walker.isolation import isolated
+    from gradviz.armour.isolation import isolated
     from gradviz.walker.tensors import why_no_graph
 
     with isolated():

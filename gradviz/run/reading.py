@@ -43,8 +43,8 @@ def read_graph(live: LiveOutputs, cuts: bool = False) -> Graph:
     """The graph behind the outputs, for `Run.read`; with `cuts` also what lines cut off
     of it.
     """
+    from gradviz.armour.isolation import isolated
     from gradviz.variables.objects import reading_once
-    from gradviz.walker.isolation import isolated
     from gradviz.walker.walk import Walked, capture
 
     walks: list[Walked] = []

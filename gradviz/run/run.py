@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from gradviz.armour.signals import handlers_of_script, signalled
 from gradviz.errors import GradvizError, NoGraphError, TargetError
 from gradviz.features import hook
 from gradviz.run.ending import (
@@ -47,7 +48,6 @@ from gradviz.run.selection import (
 )
 from gradviz.run.target import Target
 from gradviz.variables.scanner import Namespace
-from gradviz.walker.signals import handlers_of_script, signalled
 
 if TYPE_CHECKING:
     from gradviz.recording.record import Recording
@@ -559,7 +559,7 @@ def _isolated() -> Iterator[None]:
         yield
         return
 
-    from gradviz.walker.isolation import isolated
+    from gradviz.armour.isolation import isolated
 
     with isolated():
         yield

@@ -45,13 +45,16 @@ from gradviz.walker.tensors import (
 
 
 class Traversal(NamedTuple):
-    """Every node that a walk visited, by id, and what it read on the way."""
+    """Every node that a walk visited, by id, and what it read on the way. `variables`
+    are the tensors behind AccumulateGrad nodes.
+    """
 
     nodes: list[LiveNode]
     position_of: dict[LiveNode, int]
     sequences: list[int]
     edges: list[Edge]
     none_inputs: dict[int, int]
+    variables: dict[int, torch.Tensor]
 
 
 CHECKPOINT = "CheckpointFunctionBackward"
@@ -63,9 +66,7 @@ Fact = TypeVar("Fact")
 
 class Description:
     """The records of what was traversed: `nodes`, `leaves`, `roots`, and `storages`
-    where what is saved was read.
-
-    `variables` are the tensors behind AccumulateGrad nodes, by node id.
+    where what is saved was read. `variables` has outputs that are leaves, too.
     """
 
     def __init__(
@@ -77,14 +78,7 @@ class Description:
         attribution: Attribution | None,
     ) -> None:
         self._live, self._names, self._saved = traversal, names, saved
-        self.variables: dict[int, torch.Tensor] = {}
-        for i, sequence in enumerate(traversal.sequences):
-            # other kinds of leaf, such as a received gradient, have the number too
-            if sequence == LAST:
-                variable = getattr(traversal.nodes[i], "variable", None)
-                if variable is not None:
-                    self.variables[i] = variable
-
+        self.variables = traversal.variables
         self._leaf_ids = {
             id(variable): node for node, variable in self.variables.items()
         }

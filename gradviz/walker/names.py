@@ -15,6 +15,7 @@ from itertools import count, groupby
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.errors import NotATensorError
 from gradviz.graph import StorageKind
 from gradviz.variables.objects import (
@@ -28,7 +29,6 @@ from gradviz.variables.objects import (
     unwrapped,
 )
 from gradviz.variables.scanner import ITSELF, NamedValue, Namespace, scan
-from gradviz.walker.isolation import isolated
 from gradviz.walker.private import Node, fsdp_parameters
 from gradviz.walker.tensors import base_of, grad_fn_of, storage_of
 

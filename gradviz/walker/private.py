@@ -12,9 +12,8 @@ ever. What has to be tried out is tried when it is first asked for.
 from __future__ import annotations
 
 import _thread
-import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -223,43 +222,6 @@ peek_sequence: Any = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
 """The number that the next node of this thread will get. Looking takes none."""
 
 
-_HOOK_TABLE = re.compile(r"_global_(forward|backward)_(pre_)?hooks")
-
-
-class hide_global_hooks:
-    """Makes a compiled module not warn about the global module hooks with these ids,
-    until `remove()`.
-
-    The warning is about hooks that the user set, and a user who turns warnings into
-    errors would be stopped by it.
-    """
-
-    _NAME = "_has_any_global_hook"
-
-    def __init__(self, ids: Collection[int]) -> None:
-        home = torch.nn.modules.module
-        # the function by which a compiled module decides to warn
-        self._original = getattr(home, self._NAME, None)
-        if self._original is None:
-            return
-        tables = [
-            table
-            for name, table in vars(home).items()
-            if _HOOK_TABLE.match(name) and isinstance(table, dict)
-        ]
-
-        def any_of_the_users() -> bool:
-            return any(key not in ids for table in tables for key in table)
-
-        self._mine = any_of_the_users
-        setattr(home, self._NAME, any_of_the_users)
-
-    def remove(self) -> None:
-        home = torch.nn.modules.module
-        if self._original is not None and getattr(home, self._NAME, None) is self._mine:
-            setattr(home, self._NAME, self._original)
-
-
 class FsdpParameter(NamedTuple):
     """A parameter under FSDP2: the shard that this process holds, and the whole one,
     which is the leaf while it is gathered.
@@ -343,25 +305,3 @@ def is_backward_compiled(kind: Any) -> bool | None:
     """
     forward = kind._forward_cls
     return forward.compiled_bw is not None if hasattr(forward, "compiled_bw") else None
-
-
-_frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-
-
-def pause_compiler(callback: Any = None) -> Any:
-    """Have `torch.compile` leave alone what this thread calls from now on; with what
-    this returned, have it go on.
-
-    After a graph break it compiles every function that is called, ours too.
-    """
-    change = getattr(_frames, "set_eval_frame", None)
-    return change(callback) if change is not None else None
-
-
-def keep_from_compiler(function: Any) -> None:
-    """Have `torch.compile` run this function as it is. Where it is inlined into what is
-    compiled, it is traced all the same.
-    """
-    skip = getattr(_frames, "skip_code", None)
-    if skip is not None:
-        skip(function.__code__)

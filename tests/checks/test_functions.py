@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from gradviz.armour.taps import all_tapped
 from gradviz.checks.collect import functions
 from gradviz.checks.collect.functions import APPLY, FunctionReplay
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.cli.main import cli
-from gradviz.walker.taps import all_tapped
 from tests.checks.advice import Fault, alarms, shows_and_heals, skip_unread
 from tests.checks.test_scripts import check, written
 from tests.cli.scripts import gradviz

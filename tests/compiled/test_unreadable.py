@@ -12,6 +12,7 @@ import torch._dynamo.utils
 import torch._functorch.config
 
 import gradviz
+from gradviz.armour import hooks
 from gradviz.cli.main import cli
 from gradviz.walker import private
 from tests.command_line import CliRunner
@@ -65,9 +66,9 @@ def test_a_function_that_cannot_be_read_is_a_node_all_the_same_and_it_is_said(
 
 @pytest.mark.parametrize("frames", [None, object()])
 def test_a_torch_that_cannot_pause_its_compiler_runs_on(monkeypatch: pytest.MonkeyPatch, frames: object) -> None:
-    monkeypatch.setattr(private, "_frames", frames)
-    assert private.pause_compiler() is None
-    private.keep_from_compiler(compiled)
+    monkeypatch.setattr(hooks, "_frames", frames)
+    assert hooks.pause_compiler() is None
+    hooks.keep_from_compiler(compiled)
 
 
 def test_info_names_it_without_its_operations(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -14,6 +14,9 @@ from itertools import chain
 
 import torch
 
+from gradviz.armour.isolation import isolated
+from gradviz.armour.signals import signalled
+from gradviz.armour.taps import all_tapped
 from gradviz.checks.call import (
     BackwardCall,
     Gradients,
@@ -42,9 +45,6 @@ from gradviz.source.cut import Cut
 from gradviz.source.statements import body_around, body_of
 from gradviz.variables.objects import reading_once
 from gradviz.variables.scanner import value_of
-from gradviz.walker.isolation import isolated
-from gradviz.walker.signals import signalled
-from gradviz.walker.taps import all_tapped
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 

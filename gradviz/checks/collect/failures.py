@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.checks.collect.lines import Variables, leaf_of
 from gradviz.checks.run import Raised
 from gradviz.checks.words import Names
@@ -27,7 +28,6 @@ from gradviz.source.search import changes, returned_by
 from gradviz.source.statements import body_of
 from gradviz.variables.objects import tensors_in
 from gradviz.variables.scanner import name_of, namespaces, scan
-from gradviz.walker.isolation import isolated
 from gradviz.walker.walk import live_nodes
 
 _CUSTOM = re.compile(

@@ -24,6 +24,8 @@ from typing import Any
 
 import torch
 
+from gradviz.armour.isolation import isolated
+from gradviz.armour.taps import Began
 from gradviz.checks.collect.lines import PLAIN
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.slopes import faults_of, is_real
@@ -34,8 +36,6 @@ from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
 from gradviz.source.search import keeps_on_first_argument, returned_by
 from gradviz.variables.scanner import local_variables
-from gradviz.walker.isolation import isolated
-from gradviz.walker.taps import Began
 
 SECONDS = 5.0
 """How long replays may take, one or all of them."""

@@ -13,9 +13,9 @@ import torch
 from torch.nn.utils import stateless
 from torch.optim import lr_scheduler
 
+from gradviz.armour.taps import Began
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
-from gradviz.walker.taps import Began
 
 
 class LoopWatch:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from gradviz.armour.isolation import isolated
+from gradviz.armour.taps import Began
 from gradviz.checks.collect.lines import leaf_of, nodes_behind
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import LossArguments
-from gradviz.walker.isolation import isolated
-from gradviz.walker.taps import Began
 
 LOOKED = 3
 """Calls of each line that are looked at."""

@@ -20,6 +20,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.weak import WeakIdKeyDictionary
 
+from gradviz.armour.isolation import isolated
+from gradviz.armour.taps import Began
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.numbers import ByTensor, mark_of
 from gradviz.checks.collect.recorder import Recorder
@@ -31,8 +33,6 @@ from gradviz.recording.session import running
 from gradviz.source.code_line import parsed
 from gradviz.variables.objects import joined, parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
-from gradviz.walker.isolation import isolated
-from gradviz.walker.taps import Began
 
 _DROPOUTS = (
     functional.dropout,

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import torch
 
+from gradviz.armour.isolation import isolated, unrecorded
 from gradviz.checks.call import LeafGradient
 from gradviz.checks.poles import Where, pole_of
 from gradviz.gradients.values import BASE, outgrown, tensor_in, true_in
-from gradviz.walker.isolation import isolated, unrecorded
 from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself, is_plain, version_of
 

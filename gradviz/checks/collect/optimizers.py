@@ -20,13 +20,13 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from gradviz.armour.isolation import isolated
+from gradviz.armour.signals import uninterrupted
+from gradviz.armour.taps import Ended, all_tapped
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind, OptimizerRow
-from gradviz.walker.isolation import isolated
-from gradviz.walker.signals import uninterrupted
-from gradviz.walker.taps import Ended, all_tapped
 
 CLOSELY, APART = 100, 16
 """Steps of an optimizer at each of which its tensors are looked at; later at some."""

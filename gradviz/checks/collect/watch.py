@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from gradviz.armour.taps import Began
 from gradviz.checks.collect.lines import (
     Variables,
     leaf_of,
@@ -34,7 +35,6 @@ from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
 from gradviz.variables.scanner import namespaces
 from gradviz.walker.private import Node
-from gradviz.walker.taps import Began
 
 FREE, SHARE = 0.2, 0.05
 """Seconds that looking may take in any case, and of the time since the script began."""

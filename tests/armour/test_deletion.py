@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import gradviz
+from gradviz.armour.keepers import BAND, KEY, SMALL, _Keeper, _Queue
 from gradviz.walker.private import HAS_RAW_DATA, LAST, wrappers_are_preserved
-from gradviz.walker.walk import BAND, KEY, SMALL, _Keeper, _Queue, traverse
+from gradviz.walker.walk import traverse
+from tests.armour.deletion_cases import CASES, IN_MAIN_THREAD
 from tests.forks import Done, Forks
-from tests.walker.deletion_cases import CASES, IN_MAIN_THREAD
 from tests.walker.graphs import chain, leaf
 
 pytestmark = pytest.mark.slow

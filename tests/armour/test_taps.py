@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from gradviz.walker.taps import tapped
+from gradviz.armour.taps import tapped
 
 ENGINE = torch.autograd.graph._engine_run_backward
 FUNCTIONS: tuple[Any, ...] = (

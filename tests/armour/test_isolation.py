@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradviz
-from gradviz.walker.isolation import isolated
-from gradviz.walker.signals import HANDLERS, signalled, uninterrupted
+from gradviz.armour.isolation import isolated
+from gradviz.armour.signals import HANDLERS, signalled, uninterrupted
 
 SEEN: collections.Counter[str] = collections.Counter()
 needs_alarms = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no such signal")

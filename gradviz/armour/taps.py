@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from gradviz.walker.private import keep_from_compiler
-from gradviz.walker.signals import uninterrupted
+from gradviz.armour.hooks import keep_from_compiler
+from gradviz.armour.signals import uninterrupted
 
 Ended = Callable[[bool, Any], None]
 """Called when the function has ended, with whether it returned, and what; else it

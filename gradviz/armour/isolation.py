@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from gradviz.walker.signals import HANDLERS
+from gradviz.armour.signals import HANDLERS
 
 _count_modes, _pop_mode, _push_mode = (
     torch._C._len_torch_dispatch_stack,
