@@ -99,5 +99,5 @@ def commands(script: str) -> dict[str, list[str]]:
     """A script under plain Python, and under gradviz until its `backward()`."""
     return {
         "python script.py": [sys.executable, script],
-        "gradviz info": [sys.executable, "-m", "gradviz", "info", script],
+        "gradviz tree": [sys.executable, "-m", "gradviz", "tree", script],
     }

@@ -7,7 +7,7 @@ Autograd records one node for all of it. It says what it runs and keeps, and whi
 
 Try:
     gradviz render samples/compiled.py
-    gradviz info samples/compiled.py
+    gradviz tree samples/compiled.py
     gradviz saved samples/compiled.py
     gradviz check samples/compiled.py -- --fault cut
 """

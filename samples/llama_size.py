@@ -14,7 +14,7 @@ RMSNorm before each half of a block, rotary position embedding, attention, and a
 
 Try:
     python samples/llama_size.py
-    gradviz info samples/llama_size.py
+    gradviz tree samples/llama_size.py
     gradviz saved samples/llama_size.py
     gradviz saved samples/llama_size.py -- --checkpoint
     gradviz render samples/llama_size.py

@@ -108,7 +108,7 @@ def calls(graph: Graph, options: Options) -> int:
 
 @pytest.mark.parametrize("depth", ["all", "auto"])
 def test_twice_the_steps_are_about_twice_the_work(depth: str) -> None:
-    options = Options.of({"depth": depth, "layout": "layered"})
+    options = Options(depth=depth)
     calls(recurrent(10), options)  # imports and caches
     small, large = (calls(recurrent(steps), options) for steps in (400, 800))
     assert large < 2.3 * small

@@ -27,6 +27,9 @@ if __name__ == "__main__":
     print("end")
 """
 
+GRAPH = ("render", "--format", "json", "-o", "-")
+"""Prints the graph that a target leads to, which `gradviz.graph.files.loads` reads."""
+
 
 def script(folder: Path, text: str, name: str = "script.py") -> Path:
     """A script in `folder` with this text, its common indentation taken away."""

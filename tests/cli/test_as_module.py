@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gradviz.graph.files import loads
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import gradviz as in_a_process, python, script
+from tests.cli.scripts import GRAPH, gradviz as in_a_process, python, script
 
 pytestmark = pytest.mark.slow
 
@@ -53,14 +54,14 @@ def test_the_same_facts_as_under_python(tmp_path: Path) -> None:
 
 
 def test_a_name_in_it_and_the_main_of_a_package(gradviz: Gradviz, tmp_path: Path) -> None:
-    data = json.loads(gradviz("saved", "--json", "-m", "pkg.train:loss").stdout)
-    assert (data["title"], data["roots"][0]["name"]) == ("pkg.train:loss", "loss")
+    graph = loads(gradviz(*GRAPH, "-m", "pkg.train:loss").stdout)
+    assert (graph.title, graph.roots[0].name) == ("pkg.train:loss", "loss")
     script(
         tmp_path,
         "from .net import width\nimport torch\ny = torch.ones(width, requires_grad=True) * 2\n",
         "pkg/__main__.py",
     )
-    assert json.loads(gradviz("saved", "--json", "-m", "pkg").stdout)["title"] == "pkg: y"
+    assert loads(gradviz(*GRAPH, "-m", "pkg").stdout).title == "pkg: y"
 
 
 @pytest.mark.parametrize(

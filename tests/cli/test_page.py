@@ -17,4 +17,4 @@ def test_three_commands_write_pages(gradviz: Gradviz, tmp_path: Path) -> None:
     gradviz("diff", "train.json", "train.json", "-o", "diff.html")
     for name in ("train.html", "measured.html", "report.html", "diff.html"):
         assert (tmp_path / name).read_text().startswith("<!doctype html>")
-    assert (tmp_path / "train.html").stat().st_size < 215_000
+    assert (tmp_path / "train.html").stat().st_size < 225_000  # 23 kB of them indent what prettier formatted

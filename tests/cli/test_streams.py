@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.scripts import environment, gradviz, script
+from gradviz.graph.files import loads
+from tests.cli.scripts import GRAPH, environment, gradviz, script
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +28,8 @@ y = w * 2
 
 
 def test_the_result_has_standard_output_for_itself(tmp_path: Path) -> None:
-    result = gradviz("saved", "--json", script(tmp_path, NOISY), cwd=tmp_path)
-    assert json.loads(result.stdout)["operations"] == {"MulBackward0": 1}
+    result = gradviz(*GRAPH, script(tmp_path, NOISY), cwd=tmp_path)
+    assert [node.op for node in loads(result.stdout).nodes] == ["MulBackward0", "AccumulateGrad"]
     assert sorted(result.stderr.split()) == sorted(["python", "child", "from", "C", "late"])
 
 
@@ -50,7 +50,7 @@ def test_output_to_standard_output_is_the_file_byte_for_byte(tmp_path: Path) -> 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")
 @pytest.mark.parametrize(
     ("tail", "codes", "said"),
-    [("| true", "141 0", ""), ("2>&- | grep -c MulBackward0", "0 0", "1"), (">&-", "2", "standard output is closed")],
+    [("| true", "141 0", ""), ("2>&- | grep -cF '* 2'", "0 0", "1"), (">&-", "2", "standard output is closed")],
 )
 def test_odd_streams(tmp_path: Path, tail: str, codes: str, said: str) -> None:
     script(tmp_path, "import torch\ny = torch.ones(1, requires_grad=True) * 2\n")

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
 import pytest
 
+from gradviz.graph import Graph
+from gradviz.graph.files import loads
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import TRAINING, gradviz as run_gradviz, script
+from tests.cli.scripts import GRAPH, TRAINING, gradviz as run_gradviz, script
 
 pytestmark = pytest.mark.slow
 
 
-def info(gradviz: Gradviz, *arguments: object) -> dict[str, object]:
-    found: dict[str, object] = json.loads(gradviz("saved", "--json", *arguments).stdout)
-    return found
+def roots(graph: Graph) -> list[tuple[str, str]]:
+    return [(root.name, graph.nodes[root.node].op) for root in graph.roots if root.node is not None]
 
 
-def roots(data: dict[str, object]) -> list[tuple[str, str]]:
-    return [(root["name"], root["op"]) for root in data["roots"]]  # type: ignore[attr-defined]
-
-
-def leaves(data: dict[str, object]) -> set[str]:
-    return {name for leaf in data["leaves"] for name in leaf["names"]}  # type: ignore[attr-defined]
+def leaves(graph: Graph) -> set[str]:
+    return {name for leaf in graph.leaves for name in leaf.names}
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_backward_is_read_and_the_script_stops_there(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("saved", "--json", script(tmp_path, TRAINING))
-    data = json.loads(result.stdout)
-    assert roots(data) == [("loss", "MulBackward0")]
-    assert leaves(data) == {"model.weight", "model.bias"}
-    assert not any(leaf["has_grad"] for leaf in data["leaves"])  # the engine has not run
+    result = gradviz(*GRAPH, script(tmp_path, TRAINING))
+    graph = loads(result.stdout)
+    assert roots(graph) == [("loss", "MulBackward0")]
+    assert leaves(graph) == {"model.weight", "model.bias"}
+    assert not any(leaf.has_grad for leaf in graph.leaves)  # the engine has not run
     assert result.stderr == ""
 
 
 @pytest.mark.parametrize(("at", "printed"), [(1, []), (2, ["step 0"]), (3, ["step 0", "step 1"])])
 def test_at_reads_the_kth_call(gradviz: Gradviz, tmp_path: Path, at: int, printed: list[str]) -> None:
-    result = gradviz("saved", "--json", "--at", at, script(tmp_path, TRAINING))
+    result = gradviz(*GRAPH, "--at", at, script(tmp_path, TRAINING))
     assert result.stderr.splitlines() == printed
-    assert all(leaf["has_grad"] is (at > 1) for leaf in json.loads(result.stdout)["leaves"])
+    assert all(leaf.has_grad is (at > 1) for leaf in loads(result.stdout).leaves)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +74,10 @@ def test_every_way_to_call_backward(
         print("reached")
         """,
     )
-    result = gradviz("saved", "--json", path)
-    assert [op for _, op in roots(json.loads(result.stdout))] == [op for _, op in expected]
+    result = gradviz(*GRAPH, path)
+    assert [op for _, op in roots(loads(result.stdout))] == [op for _, op in expected]
     if "functional" not in call:  # what torch calls its own variables is torch's affair
-        assert roots(json.loads(result.stdout)) == expected
+        assert roots(loads(result.stdout)) == expected
     assert result.stderr == ("" if "backward(" in call else "reached\n")  # after `grad` a backward() may follow
 
 
@@ -113,9 +109,9 @@ def test_a_compiler_that_traces_is_not_a_call(gradviz: Gradviz, tmp_path: Path) 
         loss.backward()
         """,
     )
-    data = info(gradviz, path)
-    assert roots(data) == [("loss", "CompiledFunctionBackward")]
-    assert leaves(data) == {"w"}
+    graph = loads(gradviz(*GRAPH, path).stdout)
+    assert roots(graph) == [("loss", "CompiledFunctionBackward")]
+    assert leaves(graph) == {"w"}
 
 
 THREADS = {
@@ -140,9 +136,9 @@ def test_backward_in_a_thread_stops_the_whole_script(tmp_path: Path, name: str) 
     """
     path = script(tmp_path, text)
     path.write_text(path.read_text() + THREADS[name] + "print('not reached either')\n")
-    result = run_gradviz("saved", "--json", path, cwd=tmp_path, timeout=60)
+    result = run_gradviz(*GRAPH, path, cwd=tmp_path, timeout=60)
     assert result.returncode == 0, result.stderr
-    assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
+    assert roots(loads(result.stdout)) == [("loss", "MulBackward0")]
     said = set(result.stderr.splitlines())
     others = name in ("several", "pool")  # when the script has ended, its other threads run on
     assert said <= ({"not reached"} if others else set())
@@ -160,8 +156,8 @@ def test_backward_in_a_thread_stops_the_whole_script(tmp_path: Path, name: str) 
 def test_code_that_catches_everything_does_not_spoil_it(gradviz: Gradviz, tmp_path: Path, around: str) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"import torch\nw = torch.ones(1, requires_grad=True)\ny = w * w\n{around}\n")
-    result = gradviz("saved", "--json", path)
-    assert roots(json.loads(result.stdout)) == [("y", "MulBackward0")]
+    result = gradviz(*GRAPH, path)
+    assert roots(loads(result.stdout)) == [("y", "MulBackward0")]
     assert result.stderr == ""
 
 
@@ -213,10 +209,10 @@ ids = torch.ones(2, dtype=torch.long)
     ],
 )
 def test_a_name(gradviz: Gradviz, tmp_path: Path, name: str, expected: list[tuple[str, str]]) -> None:
-    data = info(gradviz, f"{script(tmp_path, NAMES)}:{name}")
-    assert roots(data) == expected
-    assert leaves(data) == {"w"}
-    assert data["title"] == f"script.py:{name}"
+    graph = loads(gradviz(*GRAPH, f"{script(tmp_path, NAMES)}:{name}").stdout)
+    assert roots(graph) == expected
+    assert leaves(graph) == {"w"}
+    assert graph.title == f"script.py:{name}"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +245,7 @@ def test_a_module(gradviz: Gradviz, tmp_path: Path) -> None:
         "package/made.py",
     )
     script(tmp_path, "import torch\nw = torch.ones(1, requires_grad=True)\n", "package/other.py")
-    assert roots(info(gradviz, "package.made:y")) == [("y", "MulBackward0")]
+    assert roots(loads(gradviz(*GRAPH, "package.made:y").stdout)) == [("y", "MulBackward0")]
     assert "there is no module 'package.none'" in gradviz("tree", "package.none:y", code=2).stderr
     assert "there is no module 'nowhere'" in gradviz("tree", "nowhere.none:y", code=2).stderr
 
@@ -274,7 +270,7 @@ def test_the_final_tensors_that_nothing_depends_on(
 ) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"import torch\nw = torch.ones(2, requires_grad=True)\n{code}\n")
-    assert [name for name, _ in roots(info(gradviz, path))] == expected
+    assert [name for name, _ in roots(loads(gradviz(*GRAPH, path).stdout))] == expected
 
 
 def test_nothing_found_lists_each_tensor_and_why(gradviz: Gradviz, tmp_path: Path) -> None:
@@ -306,7 +302,7 @@ def test_each_script_finds_its_own_neighbours(gradviz: Gradviz, tmp_path: Path) 
     for name in ("exp", "cos"):
         script(tmp_path, f"name = '{name}'\n", f"{name}/neighbour.py")
         path = script(tmp_path, text.format(name), f"{name}/script.py")
-        assert roots(info(gradviz, path)) == [("y", f"{name.title()}Backward0")]
+        assert roots(loads(gradviz(*GRAPH, path).stdout)) == [("y", f"{name.title()}Backward0")]
 
 
 def test_what_the_script_changes_is_put_back(gradviz: Gradviz, tmp_path: Path) -> None:
@@ -324,7 +320,9 @@ def test_what_the_script_changes_is_put_back(gradviz: Gradviz, tmp_path: Path) -
         sys.modules["__main__"] = os
         """,
     )
-    assert [op for _, op in roots(info(gradviz, path))] == ["MulBackward0"]  # the rest is the fixture's to prove
+    assert [op for _, op in roots(loads(gradviz(*GRAPH, path).stdout))] == [
+        "MulBackward0"
+    ]  # the rest is the fixture's to prove
 
 
 @pytest.mark.parametrize(

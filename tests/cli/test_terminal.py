@@ -110,7 +110,7 @@ def _results(printed: str, plain: dict[str, Path]) -> Iterator[Shown]:
     for name, width, text in zip(pieces[1::3], pieces[2::3], pieces[3::3]):
         if name == "-":
             continue
-        lines = [line.rpartition("\r")[2] for line in text.splitlines()]
+        lines = [line.rpartition("\r")[2] for line in text.split("\n")]  # and not at "\r"
         yield Shown(name, int(width), lines, plain[name].read_text(encoding="utf-8"))
 
 

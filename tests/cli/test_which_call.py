@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from gradviz.graph.files import loads
 from gradviz.walker.private import missing
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import script
+from tests.cli.scripts import GRAPH, script
 
 PENALTY = """
 import argparse
@@ -51,34 +51,29 @@ for step in range(4):
 """
 
 
-def info(gradviz: Gradviz, *arguments: object) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(gradviz("saved", "--json", *arguments).stdout)
-    return data
-
-
 def test_a_backward_is_preferred_to_the_penalty_before_it(gradviz: Gradviz, tmp_path: Path) -> None:
     path = script(tmp_path, PENALTY)
-    found = info(gradviz, path, "--", "--epochs", "2")
-    assert found["title"] == "script.py: critic_loss.backward() at script.py:18, call 2"
-    assert [root["name"] for root in found["roots"]] == ["critic_loss"]
+    graph = loads(gradviz(*GRAPH, path, "--", "--epochs", "2").stdout)
+    assert graph.title == "script.py: critic_loss.backward() at script.py:18, call 2"
+    assert [root.name for root in graph.roots] == ["critic_loss"]
     told = "a call of autograd.grad came before this backward(), the first at script.py:8: --at 1 shows it"
-    assert found["notes"] == [told, *missing()]
-    first = info(gradviz, path, "--at", "1")
-    assert (first["title"], first["notes"]) == ("script.py: autograd.grad() at script.py:8, call 1", [*missing()])
+    assert graph.notes == (told, *missing())
+    first = loads(gradviz(*GRAPH, path, "--at", "1").stdout)
+    assert (first.title, first.notes) == ("script.py: autograd.grad() at script.py:8, call 1", (*missing(),))
 
 
 def test_without_a_backward_the_script_runs_to_the_end_of_the_step_only(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("saved", "--json", script(tmp_path, GRADIENTS_BY_HAND))
-    found = json.loads(result.stdout)
-    assert found["title"] == "script.py: autograd.grad(loss) at script.py:7, call 1"
-    assert "no backward() followed it in the same step" in found["notes"][0]
+    result = gradviz(*GRAPH, script(tmp_path, GRADIENTS_BY_HAND))
+    graph = loads(result.stdout)
+    assert graph.title == "script.py: autograd.grad(loss) at script.py:7, call 1"
+    assert "no backward() followed it in the same step" in graph.notes[0]
     assert result.stderr == ""
 
 
 def test_with_continue_it_runs_on_undisturbed(gradviz: Gradviz, tmp_path: Path) -> None:
-    result = gradviz("saved", "--json", "--continue", script(tmp_path, GRADIENTS_BY_HAND))
+    result = gradviz(*GRAPH, "--continue", script(tmp_path, GRADIENTS_BY_HAND))
     assert result.stderr.splitlines() == [f"step {i}" for i in range(4)]
-    assert json.loads(result.stdout)["title"].endswith("call 1")
+    assert loads(result.stdout).title.endswith("call 1")
 
 
 def test_a_script_that_only_calls_grad_is_stopped_in_time(
@@ -96,8 +91,8 @@ def test_a_script_that_only_calls_grad_is_stopped_in_time(
         print("not reached")
         """,
     )
-    result = gradviz("saved", "--json", path)
-    assert json.loads(result.stdout)["title"].endswith("autograd.grad(y) at script.py:5, call 1")
+    result = gradviz(*GRAPH, path)
+    assert loads(result.stdout).title.endswith("autograd.grad(y) at script.py:5, call 1")
     assert result.stderr == ""
 
 
@@ -115,8 +110,8 @@ def test_a_loop_of_grad_is_stopped_by_its_number_of_calls(
             torch.autograd.grad(w.exp().sum(), w)
         """,
     )
-    result = gradviz("saved", "--json", path)
-    assert json.loads(result.stdout)["title"].endswith("call 1")
+    result = gradviz(*GRAPH, path)
+    assert loads(result.stdout).title.endswith("call 1")
     assert result.stderr.splitlines() == [f"step {i}" for i in range(6)]
 
 
@@ -157,7 +152,7 @@ def test_a_call_inside_a_library_names_the_line_of_the_script(gradviz: Gradviz, 
         trainer.fit(w.sum())
         """,
     )
-    assert info(gradviz, path)["title"] == "script.py: backward() at script.py:6, call 1"
+    assert loads(gradviz(*GRAPH, path).stdout).title == "script.py: backward() at script.py:6, call 1"
 
 
 @pytest.mark.parametrize(

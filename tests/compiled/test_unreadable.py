@@ -71,10 +71,10 @@ def test_a_torch_that_cannot_pause_its_compiler_runs_on(monkeypatch: pytest.Monk
     hooks.keep_from_compiler(compiled)
 
 
-def test_info_names_it_without_its_operations(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_tree_names_it_without_its_operations(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     loss, node = compiled()
     no_module(monkeypatch, node)
     file = gradviz.walk(loss).save(str(tmp_path / "graph.json"))
     told = CliRunner().invoke(cli, ["tree", file]).stdout
-    assert "1 CompiledFunctionBackward\n" in told
+    assert "#1  CompiledFunction  (3, 8)" in told
     assert "what the backward of 1 compiled function does cannot be read with this torch" in told
