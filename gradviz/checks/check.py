@@ -90,7 +90,7 @@ def check(
     >>> net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1)})
     >>> loss = net["a"](torch.ones(1, 2)).sum()
     >>> [(finding.id, finding.names) for finding in gradviz.check(loss, model=net)]
-    [('unused-parameter', ('b.weight', 'b.bias'))]
+    [('unused-parameter', ('net.b.weight', 'net.b.bias'))]
     """
     refuse_graph(outputs, "check(loss)")
     frame = sys._getframe(1)
