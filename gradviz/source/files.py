@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import linecache
+import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cached_property, lru_cache
 from types import CodeType
 from typing import Any
@@ -24,7 +26,9 @@ class SourceText:
     def __init__(self, lines: list[str]) -> None:
         self._lines = [line.encode() for line in lines]
         self._functions: dict[ast.AST, FunctionSyntax] = {}
-        self._modules: dict[int, dict[tuple[str, int], list[Compiled]]] = {}
+        self._modules: dict[
+            tuple[int, bool], dict[tuple[str, int], list[Compiled]]
+        ] = {}
         try:
             self.tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -100,29 +104,42 @@ class SourceText:
         another one.
         """
         features = code.co_flags & FEATURES
-        if features not in self._modules:
+        variant = features, is_rewritten(code)
+        if variant not in self._modules:
             found: dict[tuple[str, int], list[Compiled]] = {}
             for unit, mode in self._units(code):
                 for one, known in compiled(unit, mode, features):
                     key = one.co_name, one.co_firstlineno
                     found.setdefault(key, []).append(known)
-            self._modules[features] = found
+            self._modules[variant] = found
         own = content(code)
         key = code.co_name, code.co_firstlineno
-        some = self._modules[features].get(key, ())
+        some = self._modules[variant].get(key, ())
         return next((known for known in some if known.content == own), None)
 
     def _units(self, code: CodeType) -> Iterator[tuple[Any, str]]:
-        """What a file may have been compiled as: a whole; each statement, as a notebook
-        and a doctest do.
+        """What a file may have been compiled as: a whole; as pytest does; each statement,
+        as a notebook and a doctest do.
         """
         if not self.tree.body:
+            return
+        if is_rewritten(code):
+            pytest = sys.modules.get("_pytest.assertion.rewrite")
+            tree = deepcopy(self.tree)
+            if pytest is not None:
+                pytest.rewrite_asserts(tree, b"")
+            yield tree, "exec"
             return
         yield self.tree, "exec"
         if code.co_filename.startswith("<") or "ipykernel" in code.co_filename:
             for statement in self.tree.body:
                 yield ast.Module([statement], []), "exec"
                 yield ast.Interactive([statement]), "single"
+
+
+def is_rewritten(code: CodeType) -> bool:
+    """Whether pytest has made other code of the assertions in it."""
+    return "@pytest_ar" in code.co_names
 
 
 def _function_at(tree: ast.Module, line: int) -> ast.AST:

@@ -68,12 +68,12 @@ def test_rows_add_up(name: str, ops: bool) -> None:
 
 def test_what_a_module_does_beside_its_modules_has_a_row_where_it_ran() -> None:
     rows = [row for row in modules(GRAPHS["skips"]()) if row.depth == 1]
-    assert [row.path or row.beside for row in rows][:2] == ["down", "relu to cat"]
+    assert [row.path or row.beside for row in rows][:2] == ["net.down", "relu to cat"]
 
 
 def test_lists_in_lists_are_joined_in_both() -> None:
     rows = [row for row in modules(GRAPHS["lists"]()) if row.alike > 1]
-    assert [(row.path, row.alike, row.calls) for row in rows] == [("0–3", 4, 1), ("0.0–2", 3, 1)]
+    assert [(row.path, row.alike, row.calls) for row in rows] == [("net.0–3", 4, 1), ("net.0.0–2", 3, 1)]
 
 
 def test_parameters_that_the_graph_does_not_use_are_said() -> None:
