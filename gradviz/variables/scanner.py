@@ -343,7 +343,8 @@ def name_of(value: object, namespaces: Sequence[Namespace]) -> str:
         name
         for space in namespaces
         for name, item in space.items()
-        if item is value and name.isidentifier() and not name.startswith("_")
+        # pytest's own begin with @; a target that is no variable is `y.grad_fn`
+        if item is value and not name.startswith(("_", "@"))
     )
     return next(named, "")
 
