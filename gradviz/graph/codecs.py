@@ -150,13 +150,18 @@ class Word(Codec):
 
 
 class Reference(Codec):
-    """The index of a record in one of the graph's lists."""
+    """The index of a record in one of the graph's lists; or -1 for none of them, where
+    `least` is that.
+    """
 
-    def __init__(self, list: str) -> None:
-        self.list = list
+    def __init__(self, list: str, least: int = 0) -> None:
+        self.list, self.least = list, least
 
     def read(self, value: Any, context: Context) -> int:
-        if type(value) is not int or not 0 <= value < context.lengths[self.list]:
+        if (
+            type(value) is not int
+            or not self.least <= value < context.lengths[self.list]
+        ):
             raise Bad(
                 f"is {shown(value)}, which is no index into {self.list} (there are {context.lengths[self.list]})"
             )

@@ -155,7 +155,12 @@ PROCESS, RANK_SHARE, MARK, DATA, FUNCTION_CALL, CONSTRUCT = (
     _record(model.Process),
     _record(model.RankShare),
     _record(model.Mark, nodes=_INDICES["node"]),
-    _record(model.Data, nodes=_INDICES["node"], of=Reference("data")),
+    _record(
+        model.Data,
+        nodes=_INDICES["node"],
+        of=Reference("data"),
+        scope=Reference("scopes", least=-1),
+    ),
     _record(
         model.FunctionCall,
         parent=Reference("functions"),
