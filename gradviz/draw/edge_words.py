@@ -19,6 +19,7 @@ from gradviz.draw.names import (
     tensors_along,
 )
 from gradviz.draw.options import Options
+from gradviz.draw.summary import telling
 from gradviz.fold.folding import Folding
 from gradviz.graph import BackwardStep, Edge, TensorInfo, column
 from gradviz.graph.origins import module_path
@@ -110,8 +111,8 @@ class EdgeWords:
 
     def _shape(self, tensor: TensorInfo | None) -> str:
         """Shape and dtype, as far as they do not go without saying."""
-        text = self._brief(tensor_line(tensor)).strip()
-        return "" if text == "()" else text
+        lines = telling([tensor_line(tensor)], self._brief)
+        return "".join(map(self._brief, lines)).strip()
 
     def _inputs_of(self, box: int) -> set[TensorInfo | None]:
         """The kinds of tensors that a box gets from others, leaves apart."""

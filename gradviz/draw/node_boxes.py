@@ -15,7 +15,7 @@ from gradviz.draw.kinds import kind_of_node
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, BoxKind
-from gradviz.draw.summary import is_all_freed
+from gradviz.draw.summary import is_all_freed, telling
 from gradviz.features import load
 from gradviz.fold.folding import Folding
 from gradviz.graph import BackwardStep, column
@@ -91,8 +91,8 @@ class NodeBoxes:
         values = details.value_lines(self._results.get(box))
         if values:
             # a number in its place tells that the shape is ()
-            shapes = [line for line in lines if self._brief(line) != "()"]
-            lines = (*shapes, *values)
+            title, *rest = lines
+            lines = (title, *telling(rest, self._brief), *values)
         if self.heat is not None:
             lines = (*lines, *filter(None, [self.heat.words(box)]))
         return NodeBox(self._kind(box, plain), lines, self._flags(box))

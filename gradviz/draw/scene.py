@@ -25,6 +25,7 @@ from gradviz.draw.summary import (
     footer_lines,
     mark_lines,
     saved_lines,
+    telling,
     tensors_of,
     usual_dtype,
     without_dtype,
@@ -366,8 +367,8 @@ class Drafter:
         flags = labels.mark_words(self.nodes.marked.outputs.get(root.name, ()))
         title, *rest = details.root_lines(root)
         # of a loss, its name is enough
-        rest = [line for line in rest if self.brief(line) != "()"]
-        box = self._add("output", (title, *rest), maker, root, flags)
+        lines = (title, *telling(rest, self.brief))
+        box = self._add("output", lines, maker, root, flags)
         if maker is None or root.node is None:
             return
 

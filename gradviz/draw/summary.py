@@ -56,6 +56,15 @@ def without_dtype(dtype: str) -> Callable[[str], str]:
     return lru_cache(65536)(lambda line: pattern.sub("", line) if dtype else line)
 
 
+def telling(lines: Iterable[str], brief: Callable[[str], str]) -> list[str]:
+    """The lines but for that of a tensor which is a single number of the usual dtype.
+
+    >>> telling(["loss", "() float32"], without_dtype("float32"))
+    ['loss']
+    """
+    return [line for line in lines if brief(line) != "()"]
+
+
 def dtype_text(dtype: str, several: bool) -> str:
     """What a legend says of it."""
     if dtype:

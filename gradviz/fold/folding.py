@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.fold.groups import Groups
-from gradviz.fold.titles import calls_in, code, kind_of, owns, title, turns_of
+from gradviz.fold.titles import calls_in, group_of, op_of, turns_of
 from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.model import Wired
@@ -29,8 +29,9 @@ Ends = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Folding(Wired):
-    """Box i is drawn as `boxes[i]` and holds the nodes `inside[i]`. Edges join boxes;
-    leaves, outputs and all else keep the numbers of nodes that `graph` has.
+    """Box i is drawn as `boxes[i]` and holds the nodes `inside[i]`, whose `box_of` it
+    is. Edges join boxes; leaves, outputs and all else keep the numbers of nodes that
+    `graph` has.
 
     `graph` is the `recorded` one with a scope for what the program wrote. `opening` says
     what is open, None where nothing was closed. Of the edges `shared` tells how many are
@@ -40,7 +41,7 @@ class Folding(Wired):
     recorded: Graph
     graph: Graph
     boxes: Sequence[Node]
-    inside: Sequence[Sequence[int]]
+    box_of: Sequence[int]
     edges: Sequence[Edge]
     opening: Opening | None = None
     shared: Mapping[Ends, int] = field(default_factory=dict)
@@ -51,9 +52,14 @@ class Folding(Wired):
         return len(self.boxes)
 
     @cached_property
-    def box_of(self) -> Mapping[int, int]:
-        """The box of each node."""
-        return {node: box for box, nodes in enumerate(self.inside) for node in nodes}
+    def inside(self) -> Sequence[tuple[int, ...]]:
+        """The nodes of each box."""
+        if isinstance(self.box_of, range):
+            return list(zip(self.box_of))
+        inside: list[list[int]] = [[] for _ in self.boxes]
+        for node, box in enumerate(self.box_of):
+            inside[box].append(node)
+        return list(map(tuple, inside))
 
     @cached_property
     def leaf_in(self) -> Mapping[int, Leaf]:
@@ -103,8 +109,15 @@ def _output_of(box: Node, outputs: Sequence[TensorInfo | None], output: int) -> 
 
 def unfolded(graph: Graph) -> Folding:
     """All of a graph, every node as a box."""
-    alone = [(node,) for node in range(len(graph.nodes))]
-    return Folding(graph, graph, graph.nodes, alone, graph.edges)
+    groups = enumerate(column(graph.nodes, "group"))
+    # a graph that was folded in another process has its parameters drawn elsewhere, too
+    shared = {
+        (box, uses.node, uses.output): uses.count
+        for box, group in groups
+        for uses in (() if group is None else group.shared)
+    }
+    alone = range(len(graph.nodes))
+    return Folding(graph, graph, graph.nodes, alone, graph.edges, shared=shared)
 
 
 def folding_of(graph: Graph) -> Folding:
@@ -265,7 +278,7 @@ class _Folder:
             self.homes.groups.recorded,
             self.graph,
             tuple(self.boxes),
-            tuple(map(tuple, self.inside.values())),
+            [self.number[home] for home in self.home],
             self._edges(),
             self.homes.opening,
             shared,
@@ -287,11 +300,7 @@ class _Folder:
             flags.discard("cut")
         box = Node(nodes[0], group.title)
         if group.kind == "op":
-            # drawn as that op, with what the last view gives
-            op = groups[~home].op or 0
-            last = max(nodes, key=lambda node: graph.nodes[node].sequence or 0)
-            box = graph.nodes[op]
-            box = box._replace(assigned=graph.nodes[last].assigned or box.assigned)
+            box = op_of(groups, ~home)
         else:
             members = set(nodes)
             names = tuple(root.name for root in graph.roots if root.node in members)
@@ -315,24 +324,13 @@ class _Folder:
 
     def _closed(self, home: int, nodes: list[int]) -> Group:
         """What is known of a closed group."""
-        groups, group_id = self.homes.groups, ~home
-        turns = groups[group_id].turns
-        if turns > 1:
-            self.turns[home] = turns_of(groups, group_id)
-        scopes = calls_in(groups, group_id).values()
-        with_parameters = [scope for scope in scopes if scope.parameters]
-        is_later = any(user == home for user, _ in self.again)
-        return Group(
-            kind_of(groups, group_id),
-            title(groups, group_id),
-            (),
-            turns,
-            passed=self._passed(home, nodes) if turns > 1 else (),
-            code=code(groups, group_id),
-            owns=owns(groups, group_id),
-            frozen=bool(with_parameters) and all(s.is_frozen for s in with_parameters),
-            same_as=self.homes.earlier[home].call if is_later else None,
-        )
+        group = group_of(self.homes.groups, ~home)
+        if group.count > 1:
+            self.turns[home] = turns_of(self.homes.groups, ~home)
+            group = group._replace(passed=self._passed(home, nodes))
+        if any(user == home for user, _ in self.again):
+            group = group._replace(same_as=self.homes.earlier[home].call)
+        return group
 
     def _passed(self, home: int, nodes: list[int]) -> tuple[tuple[int, int], ...]:
         """What the second turn of a loop takes from the first, as its ops ran."""

@@ -9,13 +9,38 @@ from itertools import islice
 
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.order import is_view
-from gradviz.graph import GroupKind, Scope
+from gradviz.graph import Group, GroupKind, Node, Scope
 from gradviz.graph.origins import own_line
 from gradviz.graph.written import code_of
 from gradviz.wording import clip, plural
 
 LONGEST = 60
 """Letters of a title that is code."""
+
+
+def group_of(groups: Groups, group_id: int) -> Group:
+    """What a closed group is called and drawn as; what it holds is not counted."""
+    scopes = calls_in(groups, group_id).values()
+    with_parameters = [scope for scope in scopes if scope.parameters]
+    return Group(
+        kind_of(groups, group_id),
+        title(groups, group_id),
+        (),
+        groups[group_id].turns,
+        code=code(groups, group_id),
+        owns=owns(groups, group_id),
+        frozen=bool(with_parameters) and all(one.is_frozen for one in with_parameters),
+    )
+
+
+def op_of(groups: Groups, group_id: int) -> Node:
+    """The op that its views are drawn with, and the variable that holds what the last
+    view returned.
+    """
+    nodes, op = groups.graph.nodes, groups[group_id].op
+    assert op is not None, "an op is asked for"
+    last = nodes[groups.members(group_id)[-1]]
+    return nodes[op]._replace(assigned=last.assigned or nodes[op].assigned)
 
 
 def titled(path: str, type: str) -> str:
@@ -137,6 +162,8 @@ def ends(nodes: Iterable[tuple[str, str]]) -> str:
     """The first and the last op that do more than change a shape: `matmul to softmax`."""
     ops = list(nodes)
     names = [name for op, name in ops if not is_view(op)] or [name for _, name in ops]
+    if not names:
+        return ""
     return names[0] if len(set(names)) == 1 else f"{names[0]} to {names[-1]}"
 
 

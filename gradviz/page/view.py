@@ -18,8 +18,8 @@ from gradviz.draw.palette import BoxKind
 from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.groups import Groups, Kind
-from gradviz.fold.titles import code, kind_of, owns, title
-from gradviz.graph import Group, Node, column
+from gradviz.fold.titles import group_of, op_of
+from gradviz.graph import Node, column
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import module_path
 from gradviz.page.inputs import is_beside
@@ -117,21 +117,19 @@ class Texts:
         groups, old = self._groups, self._walk.groups[number]
         group, sums = groups[old], self.sums[number]
         if group.op is not None:
-            node = self._graph.nodes[group.op]
-            # the variable holds what the last view returned
-            last = self._graph.nodes[groups.members(old)[-1]]
-            return self._op(node._replace(assigned=last.assigned or node.assigned))
+            return self._op(op_of(groups, old))
 
-        is_statement = group.kind == "statement"
-        words = [(is_statement and code(groups, old)) or plural(sums.ops, "op")]
-        if sums.parameters and owns(groups, old):
-            words.append(f"{count_text(sums.parameters)} parameters")
+        box = group_of(groups, old)
+        box = box._replace(ops=sums.ops, parameters=sums.parameters)
+        words = [plural(box.ops, "op")]
+        if group.kind == "statement" and box.code:
+            words = [box.code]
+        if box.parameters and box.owns:
+            words.append(f"{count_text(box.parameters)} parameters")
         line = shorten(", ".join(words), CELLS)
         if old == 0:
             return Text(shorten(one_line(self._graph.title) or "graph", CELLS), line)
 
-        box = Group(kind_of(groups, old), title(groups, old), (), group.turns)
-        box = box._replace(ops=sums.ops, parameters=sums.parameters)
         path = self._path(self._walk.parent[number])
         name, kind = one_line(labels.group_title(box, path)), ""
         if group.scope is not None:

@@ -77,7 +77,8 @@ def with_group(graph: Graph, name: str, inside: tuple[int, ...]) -> Folding:
     boxes = sorted([inside, *alone])
     group = Node(inside[0], name, group=Group("module", name, inside))
     drawn = tuple(group if nodes == inside else graph.nodes[nodes[0]] for nodes in boxes)
-    return replace(unfolded(graph), boxes=drawn, inside=boxes, edges=())
+    box_of = [box for node in range(len(graph.nodes)) for box, nodes in enumerate(boxes) if node in nodes]
+    return replace(unfolded(graph), boxes=drawn, box_of=box_of, edges=())
 
 
 @pytest.mark.parametrize("inside", [(0, 1), (0, 2)])

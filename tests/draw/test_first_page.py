@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import gradviz
 from gradviz.draw.options import Options
 from gradviz.fold.fold import PAGE
+from gradviz.graph.files import dump, loads
 from tests.builders import chain
 from tests.drawn import picture, scene, shown, sketch
 from tests.fold.test_fold import Program as Builder
@@ -122,3 +123,5 @@ def test_data_that_flows_into_a_later_call_is_drawn_and_its_parameters_are_not()
     ]
     (group,) = [group for group in folded.groups if group.same_as == 1]
     assert sum(uses.count for uses in group.shared) == 2
+    read = loads("".join(dump(folded)))  # by who was given the folded graph alone
+    assert [link[:2] for link in scene(read, Options()).links] == [link[:2] for link in drawn.links]

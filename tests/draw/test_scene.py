@@ -195,7 +195,7 @@ def test_folded_boxes_hold_what_is_inside() -> None:
     storages = tuple(Storage(i, 100 * (i + 1), "activation") for i in range(3))
     whole = Graph(nodes, storages=storages)
     group = Node(0, "fc", group=Group("module", "fc", (0, 2), nbytes=400))
-    folded = replace(unfolded(whole), boxes=(group, nodes[1]), inside=((0, 2), (1,)), edges=())
+    folded = replace(unfolded(whole), boxes=(group, nodes[1]), box_of=[0, 1, 0], edges=())
     assert held_by_box(folded) == (400, 200)
     assert "not drawn: 2 saved tensors inside folded boxes" in scene(folded, Options(saved=True)).footer
 

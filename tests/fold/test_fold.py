@@ -520,4 +520,4 @@ def test_a_folded_graph_knows_which_nodes_are_in_each_box() -> None:
         assert {folded.folding.box_of[inner] for inner in nodes} == {node.id}
     # what is in a box keeps the number that it has in the graph
     assert [box.id for box in folded.folding.boxes] == [nodes[0] for nodes in folded.folding.inside]
-    assert folding_of(graph).box_of == {node.id: node.id for node in graph.nodes}
+    assert list(folding_of(graph).box_of) == [node.id for node in graph.nodes]
