@@ -172,7 +172,7 @@ def test_a_module_of_an_object_has_its_path_in_walk_and_record() -> None:
 
 def test_what_a_model_holds_past_torch_is_named_below_it() -> None:
     model = holding(torch.nn.Sequential(NET), "seen", leaf())
-    assert gradviz.walk(model.seen * 2, model=model).leaves[0].names == ("seen",)
+    assert gradviz.walk(model.seen * 2, model=model).leaves[0].names == ("model.seen",)
     assert [name for name, _ in outermost_modules(None, [{"model": model}])] == ["model"]
 
 
@@ -211,7 +211,7 @@ def test_what_changes_between_two_walks_is_seen_and_nothing_of_the_model_is_kept
     gradviz.walk(net(torch.ones(1, 2)), model=net)
     net.append(torch.nn.Linear(2, 1))
     graph = gradviz.walk(net(torch.ones(1, 2)), model=net)
-    assert "1.weight" in [name for held in graph.leaves for name in held.names]
+    assert "net.1.weight" in [name for held in graph.leaves for name in held.names]
     gone = weakref.ref(net[0])
     del net
     assert gone() is None
