@@ -66,6 +66,8 @@ If a loss or gradient is NaN or infinite, or an operation stands at such a numbe
 An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know: so is
 what happens inside an installed library and no line of yours causes. The exit code is 1 when an error or a warning was found;
 `--fail-on` says what counts, `--only` and `--ignore` choose checks by id.
+To ignore a check in a whole project, write `[tool.gradviz]` and `ignore = ["ID"]` into `pyproject.toml` (read from Python 3.11 on).
+For a project with findings that are known, `--baseline gradviz.json` writes them down once; then only new ones count.
 `gradviz check --explain ID` prints the section of a check.
 
 What the findings rest on:

@@ -1,7 +1,7 @@
 """Writes the API reference from the docstrings: `python docs/make_reference.py FOLDER`, with `pip install '.[docs]'`.
 
-Whatever pdoc warns of is an error here, and so are a public function, class or method without a docstring, and an `Args:` that
-names no parameter.
+Whatever pdoc warns of is an error here, and so are a public function, class or method without a docstring, and a parameter that
+a docstring describes and the function does not have.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pdoc.doc
-import pdoc.render
+import pdoc.docstrings
 
 import gradviz
 
@@ -49,19 +49,10 @@ def write(folder: Path) -> list[Path]:
         setattr(gradviz, name, getattr(gradviz, name))
     for module in map(importlib.import_module, MODULES):
         _resolve_fields(module)
-    pdoc.render.configure(
-        docformat="numpy",
-        show_source=False,
-        search=False,
-        footer_text=f"gradviz {gradviz.__version__}",
-    )
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         modules = {name: pdoc.doc.Module.from_name(name) for name in MODULES}
-        pages = {
-            name: pdoc.render.html_module(module, modules)
-            for name, module in modules.items()
-        }
+        pages = {name: "\n".join(page(module)) for name, module in modules.items()}
     problems = [str(one.message) for one in warned] + [
         text for module in modules.values() for text in missing(module)
     ]
@@ -69,12 +60,66 @@ def write(folder: Path) -> list[Path]:
         raise SystemExit(
             "the API reference is not complete:\n  " + "\n  ".join(problems)
         )
-    pages["index"] = pdoc.render.html_index(modules)
-    for name, page in pages.items():
-        file = folder / f"{name.replace('.', '/')}.html"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page, encoding="utf-8")
-    return sorted(folder.rglob("*.html"))
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        f"| [{one.fullname}]({name}.md) | {first_line(one)} |"
+        for name, one in modules.items()
+    ]
+    pages["index"] = "\n".join(
+        ["# Classes and functions\n", "| module | |", "|---|---|", *rows, ""]
+    )
+    for name, text in pages.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    return sorted(folder.glob("*.md"))
+
+
+def first_line(module: pdoc.doc.Module) -> str:
+    """What a module is, as one line of a table."""
+    return " ".join(module.docstring.partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+def page(module: pdoc.doc.Module) -> Iterator[str]:
+    """A page of the site: the module, its functions and classes, and what these have."""
+    yield f"# {module.fullname}\n"
+    yield text_of(module)
+    public = [one for one in module.members.values() if not one.name.startswith("_")]
+    for member in public:
+        if isinstance(member, (pdoc.doc.Function, pdoc.doc.Class)):
+            yield from entry(member, "##")
+        if isinstance(member, pdoc.doc.Class):
+            for own in member.own_members:
+                if not own.name.startswith("_") and own.docstring:
+                    yield from entry(own, "###")
+
+
+def entry(member: pdoc.doc.Doc[Any], heading: str) -> Iterator[str]:
+    """One function, class, method or field."""
+    short = member.qualname
+    yield f"{heading} {short} {{ #{short} }}\n"
+    if isinstance(member, pdoc.doc.Function):
+        yield f"```python\n{short}{member.signature}\n```\n"
+    elif isinstance(member, pdoc.doc.Class):
+        fields = [
+            one for one in member.own_members if isinstance(one, pdoc.doc.Variable)
+        ]
+        lines = [
+            f"    {one.name}{one.annotation_str}"
+            for one in fields
+            if not one.name.startswith("_")
+        ]
+        if lines:
+            yield "\n".join(["```python", f"class {short}:", *lines, "```\n"])
+    yield text_of(member)
+
+
+def text_of(member: pdoc.doc.Doc[Any]) -> str:
+    """A docstring as Markdown, its examples as code."""
+    made = []
+    for part in pdoc.docstrings.convert(member.docstring, "numpy", None).split("\n\n"):
+        part = re.sub(r"^#+ (\w+)$", r"**\1**\n", part, flags=re.MULTILINE)
+        head, prompt, code = part.partition(">>> ")
+        made.append(f"{head}\n```python\n{prompt}{code}\n```" if prompt else part)
+    return "\n\n".join(made) + "\n"
 
 
 def _resolve_fields(module: Any) -> None:
@@ -111,15 +156,15 @@ def missing(module: pdoc.doc.Module) -> Iterator[str]:
 
 
 def arguments(docstring: str) -> list[str]:
-    """The names that the `Args:` of a docstring describes.
+    """The names that the parameters of a docstring describe.
 
-    >>> arguments("Do it.\\n\\nArgs:\\n    a, b: numbers; more\\n        words: and more\\n    c: text\\n\\nRaises:\\n    d: never")
+    >>> arguments("Do it.\\n\\nParameters\\n----------\\na, b\\n    numbers\\nc\\n    text\\n\\nRaises\\n------\\nd\\n    never")
     ['a', 'b', 'c']
     """
-    _, _, section = docstring.partition("Args:\n")
+    _, _, section = docstring.partition("Parameters\n----------\n")
     lines = section.partition("\n\n")[0].splitlines()
-    found = [re.match(r" {4}((?:\w+, )*\w+):", line) for line in lines]
-    return [name for match in found if match for name in match[1].split(", ")]
+    names = [line for line in lines if not line.startswith(" ")]
+    return [name for line in names for name in line.split(", ")]
 
 
 if __name__ == "__main__":

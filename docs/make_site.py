@@ -1,8 +1,8 @@
 """What the site has: a hook of mkdocs, which `mkdocs build --strict` calls (mkdocs.yml), with `pip install '.[docs]'`.
 
 The pages link to one another as files of the repository, so that they can be read there, too. The site therefore has the
-repository's folders, and so it needs no page or link of its own. Two things are made for it: the API reference
-(docs/make_reference.py) and the sample page (docs/make_page.py).
+repository's folders, and so it needs no page or link of its own. Three things are made for it: the API reference
+(docs/make_reference.py), a page for each command (docs/make_commands.py) and the sample page (docs/make_page.py).
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The files of the site instead of those of `docs_dir`, and those of the theme."""
     theirs = [one for one in files if one.src_dir != config.docs_dir]
     made = Path(MADE.name)
-    reference = _maker("make_reference")(made / "reference")
+    written = _maker("make_reference")(made / "reference")
+    written += _maker("make_commands")(made / "commands")
     sample = made / "docs" / "sample_page.html"
     sample.parent.mkdir(exist_ok=True)
     _maker("make_page")(sample)
     pairs = [
         *((ROOT, path) for path in _pages()),
-        *((made, path) for path in [*reference, sample]),
+        *((made, path) for path in [*written, sample]),
     ]
     ours = [
         File(path.relative_to(folder).as_posix(), str(folder), config.site_dir, True)

@@ -33,16 +33,16 @@ def test_the_reference_is_made_without_a_warning_and_without_pytest(maker: dict[
     )
     done = run([sys.executable, "-c", f"{make}['write'](__import__('pathlib').Path({str(tmp_path)!r}))"], cwd=ROOT)
     assert done.returncode == 0
-    pages = sorted(tmp_path.rglob("*.html"))
+    pages = sorted(tmp_path.rglob("*.md"))
     assert len(pages) == len(maker["MODULES"]) + 1
-    front = (tmp_path / "gradviz.html").read_text(encoding="utf-8")
-    assert all(f'id="{name}"' in front for name in gradviz.__all__)
+    front = (tmp_path / "gradviz.md").read_text(encoding="utf-8")
+    assert all(f"{{ #{name} }}" in front for name in gradviz.__all__ if name != "__version__")
     everything = "".join(page.read_text(encoding="utf-8") for page in pages)
     returned = {str(getattr(getattr(gradviz, name), "__annotations__", {}).get("return")) for name in gradviz.__all__}
     others = ("None", "Any", "MultiDiGraph", "Digraph", "RenderableType")
     ours = {name for name in returned if name.isidentifier() and name not in others}
     assert {"Graph", "Findings", "Saved"} <= ours
-    assert {name for name in ours if f'id="{name}"' not in everything} == set()
+    assert {name for name in ours if f"{{ #{name} }}" not in everything} == set()
 
 
 def resolves(name: str) -> bool:

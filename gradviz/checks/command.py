@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from gradviz.checks.finding import SEVERITIES
+from gradviz.checks.settings import ignored, without_known
+from gradviz.cli.completion import check_ids
 from gradviz.cli.launch import reports
 from gradviz.cli.options import json_option, with_feature
 from gradviz.cli.progress import progress, reading
@@ -65,10 +68,23 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     help="Exit with code 1 for a finding this severe or worse.",
 )
 @click.option(
-    "--only", multiple=True, metavar="ID", help="Run only this check; may be repeated."
+    "--only",
+    multiple=True,
+    metavar="ID",
+    shell_complete=check_ids,
+    help="Run only this check; may be repeated.",
 )
 @click.option(
-    "--ignore", multiple=True, metavar="ID", help="Skip this check; may be repeated."
+    "--ignore",
+    multiple=True,
+    metavar="ID",
+    shell_complete=check_ids,
+    help="Skip this check; may be repeated.",
+)
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    help="Leave out the findings that this file lists; it is written when it is not there.",
 )
 @click.option(
     "--list",
@@ -81,6 +97,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @click.option(
     "--explain",
     metavar="ID",
+    shell_complete=check_ids,
     is_eager=True,
     expose_value=False,
     callback=_explain,
@@ -130,6 +147,8 @@ def command(
     form: str,
     as_json: bool,
     verbose: bool,
+    ignore: tuple[str, ...],
+    baseline: str | None,
     page: str | None = None,
     **options: Any,
 ) -> None:
@@ -138,8 +157,10 @@ def command(
     Reads the first backward calls, because some faults show only from step to step,
     then watches the script run on. Without --values it reads the loss, the norms of the
     gradients after a call, a few elements of parameters, and all numbers of a call that
-    is not finite. Exit code 1 if there are findings.
+    is not finite. Exit code 1 if there are findings. `[tool.gradviz]` in pyproject.toml
+    may ignore checks: ignore = ["ID"].
     """
+    options["ignore"] = ignore + ignored(Path.cwd(), complain)
     if page is None and opens():
         page = f"{source.target.stem}.html"
 
@@ -148,6 +169,8 @@ def command(
     with result_stream() as stream:
         captured = findings_of(source, cuts=page is not None, **options)
         findings = captured.result
+        if baseline is not None and reports():
+            findings = without_known(findings, baseline)
         if page is not None:
             with shown_in_any_case(captured):
                 write_page(findings, page)

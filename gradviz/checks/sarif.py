@@ -66,7 +66,7 @@ def _result(finding: Finding, rules: list[str]) -> dict[str, Any]:
         "ruleIndex": rules.index(finding.id),
         "level": finding.severity,
         "message": _text(f"{text}."),
-        "partialFingerprints": {"gradviz/v1": _fingerprint(finding)},
+        "partialFingerprints": {"gradviz/v1": fingerprint(finding)},
         "properties": {
             "names": list(map(one_line, finding.names)),
             "call": finding.call,
@@ -103,7 +103,7 @@ def _uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
-def _fingerprint(finding: Finding) -> str:
+def fingerprint(finding: Finding) -> str:
     """Stays the same when lines above it come or go."""
     where = finding.code.text.strip() if finding.code is not None else finding.where
     parts = "\0".join((finding.id, *finding.names, where))

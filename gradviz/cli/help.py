@@ -45,7 +45,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--max-rows",
         "--limit",
     ),
-    "Which checks": ("--only", "--ignore", "--list", "--explain"),
+    "Which checks": ("--only", "--ignore", "--baseline", "--list", "--explain"),
     "Output": ("--format", "--force", "--json", "--verbose", "--fail-on"),
     "Running the script": (
         "--module",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 import click
 
+from gradviz.cli.completion import module_paths
 from gradviz.draw.options import option_fields
 from gradviz.errors import FormatError
 from gradviz.features import is_there
@@ -88,7 +89,13 @@ def _option(item: Field[Any]) -> Callable[[F], F]:
     # the checks of such a field are about all its values: `Options` makes them
     if item.metadata["kinds"] == (tuple,):
         return click.option(
-            flag, item.name, multiple=True, metavar="TEXT", default=default, help=help
+            flag,
+            item.name,
+            multiple=True,
+            metavar="TEXT",
+            default=default,
+            shell_complete=module_paths if item.name == "expand" else None,
+            help=help,
         )
 
     kind: _ParamType = click.Choice(choices) if choices else FieldType(item)
@@ -96,6 +103,7 @@ def _option(item: Field[Any]) -> Callable[[F], F]:
         flag,
         item.name,
         type=kind,
+        shell_complete=module_paths if item.name == "focus" else None,
         default=default,
         show_default=default is not None,
         help=help,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradviz.cli.completion import module_paths
 from gradviz.cli.options import json_option, write_result
 from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @click.command("why", cls=TargetCommand)
 @json_option("Print everything as JSON.")
 @target_argument
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=module_paths)
 def command(source: Source, name: str, as_json: bool) -> None:
     """Say why a tensor gets a gradient, or none.
 

@@ -8,6 +8,7 @@ from textwrap import fill
 
 import click
 
+from gradviz.cli.completion import ops
 from gradviz.cli.help import GroupedCommand
 from gradviz.cli.options import json_option
 from gradviz.cli.streams import result_stream
@@ -18,7 +19,7 @@ WIDTH = 80
 
 @click.command("formula", cls=GroupedCommand)
 @json_option("Print the formulas as JSON, with MathML.")
-@click.argument("op", metavar="OP")
+@click.argument("op", metavar="OP", shell_complete=ops)
 def command(op: str, as_json: bool) -> None:
     """Show the formula of an op and of its gradient.
 

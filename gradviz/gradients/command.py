@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.completion import module_paths
 from gradviz.cli.options import (
     Form,
     form_option,
@@ -138,6 +139,7 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
     "name",
     required=True,
     metavar="NAME",
+    shell_complete=module_paths,
     help="Where the paths end: a variable or parameter.",
 )
 @top_option(PATHS_ROWS, "Paths to show")
