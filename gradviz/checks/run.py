@@ -37,9 +37,13 @@ class Kind(Enum):
     SCHEDULE = "l"
     EVALUATED = "v"  # in training mode where nothing is recorded; about the model
     ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
+    AWAKE = "a"  # dropout in eval() mode, by a function; about the model and that
     TEACHER = "t"  # what nothing trains runs as in training; about it
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
+    NO_HOOK = "h"  # a module with hooks whose forward() is called; about it
+    NO_APPLY = "A"  # forward() of a custom Function is called; about it
+    NO_EFFECT = "n"  # a line drops what it computes; about its code and what to do
     NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
     # of a custom Function: about its name
     OTHER_SLOPE = "f"
@@ -62,6 +66,10 @@ class Event:
     @property
     def letter(self) -> str:
         return self.kind.value
+
+    def concerns(self, optimizer: OptimizerRow) -> bool:
+        """Whether it is about what an optimizer holds, as far as that is known."""
+        return self.tensors is None or not optimizer.held.isdisjoint(self.tensors)
 
 
 Log = Sequence[Event]
@@ -241,11 +249,7 @@ class TrainingRun:
         """The events about what an optimizer holds; where several step, until it is not
         known whom some backward reaches.
         """
-        log = [
-            event
-            for event in self.log
-            if event.tensors is None or not optimizer.held.isdisjoint(event.tensors)
-        ]
+        log = [event for event in self.log if event.concerns(optimizer)]
         if sum(row.steps > 0 for row in self.optimizers) < 2:
             return log
 

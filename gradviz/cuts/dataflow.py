@@ -319,13 +319,16 @@ class CodeFile:
         earlier = [binding for binding in reaching if binding.order < order]
         if not any(_covers(binding, path) for binding in earlier):
             found += function.parameters_called(name)
+            # an attribute that other methods fill
+            found += self._from_outside(name, function) if "." in name else []
         return found
 
     def _from_outside(self, name: str, function: FunctionCode) -> list[Inflow]:
         """What other functions, or the code around, give a name."""
         others: list[FunctionCode] = []
         if "." in name and function.owner is not None:
-            others = [each for each in self.functions if each.owner is function.owner]
+            methods = [each for each in self.functions if each.owner is function.owner]
+            others = [each for each in methods if each is not function]
         outer = function.outer
         while "." not in name and outer is not None and not others:
             others = [outer] if outer.has(name) else []

@@ -34,6 +34,8 @@ State = tuple[AST, Stack]
 Values = Iterator[Inflow]
 _COMPUTING = (Call, ast.BinOp, ast.UnaryOp, ast.AugAssign, ast.Subscript)
 _OFF = ("no_grad", "inference")
+_CALLED = ("step", "zero_grad", "backward", "train", "eval")
+"""Methods that are called for what they do."""
 
 
 class LostValue(NamedTuple):
@@ -175,13 +177,22 @@ class Engine:
     def _is_leaf(self, node: AST) -> bool:
         """Whether a value is a leaf that requires grad, or a module's result."""
         if _makes_leaf(node):
-            lost = [one for one in self.inputs(node) if one.kind is not None]
-            return not any(self.has_graph(one.value) for one in lost)
+            return not self._makes_copy(node)
         is_name = isinstance(node, (ast.Name, ast.Attribute))
         is_read = node in self.reads.read
         if is_read and not is_name:
             is_read = self.ran.code(node).off(node) is None
+        elif is_read and isinstance(node, ast.Name):
+            is_read = not any(self._makes_copy(one.value) for one in self.inputs(node))
         return is_read or node in self.reads.given
+
+    def _makes_copy(self, node: AST) -> bool:
+        """Whether an expression makes a new leaf of what had a graph."""
+        if not _makes_leaf(node):
+            return False
+        lost = [one for one in self.inputs(node) if one.kind is not None]
+        direct = any(self.has_graph(one.value) for one in lost)
+        return direct or bool(self._cuts_from(node))
 
     # -- cuts ----------------------------------------------------------------------
 
@@ -427,6 +438,35 @@ class Engine:
                     waiting.append(one.value)
         lines = (self.ran.line(node) for node in seen)
         return {(line.file, line.line) for line in lines}
+
+    def without_effect(self) -> Iterator[tuple[SourceLine, str, str, str]]:
+        """The lines of this step that drop what they compute: with their code, what is
+        said of it, and what to do.
+        """
+        for code in self.ran.files.values():
+            for value in code.values:
+                if isinstance(code.parents.get(value), ast.Expr) and self.ran.ran(
+                    value
+                ):
+                    said = self._dropped(value)
+                    if said is not None:
+                        yield self.ran.line(value), *said
+
+    def _dropped(self, node: Any) -> tuple[str, str, str] | None:
+        text, method = ast.unparse(node), called(node)
+        if isinstance(node, ast.Attribute) and node.attr in _CALLED:
+            return text, "names it, and does not call it", f"call it: {text}()"
+        owner = getattr(getattr(node, "func", None), "value", None)
+        if owner is None or not hasattr(torch.Tensor, method):
+            return None
+        on_tensor = is_a(self.reads.value(owner), torch.Tensor)
+        if method != "detach" and not (
+            on_tensor and hasattr(torch.Tensor, method + "_")
+        ):
+            return None
+        held = ast.unparse(owner)
+        said = f"returns another tensor, and leaves {held} as it is"
+        return text, said, f"assign the result: {held} = {text}"
 
     # -- what nothing goes on with -------------------------------------------------
 

@@ -73,7 +73,11 @@ class LeafReads:
         for value in self.values(code, node, name):
             if isinstance(key, ast.Constant):
                 value = _item(value, key.value)
-            if is_a(value, torch.nn.Module) and is_given:
+            if is_a(value, torch.nn.Module) and getattr(parent, "func", None) is node:
+                # another call than the last one, which the recording has
+                if self._ran.ran(parent):
+                    _add(self.read, parent, _own_to_torch(value))
+            elif is_a(value, torch.nn.Module) and is_given:
                 _add(self.given, node, _parameters(value, whole=True))
             elif not is_a(value, torch.nn.Module) or key is None:
                 _add(self.read, node, _trained(value))
@@ -135,6 +139,17 @@ def _parameters(module: torch.nn.Module, whole: bool) -> list[torch.Tensor]:
         inside = [inner for _, inner in submodules(module)]
     tensors = [tensor for each in inside for _, tensor in members(each, "_parameters")]
     return [tensor for tensor in tensors if tensor.requires_grad]
+
+
+def _own_to_torch(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters of a module and of those inside it, of classes of torch's own."""
+    found, waiting = list[torch.Tensor](), [module]
+    while waiting:
+        each = waiting.pop()
+        if type(each).__module__.startswith("torch."):
+            found += _parameters(each, whole=False)
+            waiting += [child for _, child in members(each, "_modules")]
+    return found
 
 
 def _attribute(value: Any, names: Sequence[str]) -> Any:

@@ -116,27 +116,38 @@ def as_leaf(source: SourceLine | None) -> str:
     'w = (torch.randn(3) * 0.01).requires_grad_()'
     >>> as_leaf(SourceLine("a.py", 1, "", "self.w = nn.Parameter(torch.ones(3)).to(device)"))
     'self.w = nn.Parameter(torch.ones(3).to(device))'
+    >>> as_leaf(SourceLine("a.py", 1, "", "p = {'w': torch.ones(3, requires_grad=True) * 2}"))
+    "p = {'w': (torch.ones(3) * 2).requires_grad_()}"
     >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True)"))
     ''
     """
     for statement in parsed(source):
         if not isinstance(statement, (ast.Assign, ast.Return)):
             continue
-        value = statement.value or ast.Constant(None)
-        makers: list[Any] = [part for part in ast.walk(value) if _makes_leaf(part)]
-        # what makes a leaf and no more is as it should be
-        if len(makers) != 1 or makers[0] is value:
-            continue
-
-        (maker,), leaf = makers, "({}).requires_grad_()"
-        code = bare = ast.unparse(maker)
-        if called(maker) == "Parameter":
-            leaf, bare = f"{ast.unparse(maker.func)}({{}})", ast.unparse(maker.args[0])
-        bare = re.sub(r"(, |(?<=\())requires_grad=True|\.requires_grad_\(\)$", "", bare)
-        computed = ast.unparse(value).replace(code, bare)
-        statement.value = ast.parse(leaf.format(computed), mode="eval").body
-        return ast.unparse(statement)
+        written = ast.unparse(statement)
+        for value in _elements(statement.value):
+            makers: list[Any] = [part for part in ast.walk(value) if _makes_leaf(part)]
+            # what makes a leaf and no more is as it should be
+            if len(makers) != 1 or makers[0] is value:
+                continue
+            (maker,), leaf = makers, "({}).requires_grad_()"
+            code = bare = ast.unparse(maker)
+            if called(maker) == "Parameter":
+                leaf = f"{ast.unparse(maker.func)}({{}})"
+                bare = ast.unparse(maker.args[0])
+            option = r"(, |(?<=\())requires_grad=True|\.requires_grad_\(\)$"
+            bare = re.sub(option, "", bare)
+            whole = ast.unparse(value)
+            new = ast.parse(leaf.format(whole.replace(code, bare)), mode="eval").body
+            return written.replace(whole, ast.unparse(new), 1)
     return ""
+
+
+def _elements(value: Any) -> list[Any]:
+    """What a display such as `{"w": a}` has, or else the value itself."""
+    if isinstance(value, ast.Dict):
+        return value.values
+    return list(getattr(value, "elts", [value] if value is not None else []))
 
 
 def _makes_leaf(part: Any) -> bool:

@@ -3,18 +3,6 @@
 from __future__ import annotations
 
 LEFT_ALONE: dict[str, str] = {
-    "accumulation": """
-        import torch
-
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(8):
-            optimizer.zero_grad()
-            loss = model(torch.ones(2, 3)).square().mean() / 4
-            loss.backward()
-            if (step + 1) % 4 == 0:
-                optimizer.step()
-    """,
     "alias": """
         import torch
 
@@ -166,27 +154,6 @@ LEFT_ALONE: dict[str, str] = {
         output, state = model(x)
         loss = torch.nn.functional.mse_loss(head(output[:, -1]), y)
         loss.backward()
-    """,
-    "no-effect": """
-        import torch
-
-        w = torch.ones(3, requires_grad=True)
-        x = w * 2
-        x.clamp(0, 1)
-        loss = x.sum()
-        loss.backward()
-    """,
-    "not-called": """
-        import torch
-
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(3):
-            optimizer.zero_grad()
-            model(torch.ones(2, 3)).sum().backward()
-            optimizer.step()
-        model.eval
-        print("done")
     """,
     "padding-counted": """
         import torch

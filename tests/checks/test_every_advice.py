@@ -111,7 +111,12 @@ for step in range(24):
         + TRAIN.replace("model(x)", "Twice()(model(x))"),
     ),
 ]
-ELSEWHERE = {"loss-input": "test_loss_inputs"}
+ELSEWHERE = {
+    "loss-input": "test_loss_inputs",
+    "no-effect": "test_silent",
+    "outdated-result": "test_silent",
+    "other-gradient": "test_turns_of_optimizers",
+}
 """Checks whose advice is followed in a table of another form, and the module that has it."""
 
 

@@ -324,28 +324,3 @@ def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
-
-
-def test_a_functional_dropout_that_nobody_tells_of_the_mode_is_left_alone(tmp_path: Path) -> None:
-    script = """
-        import torch
-        import torch.nn.functional as F
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.first, self.last = torch.nn.Linear(3, 8), torch.nn.Linear(8, 1)
-            def forward(self, x):
-                h = F.dropout(self.first(x).relu(), 0.3)
-                return self.last(h)
-        net = Net()
-        opt = torch.optim.SGD(net.parameters(), lr=0.01)
-        for epoch in range(3):
-            net.train()
-            opt.zero_grad()
-            (net(torch.randn(8, 3)) - 1).square().mean().backward()
-            opt.step()
-            net.eval()
-            with torch.no_grad():
-                net(torch.randn(8, 3))
-        """
-    assert not alarms(script, tmp_path)

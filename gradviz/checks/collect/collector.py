@@ -35,6 +35,7 @@ from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
 from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Kind
 from gradviz.checks.words import all_names
 from gradviz.cuts.answers import Answers
 from gradviz.gradients.values import values_of
@@ -196,6 +197,8 @@ class Collector:
                 entered[node].append(found.cut)
         call.entered = {node: tuple(cuts) for node, cuts in entered.items()}
         self.run.trained_with |= answers.engine.lines_behind()
+        for source, *about in answers.engine.without_effect():
+            self.recorder.note(Kind.NO_EFFECT, source, *about)
         off = answers.engine.switched_off()
         before = [found.cut for found in answers.before]
         call.cuts_before = (off,) if off is not None else tuple(before)

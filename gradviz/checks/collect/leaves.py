@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gradviz.checks.collect.models import Reading, note_no_switch
+from gradviz.checks.collect.models import Reading, note_direct_calls, note_no_switch
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import ByTensor, TensorRef, mark_of
 from gradviz.checks.collect.optimizers import OptimizerWatch
@@ -115,6 +115,7 @@ class LeafWatch:
         self._recorder.reaches(map(id, leaves.values()) if live.accumulates else ())
 
         note_no_switch(self._recorder, reading)
+        note_direct_calls(self._recorder, reading)
         models = reading.models
         self._modes.models = {name: weakref.ref(model) for name, model in models}
 

@@ -18,7 +18,7 @@ from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
-from gradviz.source.search import freezes
+from gradviz.source.search import freezes, matching
 from gradviz.variables.objects import (
     every_path,
     joined,
@@ -26,7 +26,7 @@ from gradviz.variables.objects import (
     parameters as own_parameters,
     submodules,
 )
-from gradviz.variables.scanner import as_written, scan
+from gradviz.variables.scanner import as_written, scan, value_of
 from gradviz.walker.names import gathered, outermost_modules, registered
 from gradviz.walker.walk import Walked
 
@@ -148,6 +148,46 @@ class ModelReader:
                 tensors.append(NamedTensor(names, node))
             written = as_written(name, variables)
             yield Optimizer(written, tuple(tensors), row)
+
+
+def note_direct_calls(recorder: Recorder, reading: Reading) -> None:
+    """Where forward() of a module with hooks, or of a custom Function, is called in place
+    of the module or of apply().
+    """
+    live, graph, hooked = reading.live, reading.walked.graph, _uncalled(reading)
+    files = {space.get("__file__") for space in live.variables}
+    for file in sorted(each for each in files if type(each) is str):
+        for source, match in matching(file, r"([\w.]+)\.forward\("):
+            holder, last = match[1], match[1].rpartition(".")[2]
+            value = value_of(holder, live.variables)
+            if last in hooked:
+                recorder.note(Kind.NO_HOOK, source, hooked[last])
+            is_custom = isinstance(value, type) and issubclass(value, _FUNCTION)
+            if is_custom and f"{value.__name__}Backward" not in graph.ops:
+                recorder.note(Kind.NO_APPLY, source, holder)
+
+
+_FUNCTION = torch.autograd.Function
+
+
+def _uncalled(reading: Reading) -> dict[str, str]:
+    """The modules with hooks that take part in the graph and were not called, by the
+    last part of their name.
+    """
+    recording, found = reading.live.recording, dict[str, str]()
+    for name, model in reading.models:
+        for path, module in submodules(model) if recording is not None else ():
+            used = any(id(one) in reading.leaf_of for one in own_parameters(module))
+            called = recording is not None and recording.run_of(module).calls
+            if used and not called and _has_hooks(module):
+                found[path.rpartition(".")[2]] = joined(name, path)
+    return found
+
+
+def _has_hooks(module: torch.nn.Module) -> bool:
+    held = own_attributes(module)
+    tables = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    return any(held.get(table) for table in tables)
 
 
 def note_no_switch(recorder: Recorder, reading: Reading) -> None:

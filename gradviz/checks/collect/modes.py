@@ -78,7 +78,11 @@ class ModeWatch:
         if recorded and not (isinstance(weight, torch.Tensor) and _is_left_out(weight)):
             return
         model, calling = model_around(frame)
-        if model is None or calling is None or not model.training:
+        if model is None or calling is None:
+            return
+        if not model.training:
+            if not recorded and weight is None:
+                self._awake(model, frame)
             return
 
         with isolated():
@@ -86,6 +90,15 @@ class ModeWatch:
                 self._unrecorded(model, calling)
             elif isinstance(weight, torch.Tensor):
                 self._frozen(model, weight)
+
+    def _awake(self, model: torch.nn.Module, frame: FrameType) -> None:
+        """A model is in eval() mode, and its code calls dropout without saying so."""
+        source = self._recorder.line(frame.f_back)
+        direct = users_frame(frame.f_back) is frame.f_back
+        if direct and source is not None and "training" not in source.text:
+            weights = frozenset(map(id, parameters(model)))
+            name, function = self._name(model), frame.f_code.co_name
+            self._recorder.note(Kind.AWAKE, source, name, function, tensors=weights)
 
     def _unrecorded(self, model: torch.nn.Module, calling: FrameType) -> None:
         """A model runs as in training where nothing is recorded: it is evaluated; or it

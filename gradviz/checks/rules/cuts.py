@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import RESHAPES, kind, made, spread
+from gradviz.checks.ops import RESHAPES, kind, made, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, line, listed, made_at
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Leaf
 from gradviz.source.cut import Cut
+from gradviz.source.search import matching
 from gradviz.wording import one_line
 
 SUMS = ("Add", "Sub", "Rsub")
@@ -20,6 +22,11 @@ _ONE = (), (1,)  # shapes of a single number
 _TERM = Row(
     "{term} has no graph: this term of the loss trains nothing",
     "it is added in {sum}; {cuts}",
+    "{mend}",
+)
+_COPY = Row(
+    "{term} is a new leaf, a copy without the graph: what is computed from it does not train {names}",
+    "{cuts}; backward() fills {term}.grad, and nothing reads that",
     "{mend}",
 )
 
@@ -36,7 +43,8 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     Backward passes it by: it changes the number that is printed, and no gradient.
     Mostly it was computed with argmax or a comparison, under `torch.no_grad()` in a
     helper, with NumPy, or added as `.item()`; or it is a gradient penalty without
-    `create_graph=True`.
+    `create_graph=True`. A term that is computed from a detached copy with
+    `requires_grad_()` trains that copy alone, which nobody updates.
 
     How it is found: the line that adds the term is followed backwards, as it is written,
     to what takes a tensor with a graph and gives one without, as `detach`, `item`,
@@ -92,6 +100,43 @@ def constant_term(context: BackwardCall) -> Diagnoses:
                 follows=("unused-parameter",) if wrong[0] in unused else (),
                 part=wrong[0].part,
             )
+
+    yield from _copies(context)
+
+
+def _copies(context: BackwardCall) -> Diagnoses:
+    """Leaves of this step that were made of something with a graph, and that nothing
+    asks for a gradient.
+    """
+    run, file = context.run, context.body.file
+    rows = {
+        row.node: key for key, row in run.leaves.items() if row.call == context.call
+    }
+    known = run.holding | run.differentiated_by
+    for leaf in context.graph.leaves if run.stepped else ():
+        asked = leaf.node in context.asked or rows.get(leaf.node) in known
+        cuts = [] if asked or leaf.kind != "input" else _cuts_of(context, leaf)
+        for cut in _wrong(context, cuts)[:1]:
+            name = re.escape(cut.term)
+            read = rf"\b{name}\.grad\b|\bgrad\(.*\b{name}\b"
+            if cut.behind and not any(matching(file, read)):
+                names, words = tuple(sorted(cut.behind)), all_cut_words([cut])
+                told = _COPY.filled(
+                    names, term=cut.term, cuts=words, mend=mend_all([cut])
+                )
+                yield told._replace(nodes=(leaf.node,), source=to_change(cut))
+
+
+def _cuts_of(context: BackwardCall, leaf: Leaf) -> list[Cut]:
+    """What was cut off and entered the graph as a leaf."""
+    graph, found = context.graph, list[Cut]()
+    names = {name.rpartition(".")[2] for name in leaf.names}
+    for user in users(graph, leaf.node):
+        for cut in context.entered.get(user, ()):
+            alone = not (names or graph.nodes[user].none_inputs)
+            if alone or cut.term.rpartition(".")[2] in names:
+                found.append(cut)
+    return found
 
 
 def _cuts_into(context: BackwardCall, node: int) -> Sequence[Cut]:

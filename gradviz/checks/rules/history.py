@@ -14,7 +14,15 @@ from gradviz.checks.rules.old_tensors import (
     in_one_loop,
     old_tensors,
 )
-from gradviz.checks.words import code, line, listed, made_at, nodes_of, title
+from gradviz.checks.words import (
+    code,
+    first_names,
+    line,
+    listed,
+    made_at,
+    nodes_of,
+    title,
+)
 from gradviz.graph import Edge, SourceLine, column
 from gradviz.source.code_line import as_leaf, assigned, read
 from gradviz.source.search import taken_over
@@ -95,6 +103,68 @@ def freed_graph(context: BackwardCall) -> Diagnoses:
         freed=listed([title(graph, node) for node in freed], 2),
         joined=joined,
     )._replace(nodes=tuple(freed), **freed_fix(context, joints, old, origin))
+
+
+_OUTDATED = Row(
+    "{who} comes from before the first step, and {leaves} {has} changed since",
+    "{code} computed it before the first step; this step uses it in {user}, with the numbers and the derivative of then",
+    "Compute it in every step: move {text} into what runs each time, such as forward().",
+)
+
+
+@check(
+    "outdated-result",
+    "warning",
+    "each step uses what was computed once, from parameters that have changed since",
+    follows=("freed-graph", "stale-saved", "growing-graph"),
+    once=True,
+)
+def outdated_result(context: BackwardCall) -> Diagnoses:
+    """A result of a parameter that is computed once, as in `__init__()`, and used in
+    every step: it keeps the numbers that the parameter had then.
+
+    Nothing fails where the operations on the way keep no tensors, as a transposed copy,
+    or where retain_graph=True keeps them. The parameter gets a gradient and is updated,
+    and what uses the result does not see that.
+
+    How it is found: the graph of a later step leads to operations that ran before the
+    first step was over, and to a leaf behind them that has been updated since.
+
+    What to do: compute the result where it is used, in `forward()`.
+
+    When to ignore it: when the first numbers of the parameter are meant.
+
+    ```python
+    import torch
+
+    w = torch.randn(3, 4, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    turned = w.t().contiguous()
+    for step in range(4):
+        loss = (torch.randn(8, 4) @ turned).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    graph, first = context.graph, min(context.ends, default=0)
+    moved = {node for node, each in context.intervals.items() if each.updated}
+    old = [n.id for n in graph.nodes if n.sequence is not None and n.sequence < first]
+    stale = [node for node in old if not moved.isdisjoint(behind(graph, [node]))]
+    joints = joints_behind(context, stale) if stale and not _freed(context) else []
+    if not joints:
+        return
+    source = made_at(graph, joints[0].producer)
+    leaves = moved.intersection(behind(graph, [edge.producer for edge in joints]))
+    names = first_names(graph.leaf_of[node] for node in sorted(leaves))
+    results = old_tensors(context, joints).names
+    yield _OUTDATED.filled(
+        names,
+        source,
+        who=listed(results) or "a result",
+        leaves=listed(names),
+        user=line(made_at(graph, joints[0].consumer)),
+    )._replace(nodes=tuple(stale))
 
 
 def _freed(context: BackwardCall) -> list[int]:

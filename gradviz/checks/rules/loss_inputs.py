@@ -211,7 +211,10 @@ def _arguments(context: BackwardCall) -> Diagnoses:
         names = context.run.named(_trained_with(context, given))
         target = _target(source, given.function) if names else ""
         if _AIM.search(target):
-            yield _TARGET.filled(names, source, function=given.function, target=target)
+            found = _TARGET.filled(
+                names, source, function=given.function, target=target
+            )
+            yield found._replace(follows=("no-effect",))
 
 
 def _trained_with(context: BackwardCall, given: LossArguments) -> set[int]:

@@ -16,6 +16,11 @@ _MODES = {
         "normalization takes its statistics from this data",
         "Call .eval() on the model before {text}, and .train() again before the next training step.",
     ),
+    Kind.AWAKE: Row(
+        "{1} goes on dropping in eval() mode of {0}",
+        "{code} calls it without training=self.training, whose default is True, and ran while {0} was in eval() mode",
+        "In {line}, pass training=self.training to {1}; or use torch.nn.Dropout, which switches itself off.",
+    ),
     Kind.TEACHER: Row(
         "{0} is not trained, and runs in training mode",
         "nothing updates its weights, and its dropout or batch normalization acts as in training: outputs vary by chance or with "
@@ -85,6 +90,55 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
 
         source, words = event.source or context.backward, map(one_line, event.about)
         yield _MODES[event.kind].filled(event.about[:1], source, *words)
+
+
+_DIRECT = {
+    Kind.NO_HOOK: Row(
+        "the hooks of {0} never run",
+        "{code} calls its forward() directly: only a call of the module itself runs its hooks",
+        "In {line}, call the module: leave out .forward.",
+    ),
+    Kind.NO_APPLY: Row(
+        "backward() of {0} never runs",
+        "{code} calls its forward() directly, so autograd records what that computes, and not {0}",
+        "In {line}, call {0}.apply(...), without ctx.",
+    ),
+    Kind.NO_EFFECT: Row("{0} has no effect", "{code} {1}", "In {line}, {2}."),
+}
+
+
+@check(
+    "no-effect",
+    "warning",
+    "a line drops what it computes, or calls forward() past hooks and backward()",
+    whole_run=True,
+)
+def no_effect(context: BackwardCall) -> Diagnoses:
+    """A line has no effect: `x.detach()` alone returns another tensor, `optimizer.step`
+    without parentheses calls nothing, `module.forward(x)` runs no hooks, and
+    `Function.forward(...)` knows no `backward()`.
+
+    How it is found: in the code of functions that ran in the step that was read. Of
+    methods other than `detach`, the variable has to hold a tensor.
+
+    What to do: assign the result, or use the method that works in place; call the
+    module, or `apply` of the Function.
+
+    When to ignore it: when only the time that the line takes matters.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    target = model(torch.ones(2, 3))
+    target.detach()
+    loss = (model(torch.zeros(2, 3)) - target).square().mean()
+    loss.backward()
+    ```
+    """
+    for event in context.run.events(*_DIRECT):
+        words = map(one_line, event.about)
+        yield _DIRECT[event.kind].filled(event.about[:1], event.source, *words)
 
 
 _ROWS = {

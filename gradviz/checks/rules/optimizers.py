@@ -90,7 +90,7 @@ def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosi
         steps=plural(optimizer.steps, "step"),
         mend=mend_all(cuts) or _GIVE,
         cuts=f"; {all_cut_words(cuts)}" if cuts else "",
-    )._replace(follows=("nonleaf-parameter", "no-graph"))
+    )._replace(follows=("nonleaf-parameter", "no-graph", "constant-term"))
 
 
 def _took_no_step(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
@@ -104,7 +104,7 @@ def _took_no_step(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
         title=optimizer.title,
         calls=plural(run.calls, "backward call"),
         name=optimizer.name or "optimizer",
-    )
+    )._replace(follows=("no-effect",))
 
 
 # -- a step that never ran, or without a rate --------------------------------------------

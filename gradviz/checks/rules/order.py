@@ -1,13 +1,16 @@
-"""The check on the order of calls in a training loop, as the log has them."""
+"""Checks on the order of calls in a training loop, as the log has them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.run import letters
-from gradviz.wording import plural
+from gradviz.checks.run import Event, Kind, OptimizerRow, TrainingRun, letters
+from gradviz.checks.words import code
+from gradviz.source.search import matching
+from gradviz.wording import one_line, plural
 
 TIMES = 2
 """Times from which an order is a habit of the code."""
@@ -16,6 +19,12 @@ _ROW = Row(
     "{names} updates nothing: the gradients are reset before it takes its step",
     "{code} runs between backward() and step(): {times} a step found no gradient any more",
     "Call {names}.step() after backward(), and {names}.zero_grad() only after that, or before backward().",
+)
+_THROWN_AWAY = re.compile("(?P<reset>z)b(?:zb)+s")
+_LOST = Row(
+    "{names} steps with the gradient of the last of {calls} alone: the others are reset",
+    "{code} runs before each backward(), and step() only after {calls}",
+    "Call {names}.zero_grad() only where {names}.step() was called.",
 )
 
 
@@ -32,7 +41,8 @@ def no_update(context: BackwardCall) -> Diagnoses:
     Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this
     happened to all tensors of an optimizer that the last three backward calls reached
     (see `--steps`), both times. Gradients that are reset with no step at all are no
-    sign: code may look at them only, as attacks and saliency maps do.
+    sign: code may look at them only, as attacks and saliency maps do. Likewise where
+    several batches are to be added up before a step, and each call resets.
 
     How it is found: For each optimizer that takes a step, it is noted whether the
     tensors it holds have a gradient at that moment.
@@ -53,14 +63,136 @@ def no_update(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    for optimizer in context.run.optimizers:
-        if optimizer.fed or not optimizer.reached:
+    run = context.run
+    for optimizer in run.optimizers:
+        if not optimizer.reached:
             continue
-        log = context.run.about(optimizer)
+        log = run.about(optimizer)
         word = letters(log)
         early = list(_TOO_EARLY.finditer(word))
         # it may have taken a single step
-        if early and len(early) >= min(TIMES, word.count("s")):
+        often = len(early) >= min(TIMES, word.count("s"))
+        if early and often and not optimizer.fed:
             reset = log[early[0].start("reset")].source
             times = plural(len(early), "time")
             yield _ROW.filled(optimizer.subject, reset, times=times)
+        # one line alone: an attack resets what its own line computed
+        lines = {event.source for event in log if event.kind is Kind.BACKWARD}
+        thrown = list(_THROWN_AWAY.finditer(word))
+        plain = len(lines) == 1 and not (run.scaled or _by_hand(context))
+        if len(thrown) >= TIMES and plain:
+            calls = plural(thrown[0].group().count("b"), "call")
+            reset = log[thrown[0].start("reset")].source
+            yield _LOST.filled(optimizer.subject, reset, calls=calls)
+
+
+def _by_hand(context: BackwardCall) -> bool:
+    """Whether the code does something with gradients itself."""
+    return any(matching(context.body.file, r"\.grad\b(?!\()"))
+
+
+# -- other-gradient ----------------------------------------------------------------------
+
+_OTHERS = Row(
+    "{names} also takes the gradient of another loss, which {other} has used",
+    "backward() in {first} fills .grad of what {names} holds, too; {other} steps after it, and {names} takes its step after "
+    "{code}, with both gradients in .grad",
+    "Call {names}.zero_grad() before {code}; or use .detach() on what the first loss takes from the part that {names} trains.",
+)
+
+
+@check(
+    "other-gradient",
+    "warning",
+    "the gradient of another optimizer's loss is still in .grad at a step",
+    whole_run=True,
+)
+def other_gradient(context: BackwardCall) -> Diagnoses:
+    """Two optimizers take turns, and one steps with the gradient of the other one's loss
+    still in `.grad`.
+
+    As in a GAN whose discriminator loss is computed from images that are not detached:
+    its `backward()` also fills the generator, which then takes a step along both.
+
+    How it is found: a backward call reaches what two optimizers hold, one of them takes
+    its step, another line calls backward, and the second one steps without a reset in
+    between, twice.
+
+    What to do: call `zero_grad()` of an optimizer directly before the backward call that
+    it is to follow; or detach what the other loss takes over.
+
+    When to ignore it: when a shared part is to be trained by both losses.
+
+    ```python
+    import torch
+
+    maker, judge = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+    makers = torch.optim.SGD(maker.parameters(), lr=0.1)
+    judges = torch.optim.SGD(judge.parameters(), lr=0.1)
+    for step in range(4):
+        makers.zero_grad()
+        judges.zero_grad()
+        made = maker(torch.randn(8, 2))
+        (judge(made) - judge(torch.randn(8, 2))).mean().backward()
+        judges.step()
+        (-judge(maker(torch.randn(8, 2)))).mean().backward()
+        makers.step()
+    ```
+    """
+    run = context.run
+    if len(run.optimizers) < 2 or _by_hand(context):
+        return
+    for optimizer in run.optimizers:
+        found = list(_with_others(run, optimizer))
+        if len(found) >= TIMES:
+            first, last, other = found[0]
+            yield _OTHERS.filled(
+                optimizer.subject,
+                last.source,
+                first=code(first.source),
+                other=one_line(other.name or other.type),
+            )._replace(follows=("gradient-not-reset",))
+
+
+def _with_others(
+    run: TrainingRun, optimizer: OptimizerRow
+) -> Iterator[tuple[Event, Event, OptimizerRow]]:
+    """The steps that an optimizer takes after a backward call that another one has
+    followed, and a call of another line: both calls, and the other optimizer.
+    """
+    used: dict[Event, OptimizerRow | None] = {}  # calls, and who has followed them
+    mixed: list[tuple[Event, Event, OptimizerRow]] = []
+    for event in run.log:
+        if event.kind is Kind.BACKWARD and event.tensors is None:
+            return  # nobody knows whom it reaches
+        if not event.concerns(optimizer):
+            _follow(run, event, used)
+        elif event.kind is Kind.BACKWARD:
+            mixed += _mixed_by(event, optimizer, used)
+            used[event] = None
+        elif event.kind in (Kind.ZERO, Kind.STEP):
+            yield from mixed[:1] if event.kind is Kind.STEP else ()
+            used.clear()
+            mixed.clear()
+
+
+def _follow(
+    run: TrainingRun, event: Event, used: dict[Event, OptimizerRow | None]
+) -> None:
+    """Another optimizer takes its step: it has followed the calls that reach it."""
+    others = [row for row in run.optimizers if event.concerns(row)]
+    for call in used if event.kind is Kind.STEP and others else ():
+        if call.concerns(others[0]):
+            used[call] = others[0]
+
+
+def _mixed_by(
+    event: Event, optimizer: OptimizerRow, used: dict[Event, OptimizerRow | None]
+) -> Iterator[tuple[Event, Event, OptimizerRow]]:
+    """The calls to whose gradient a call adds its own, though others have used it."""
+    for call, other in used.items():
+        if other is None or call.source == event.source:
+            continue
+        # what waits for the losses of several parts is to have them all
+        if optimizer.held | other.held >= (event.tensors or set()):
+            yield call, event, other

@@ -4,6 +4,8 @@ and optimizers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import mend_all, to_change
@@ -27,6 +29,12 @@ _LATE = Row(
     "backward() reaches {names} from call {first} on, and nothing changes {them}: the optimizer ({holders}) still holds what it "
     "was given in {code}",
     "Make a new optimizer where the model was replaced or copied: {kind}({parameters}.parameters(), ...)",
+)
+
+_THAWED = _LATE._replace(
+    summary="{count} of {model} {has} thawed after the optimizer was made, which does not hold {them}",
+    fix="Where requires_grad becomes True, give {them} to the optimizer: add_param_group({{'params': {parameters}.parameters()}}). "
+    "Or make a new one there.",
 )
 
 
@@ -70,28 +78,30 @@ def never_updated(context: BackwardCall) -> Diagnoses:
     """
     stepping = [row for row in context.run.optimizers if row.steps]
     for name, leaves in _forgotten(context).items():
-        modules = {leaf.module for leaf in leaves}
-        # reached only after steps were taken
-        began = stepping[-1].first_call
-        late = all(leaf.first > began for leaf in leaves)
-        yield (
-            (_LATE if late else _FORGOTTEN)
-            .filled(
-                first_names(leaves),
-                stepping[-1].source,
-                first=min(leaf.first for leaf in leaves),
-                kind=stepping[-1].type,
-                count=plural(len(leaves), "parameter"),
-                model=name or "the model",
-                calls=plural(leaves[0].reached, "call"),
-                holders=listed(row.title for row in stepping),
-                parameters=as_code(modules.pop() if len(modules) == 1 else name),
-            )
-            ._replace(
-                nodes=tuple(leaf.node for leaf in leaves if leaf.call == context.call),
-                where=places(name, line(stepping[-1].source)),
-            )
+        modules, optimizer = {leaf.module for leaf in leaves}, stepping[-1]
+        told = _row_of(context.run, leaves, optimizer.first_call).filled(
+            first_names(leaves),
+            optimizer.source,
+            first=min(leaf.first for leaf in leaves),
+            kind=optimizer.type,
+            count=plural(len(leaves), "parameter"),
+            model=name or "the model",
+            calls=plural(leaves[0].reached, "call"),
+            holders=listed(row.title for row in stepping),
+            parameters=as_code(modules.pop() if len(modules) == 1 else name),
         )
+        nodes = [leaf.node for leaf in leaves if leaf.call == context.call]
+        where = places(name, line(optimizer.source))
+        yield told._replace(nodes=tuple(nodes), where=where)
+
+
+def _row_of(run: TrainingRun, leaves: Sequence[LeafRow], began: int) -> Row:
+    """What is said of leaves that nobody updates, where steps began at this call."""
+    if not all(leaf.first > began for leaf in leaves):
+        return _FORGOTTEN
+    first = [each for call in run.read[:1] for each in call.parameters]
+    frozen = set(first_names(each for each in first if not each.requires_grad))
+    return _THAWED if frozen.issuperset(first_names(leaves)) else _LATE
 
 
 # -- never-reached -----------------------------------------------------------------------

@@ -85,7 +85,7 @@ def no_slope(context: BackwardCall) -> Diagnoses:
             what=what,
             seen="; .grad is 0 after backward()" if leaves[0].node in size else "",
             mend=mend,
-        )._replace(nodes=(node, *nodes_of(leaves)))
+        )._replace(nodes=(node, *nodes_of(leaves)), follows=("no-effect",))
 
 
 def _what(graph: Graph, node: int) -> tuple[str, str]:

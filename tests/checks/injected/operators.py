@@ -366,7 +366,7 @@ OPERATORS = [
     Operator(unused_parameter, r"scale", r"scale"),
     Operator(never_reset, r"zero_grad", r"backward\("),
     Operator(reset_before_step, r"zero_grad"),
-    Operator(step_under_condition, r"step\(\)"),
+    Operator(step_under_condition, r"step\(\)|correct the condition"),
     Operator(asleep, r"\.train\(\)"),
     Operator(graphs_kept, r"\.item\(\)|\.detach\(\)", silent=True),
     Operator(backward_twice, r"Compute the output again|once", r"backward\("),
