@@ -22,7 +22,7 @@ def tensors_along(folding: Folding, edge: Edge) -> list[Tensor]:
     from ops of the other.
     """
     makers, users = folding.inside[edge.producer], folding.inside[edge.consumer]
-    if folding.opening is None:
+    if len(makers) == len(users) == 1:
         return [(makers[0], edge.output)]
 
     graph = folding.graph

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gradviz.fold.groups import Groups, Kind, Stretch
+from gradviz.fold.groups import Groups, Kind, Section
 from gradviz.fold.loops import show_turns
 from gradviz.fold.order import (
     common_start,
@@ -102,9 +102,9 @@ class _Builder:
                 for token in chain[same:]:
                     if token >= 0:
                         kind = _KINDS.get(self._graph.scopes[token].kind, "call")
-                        inner = Stretch(group_id, kind, token)
+                        inner = Section(group_id, kind, token)
                     else:
-                        inner = Stretch(group_id, "op", op=~token)
+                        inner = Section(group_id, "op", op=~token)
                     group_id = self._entered(groups, inner)
                     pieces.setdefault(token, []).append(group_id)
                     stack.append((token, group_id))
@@ -124,7 +124,7 @@ class _Builder:
 
         return groups
 
-    def _entered(self, groups: Groups, inner: Stretch) -> int:
+    def _entered(self, groups: Groups, inner: Section) -> int:
         group_id = groups.add(inner)
         groups[inner.parent or 0].children.append(~group_id)
         return group_id

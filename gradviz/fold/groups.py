@@ -29,8 +29,8 @@ NO_CONSTRUCTS: Mapping[int, Construct] = {}
 
 
 @dataclass(slots=True)
-class Stretch:
-    """One group. Its children are in order: ops as ids, groups as ~group."""
+class Section:
+    """One group: a section of the order. Its children are in order: ops as ids, groups as ~group."""
 
     parent: int | None
     kind: Kind
@@ -48,7 +48,7 @@ class Stretch:
     children: list[int] = field(default_factory=list)
 
 
-class Groups(list[Stretch]):
+class Groups(list[Section]):
     """Group 0 is the whole graph. `home` is the group of each node, -1 for leaves;
     `order` has all other nodes.
 
@@ -64,7 +64,7 @@ class Groups(list[Stretch]):
         order: Sequence[int],
         constructs: Mapping[int, Construct] = NO_CONSTRUCTS,
     ) -> None:
-        super().__init__([Stretch(None, "all")])
+        super().__init__([Section(None, "all")])
         self.recorded, self.graph, self.order = recorded, graph, order
         self.constructs = constructs
         self.home = [-1] * len(graph.nodes)
@@ -75,7 +75,7 @@ class Groups(list[Stretch]):
         """The backward function of each node, and the text of its op."""
         return [(node.op, op_text(node)) for node in self.graph.nodes]
 
-    def add(self, group: Stretch) -> int:
+    def add(self, group: Section) -> int:
         """Its number. Whoever calls puts it among the children of its parent."""
         self.append(group)
         return len(self) - 1
@@ -88,7 +88,7 @@ class Groups(list[Stretch]):
         return order
 
     def enclose(
-        self, parent: int, pieces: Iterable[tuple[int, int, Stretch]]
+        self, parent: int, pieces: Iterable[tuple[int, int, Section]]
     ) -> list[int]:
         """Put children of a group, from one place up to another, into new groups there,
         in order. Returns their numbers.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gradviz.fold.groups import Groups, Stretch
+from gradviz.fold.groups import Groups, Section
 from gradviz.graph import Graph
 
 FEW = 4
@@ -50,7 +50,7 @@ def _show(groups: Groups, loop: int) -> None:
             (
                 begin,
                 end,
-                Stretch(
+                Section(
                     loop, "run", turns=end - begin, is_rest=True, feeds=group.feeds
                 ),
             )

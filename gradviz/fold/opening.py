@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from gradviz.fold.groups import Groups, Stretch
+from gradviz.fold.groups import Groups, Section
 from gradviz.fold.sizes import Size, Sizes
 from gradviz.fold.titles import calls_in
 from gradviz.graph.origins import ScopeTree
@@ -133,9 +133,9 @@ class Opening:
     ) -> int:
         """Put children of a group into a closed box. Returns its number."""
         if is_rest:
-            piece = Stretch(group_id, "run", turns=after - first, is_rest=True)
+            piece = Section(group_id, "run", turns=after - first, is_rest=True)
         else:
-            piece = Stretch(group_id, "segment")
+            piece = Section(group_id, "segment")
 
         (window,) = self.groups.enclose(group_id, [(first, after, piece)])
         self.windows.append(window)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.fold.groups import Groups, Stretch
+from gradviz.fold.groups import Groups, Section
 from gradviz.fold.order import Ints, places
 from gradviz.fold.titles import turns_in
 from gradviz.graph import Edge, column
@@ -38,9 +38,9 @@ def join_runs(groups: Groups) -> None:
     """Put what repeats among the children of each group into runs, each of its first
     turn and its rest.
     """
-    signs = Signs(groups)
+    structures = Structures(groups)
     groups.structure = {
-        group.scope: signs.of[group_id]
+        group.scope: structures.of[group_id]
         for group_id, group in enumerate(groups)
         if group.scope is not None and not group.part
     }
@@ -52,7 +52,7 @@ def join_runs(groups: Groups) -> None:
 
     for group_id in waiting:  # grows while it is read
         first = len(groups)
-        _join_in(groups, group_id, signs)
+        _join_in(groups, group_id, structures)
         waiting += [
             turn
             for turn in range(first, len(groups))
@@ -66,7 +66,7 @@ def _is_later(groups: Groups, turn: int) -> bool:
     return parent is not None and groups[parent].is_rest
 
 
-class _Found(NamedTuple):
+class _Run(NamedTuple):
     """Turns of `period` children each, the first at place `start`."""
 
     start: int
@@ -78,16 +78,16 @@ class _Found(NamedTuple):
         return self.start + self.period * self.turns
 
 
-def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
+def _join_in(groups: Groups, group_id: int, structures: Structures) -> None:
     children = list(groups[group_id].children)
-    keys = np.array([signs.key(child) for child in children], np.int64)
-    found: list[_Found] = []
+    keys = np.array([structures.key(child) for child in children], np.int64)
+    found: list[_Run] = []
     waiting = [(0, len(children))]
 
     while waiting:
         start, end = waiting.pop()
         if end - start > 1:
-            run = _longest(keys[start:end], children[start:end], signs)
+            run = _longest(keys[start:end], children[start:end], structures)
         else:
             run = None
         if run is not None:
@@ -97,7 +97,7 @@ def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
             waiting += [(start, run.start), (run.end, end)]
 
     pieces = [
-        (run.start, run.end, Stretch(group_id, "run", turns=run.turns))
+        (run.start, run.end, Section(group_id, "run", turns=run.turns))
         for run in sorted(found)
     ]
     for run_id, run in zip(groups.enclose(group_id, pieces), sorted(found)):
@@ -105,7 +105,7 @@ def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
             turns = range(0, run.period * run.turns, run.period)
             groups[run_id].shown = groups.enclose(
                 run_id,
-                ((turn, turn + run.period, Stretch(run_id, "turn")) for turn in turns),
+                ((turn, turn + run.period, Section(run_id, "turn")) for turn in turns),
             )[:1]
         # the first turn can be opened, and the rest stays one box
         if run.turns > 2:
@@ -115,13 +115,15 @@ def _join_in(groups: Groups, group_id: int, signs: Signs) -> None:
                     (
                         1,
                         run.turns,
-                        Stretch(run_id, "run", turns=run.turns - 1, is_rest=True),
+                        Section(run_id, "run", turns=run.turns - 1, is_rest=True),
                     )
                 ],
             )
 
 
-def _longest(keys: Ints, children: Sequence[int], signs: Signs) -> _Found | None:
+def _longest(
+    keys: Ints, children: Sequence[int], structures: Structures
+) -> _Run | None:
     """The run that has most children, of equal ones that with the shortest turns."""
     count = len(keys)
     # equal children, less the period, where they begin and end
@@ -152,14 +154,16 @@ def _longest(keys: Ints, children: Sequence[int], signs: Signs) -> _Found | None
 
     # equal children may be wired differently: the first that is proven wins
     for _, period, begin, end in sorted(candidates, reverse=True):
-        run = signs.proven(_Found(begin, -period, (end - begin) // -period), children)
+        run = structures.proven(
+            _Run(begin, -period, (end - begin) // -period), children
+        )
         if run is not None:
             return run
 
     return None
 
 
-class Signs:
+class Structures:
     """What is equal for groups of one structure, as numbers, and what is equal for
     children that may be turns of one run.
     """
@@ -176,7 +180,7 @@ class Signs:
         self._wires = self._wires_by_group()
         self.ops = [0] * len(groups)
         self.of = [0] * len(groups)
-        self._kin = [0] * len(groups)
+        self._loose_of = [0] * len(groups)
         self._looped: set[int] = set()  # what has a loop of the program in it
 
         # inner groups first: what a group is follows from what is in it
@@ -188,7 +192,7 @@ class Signs:
             self.of[group_id] = (
                 self._number(self._described(group_id)) if group_id else 0
             )
-            self._kin[group_id] = self._number(self._kin_described(group_id))
+            self._loose_of[group_id] = self._number(self._loosely_described(group_id))
             inside = {~child for child in groups[group_id].children if child < 0}
             if groups.is_loop(group_id) or inside & self._looped:
                 self._looped.add(group_id)
@@ -204,13 +208,17 @@ class Signs:
         if node is None:
             scope = self._groups[~child].scope
             path = self._graph.scopes[scope].path if scope is not None else ""
-            sign = self._kin[~child] if ~child in self._looped else self.of[~child]
+            structure = (
+                self._loose_of[~child] if ~child in self._looped else self.of[~child]
+            )
             # `layers.0` and `layers.1` are of one list
-            return self._number((sign, re.sub(r"\d+", "#", path)))
+            return self._number((structure, re.sub(r"\d+", "#", path)))
         source = self._source[node]
-        return self._number((self._sign(child), source and (source.file, source.line)))
+        return self._number(
+            (self._structure(child), source and (source.file, source.line))
+        )
 
-    def proven(self, run: _Found, children: Sequence[int]) -> _Found | None:
+    def proven(self, run: _Run, children: Sequence[int]) -> _Run | None:
         """The run, or the longest part of it whose turns are wired alike; None when
         what is left is better read one by one.
         """
@@ -224,14 +232,14 @@ class Signs:
                 for start, end in zip(starts, [*starts[1:], len(turns)])
             }
             first = max(lengths, key=lambda start: (lengths[start], -start))
-            run = _Found(run.start + first * run.period, run.period, lengths[first])
+            run = _Run(run.start + first * run.period, run.period, lengths[first])
 
         if self._is_shorter(run, children[run.start : run.start + run.period]):
             return run
 
         return None
 
-    def _is_shorter(self, run: _Found, turn: Sequence[int]) -> bool:
+    def _is_shorter(self, run: _Run, turn: Sequence[int]) -> bool:
         """Whether a run is easier to read than its turns, of which this is one, one by
         one.
         """
@@ -243,7 +251,7 @@ class Signs:
         least = LEAST_OPS if run.period == 1 else 2 * LEAST_OPS
         return ops * run.turns >= least and (run.turns > 2 or run.period >= LEAST_OPS)
 
-    def _turn(self, children: Sequence[int], run: _Found, turn: int) -> Hashable:
+    def _turn(self, children: Sequence[int], run: _Run, turn: int) -> Hashable:
         begin = run.start + turn * run.period
         nodes = [
             node
@@ -267,39 +275,39 @@ class Signs:
         return (
             group.kind,
             self._name(group),
-            tuple(self._sign(child) for child in group.children),
+            tuple(self._structure(child) for child in group.children),
             tuple(sorted(self._wires.get(group_id, ()))),
         )
 
-    def _kin_described(self, group_id: int) -> Hashable:
+    def _loosely_described(self, group_id: int) -> Hashable:
         """The same where rows of data, and how often a loop went round, do not count."""
         group = self._groups[group_id]
         if self._groups.is_loop(group_id):
             # layers may run other experts, and another number of them
             turns = turns_in(self._groups, group_id)
-            return self._name(group), frozenset(map(self._kin_sign, turns))
-        kin = tuple(self._kin_sign(child) for child in group.children)
-        return group.kind, self._name(group), kin
+            return self._name(group), frozenset(map(self._loose, turns))
+        inner = tuple(self._loose(child) for child in group.children)
+        return group.kind, self._name(group), inner
 
-    def _name(self, group: Stretch) -> str | None:
+    def _name(self, group: Section) -> str | None:
         if group.scope is None:
             return None
         scope = self._graph.scopes[group.scope]
         return scope.type or scope.path
 
-    def _kin_sign(self, child: int) -> int:
+    def _loose(self, child: int) -> int:
         op = self._groups[~child].op if child < 0 else child
         if op is None:
-            return self._kin[~child]
+            return self._loose_of[~child]
         # without its views: one row of data is not expanded
         outputs = tuple(
             info and info._replace(shape=(info.shape or ())[1:])
             for info in self._outputs[op]
         )
         inputs = self._leaf_inputs.get(op, ())
-        return self._number(("kin", self._op[op], outputs, inputs))
+        return self._number(("loose", self._op[op], outputs, inputs))
 
-    def _sign(self, child: int) -> int:
+    def _structure(self, child: int) -> int:
         if child < 0:
             return self.of[~child]
         return self._number(

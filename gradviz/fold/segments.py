@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from gradviz.fold.groups import Groups, Stretch
+from gradviz.fold.groups import Groups, Section
 
 MOST = 60
 """Children that one group may have."""
@@ -37,5 +37,5 @@ def _cut(groups: Groups, group_id: int) -> None:
     count = max(round((after - start) / SIZE), 1)
     cuts = [start + (after - start) * i // count for i in range(count + 1)]
     groups.enclose(
-        group_id, ((a, b, Stretch(group_id, "segment")) for a, b in pairwise(cuts))
+        group_id, ((a, b, Section(group_id, "segment")) for a, b in pairwise(cuts))
     )

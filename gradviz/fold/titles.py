@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from gradviz.fold.groups import Groups, Stretch
+from gradviz.fold.groups import Groups, Section
 from gradviz.fold.order import is_view
 from gradviz.graph import Group, GroupKind, Node, Scope
 from gradviz.graph.origins import own_line
@@ -206,7 +206,7 @@ def parts_in(groups: Groups, child: int) -> Iterator[int]:
             waiting.extend(reversed(group.children))
 
 
-def _is_call(groups: Groups, group: Stretch) -> bool:
+def _is_call(groups: Groups, group: Section) -> bool:
     """Whether a group is a call of a module or of a function of the user's."""
     if group.scope is None:
         return False
