@@ -41,6 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--title",
         "--bare",
         "--scale",
+        "--links",
         "--columns",
         "--max-rows",
         "--limit",

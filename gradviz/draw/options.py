@@ -22,6 +22,7 @@ Leaves = Literal["auto", "shared", "per-use", "parameters", "hidden"]
 Views = Literal["auto", "show"]
 Names = Literal["auto", "variable", "forward", "backward"]
 Theme = Literal["auto", "light", "dark"]
+Links = Literal["none", "vscode"]
 Color = Literal["kind", "memory", "grad"]
 
 By = Literal["auto", "node", "module"]
@@ -172,6 +173,9 @@ class Options:
     )
     theme: Theme = _choice(
         "auto", Theme, "Colour theme; auto follows the reader's setting where possible."
+    )
+    links: Links = _choice(
+        "none", Links, "Link lines of code in a page to an editor on this machine."
     )
     color: Color = _choice(
         "kind",

@@ -103,6 +103,8 @@ def _check(row: Format, options: Options) -> None:
         raise FormatError(
             f"bare is of pictures alone ({', '.join(PICTURES)}), and this is {row.name}"
         )
+    if options.links != "none" and row.name != "html":
+        raise FormatError(f"links are of a page alone (html), and this is {row.name}")
 
 
 def _titled(graph: Graph, title: str) -> Graph:

@@ -33,7 +33,7 @@ from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
-from gradviz.page.sources import own_code
+from gradviz.page.sources import editor_paths, own_code
 from gradviz.page.view import view
 from gradviz.stages import Stage
 from gradviz.wording import one_line
@@ -135,6 +135,7 @@ def render(
             dtype=dtype,
             legend=dtype_text(dtype, several),
             code=own_code(graph),
+            links=editor_paths(graph) if options.links == "vscode" else [],
         )
         add(facts)
         clean = without_folders(graph)

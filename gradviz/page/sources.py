@@ -8,6 +8,8 @@ is another version, the lines that the graph has are all.
 from __future__ import annotations
 
 import linecache
+import os
+from pathlib import Path
 
 from gradviz.graph import Graph
 from gradviz.graph.folders import sources
@@ -44,6 +46,19 @@ def own_code(graph: Graph) -> list[Code]:
         )
 
     return found
+
+
+def editor_paths(graph: Graph) -> list[tuple[str, list[str]]]:
+    """The whole path of each file with code of the graph, in parts: so the folders stay
+    where a page loses those of the machine.
+    """
+    files = {source.file for source in sources(graph)}
+    paths = {file: Path(os.path.abspath(file)) for file in sorted(files)}
+    return [
+        (file_text(file), path.as_posix().lstrip("/").split("/"))
+        for file, path in paths.items()
+        if path.is_file()
+    ]
 
 
 def _read(file: str, recorded: dict[int, str]) -> tuple[dict[int, str], str]:

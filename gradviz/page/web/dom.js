@@ -90,7 +90,7 @@ export function short3(value) {
 // -- what is alike is said once: `blocks.0–11.mlp ×12` -------------------------------------------
 
 /** A path without its number in the outermost list. @param {string} path */
-export const pattern = (path) => path.replace(/(^|\.)\d+(?=\.|$)/, "$1#");
+export const pattern = (path) => path.replace(/(^|\.)\d+(?=[.\s]|$)/, "$1#");
 
 /** Paths of one pattern as one: `blocks.0–11.mlp`, or `net.1, 4`. @param {string[]} paths */
 export function together(paths) {

@@ -365,7 +365,8 @@ export function absentWith(text = "") {
  */
 export function absentRow(equal, given = {}) {
   const name = together(equal.map(([one]) => one)) + times(equal.length);
-  const [, tensor, why] = equal[0];
+  const why = together(equal.map(([, , one]) => one));
+  const [, tensor] = equal[0];
   const attributes = { title: `${name} ${tensor}: ${why}`, ...given };
   return el("li.absent", attributes, el("strong", name), el("span", why));
 }

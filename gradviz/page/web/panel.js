@@ -106,7 +106,8 @@ function edgePanel(edge) {
 /** @param {number} item */
 function itemPanel(item) {
   const parts = [...codeLines(item), el("p.what", whatIs(item)), actions(item)];
-  if (app.other !== null) parts.push(sideBySide(item, app.other));
+  const { other } = app;
+  if (other !== null && item < 0 === other < 0) parts.push(sideBySide(item, other));
   return [...parts, ...(item < 0 ? groupParts(~item) : cellParts(item))];
 }
 
@@ -154,9 +155,10 @@ function actions(item) {
 function traceText() {
   const { selected, other } = app;
   const trace = /** @type {NonNullable<typeof app.trace>} */ (app.trace);
+  const depends = trace.up ? `depends on ${plural(trace.up, "op")}; ` : "";
   const verb = trace.down === 1 ? "depends" : "depend";
   if (selected === null || other === null)
-    return `depends on ${plural(trace.up, "op")}; ${plural(trace.down, "op")} ${verb} on it`;
+    return `${depends}${plural(trace.down, "op")} ${verb} on it`;
   const [from, to] = trace.turned ? [other, selected] : [selected, other];
   const names = `${model.title(from)} to ${model.title(to)}`;
   if (!trace.count) return `no path leads from one to the other (${names})`;
@@ -304,9 +306,11 @@ function codeLines(item) {
  * @param {number} line
  */
 function fileLink(file, line) {
-  const path = facts.head.links?.[file];
+  const path = new Map(facts.head.links).get(file);
   const text = `${file}:${line}`;
-  return path ? el("a", { href: encodeURI(`vscode://file/${path}:${line}`), text }) : text;
+  return path
+    ? el("a", { href: encodeURI(`vscode://file/${path.join("/")}:${line}`), text })
+    : text;
 }
 
 /** @param {number} cell @returns {HTMLElement[]} */
@@ -488,6 +492,7 @@ function groupRows(g) {
   const nodes = facts.nodesOf(~g).filter((node) => node < facts.nodes);
   const steps = new Set(nodes.map((node) => facts.stepOf[node]).filter((step) => step >= 0));
   const slots = nodes.reduce((sum, node) => sum + facts.c.slots[node], 0);
+  const { norm } = facts.sumsOf(nodes);
   const { ops, parameters, nbytes } = model.sums;
   const order = [...steps].sort((a, b) => a - b);
   const range = `steps ${count(order[0] + 1)} to ${count(order[order.length - 1] + 1)}`;
@@ -499,6 +504,7 @@ function groupRows(g) {
     ["functions", count(ops[g])],
     ["parameters", parameters[g] ? count(parameters[g]) : ""],
     ["holds", nbytes[g] ? bytesText(nbytes[g]) : ""],
+    ["gradient norm", norm === null ? "" : `up to ${norm}`],
     ["saved tensors", slots ? count(slots) : ""],
     ["backward", steps.size ? `${range}, ${plural(steps.size, "function")}` : ""],
     ["inside", plural(model.shape(g).children, "box", "boxes")]
