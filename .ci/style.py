@@ -159,8 +159,8 @@ UNCLEAR = {
     r"\blet go\b": "free",
     r"\blooked at\b": "read",
     r"\b(gradient|which|what) (that )?arrives?\b": "incoming gradient",
-    r"\b(from|to|with|where) what\b": "name the thing",
-    r"\bwhat (was|were|is wanted|is there|(it|they) (had|took|made|holds?|keeps?|gives?|needs?))\b": "name the thing",
+    r"\b(from|to|with|where) what\b": "say which thing",
+    r"\bwhat (was|were|is wanted|is there|(it|they) (had|took|made|holds?|keeps?|gives?|needs?))\b": "say which thing",
     r"\bgoes? for nothing\b": "is covered",
     r"\bwould else\b": "would otherwise",
 }

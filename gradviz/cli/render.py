@@ -104,7 +104,7 @@ def render_command(
     name = format or _format_of(output)
     gradients = values or drawing.color == "grad"
     reading = _reading(check, cut, gradients)
-    for_reader = name not in ("json", "graphml")  # programs read what backward runs
+    for_reader = name == "txt" or get_format(name).folded  # not for another program
     if cut and (source.target.kind == "graph" or not for_reader):
         raise click.UsageError(
             "--cut draws what a running script cuts off: give a script, and a picture to draw."

@@ -48,6 +48,8 @@ class TargetCommand(GroupedCommand):
             end = args.index("--")
             args, ctx.meta[ARGUMENTS] = args[:end], tuple(args[end + 1 :])
         words = list(args)
+        if self._has_module(args):
+            args = ["", *args]  # in TARGET's place
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -58,6 +60,12 @@ class TargetCommand(GroupedCommand):
                 raise
             message = f"{error.message}. {_AFTER}"
             raise click.UsageError(message, ctx) from None
+
+    def _has_module(self, args: Sequence[str]) -> bool:
+        """Whether -m stands for TARGET where another argument follows that."""
+        arguments = [one for one in self.params if isinstance(one, click.Argument)]
+        flags = [word.partition("=")[0] for word in args]
+        return len(arguments) > 1 and bool({"-m", "--module"}.intersection(flags))
 
     def _unknown(self, ctx: click.Context, words: list[str], name: str) -> str:
         """What to do about an option that is the script's, or misspelled."""
@@ -111,7 +119,7 @@ def target_argument(function: F) -> F:
         **options: Any,
     ) -> Any:
         arguments: Sequence[str] = ctx.meta.get(ARGUMENTS, ())
-        parsed = _target(ctx, target, module)
+        parsed = _target(ctx, target or None, module)
         if inputs:
             specs = [parse_input(text) for text in inputs]
             parsed = with_inputs(parsed, specs, at is not None)

@@ -1,9 +1,10 @@
-"""Amounts at each box of a folding, and the scale by which boxes
-are compared: bytes and gradients.
+"""Amounts at each box of a folding, and the scale by which boxes are compared: bytes
+and gradients.
 
 A step of the scale is a factor down from the largest amount, so that one huge node does
 not make all others look alike: of two for bytes; for gradients, which differ by orders
-of magnitude, the factor that spreads the steps over those seen. Features have amounts of their own. Knows nothing of colours.
+of magnitude, the factor that spreads the steps over those seen. Features have amounts
+of their own. Knows nothing of colours.
 """
 
 from __future__ import annotations

@@ -92,16 +92,17 @@ def _made(
         graph = _titled(graph, options.title)
     if not row.folded:
         return row.load()(graph, options)
-    return row.load()(sketched(graph, options, row.name in PICTURES), options)
+    return row.load()(sketched(graph, options, row.still), options)
 
 
 def _check(row: Format, options: Options) -> None:
     """Raise FormatError for an option that this format cannot follow."""
     if options.scale is not None and row.name != "png":
         raise FormatError(f"scale is of PNG alone, and this is {row.name}")
-    if options.bare and row.name not in PICTURES:
+    if options.bare and not (row.folded and row.still):
+        stills = [one.name for one in FORMATS.values() if one.folded and one.still]
         raise FormatError(
-            f"bare is of pictures alone ({', '.join(PICTURES)}), and this is {row.name}"
+            f"bare is of pictures alone ({', '.join(stills)}), and this is {row.name}"
         )
     if options.links != "none" and row.name != "html":
         raise FormatError(f"links are of a page alone (html), and this is {row.name}")
@@ -153,6 +154,7 @@ class Format(NamedTuple):
     run knows that it may replace it.
 
     A `folded` format is a picture for a person: what is open of the graph, as a draft.
+    One that is `still` shows a module in focus alone, since nothing in it can be opened.
     """
 
     name: str
@@ -161,6 +163,7 @@ class Format(NamedTuple):
     target: str
     mark: bytes = b"(?!)"
     folded: bool = True
+    still: bool = True
     binary: bool = False
 
     def load(self) -> Renderer:
@@ -206,6 +209,7 @@ _ROWS = (
         "page that opens, explains and plays the graph",
         "gradviz.page.html:render",
         rb'(?s)\A<!doctype html>.{0,999}<meta name="generator" content="gradviz">',
+        still=False,
     ),
     Format(
         "txt",
@@ -239,7 +243,6 @@ _ROWS = (
         folded=False,
     ),
 )
-PICTURES = ("svg", "png", "pdf", "dot", "md")
 FORMATS: dict[str, Format] = {row.name: row for row in _ROWS if is_there(row.target)}
 
 

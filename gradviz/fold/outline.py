@@ -30,9 +30,8 @@ class OutlineRow(NamedTuple):
     `depth` is the indentation, `around` the path of the module whose row it is indented
     under. `path` and `type` name a module; both are empty for what lies outside. Of
     what the program wrote, `path` is its text, and `turns` how often a loop went round.
-    The
-    row is the sum of `alike` modules of one structure, elements of a numbered list, and
-    rows below it are sums over all of them. `parameters` counts elements, `nbytes` the
+    The row is the sum of `alike` modules of one structure, elements of a numbered list,
+    and rows below it are sums over all of them. `parameters` counts elements, `nbytes` the
     bytes held for backward.
     """
 

@@ -235,7 +235,7 @@ class Group(NamedTuple):
     count: int = 1  # type: ignore[assignment]  # calls, alike siblings or loop turns
     ops: int = 0  # backward functions inside, leaves not counted
     parameters: int = 0
-    nbytes: int | None = None
+    nbytes: int | None = None  # held for backward
     # the call of the same module, by number, that its parameters are drawn with
     same_as: int | None = None
     shared: tuple[Uses, ...] = ()  # the edges that stand for uses of those

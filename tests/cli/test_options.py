@@ -14,6 +14,7 @@ from gradviz.cli.help import EXAMPLES, GROUPS, GroupedCommand
 from gradviz.cli.main import COMMANDS, cli
 from gradviz.cli.options import render_options
 from gradviz.draw.options import Options, option_fields
+from gradviz.draw.output import FORMATS
 from gradviz.gradients.command import paths_command
 from gradviz.gradients.paths import LIMIT
 from tests.blocks import ROOT
@@ -103,7 +104,7 @@ def test_there_are_few_options() -> None:
         parameters = command.get_params(click.Context(command))
         options = [one for one in parameters if isinstance(one, click.Option) and not one.hidden]
         count += sum("--help" not in option.opts for option in options)
-    assert 50 < count <= 112
+    assert 50 < count <= 112, "a new option needs a reason, and an old one that goes for it"
 
 
 def test_every_option_is_in_a_group_of_help() -> None:
@@ -147,3 +148,14 @@ def test_help_fits_a_terminal() -> None:
     for command in COMMANDS:
         said = CliRunner().invoke(cli, [command, "--help"], terminal_width=80).output
         assert all(len(line) <= 80 for line in said.splitlines()), command
+
+
+def test_the_pages_name_every_option_and_format() -> None:
+    commands = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    command = cli.get_command(click.Context(cli), "render")
+    assert command is not None
+    options = [option.opts for option in command.params if isinstance(option, click.Option)]
+    assert [names for names in options if not any(f"`{name}" in commands for name in names)] == []
+
+    files = (ROOT / "docs/exports.md").read_text(encoding="utf-8")
+    assert [row.name for row in FORMATS.values() if f"`{row.suffixes[0]}`" not in files] == []

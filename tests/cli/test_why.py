@@ -136,3 +136,11 @@ def test_wrong_names_are_explained(gradviz: Gradviz, tmp_path: Path) -> None:
     assert "Name a parameter, such as net.encoder.weight." in gradviz("why", path, "net", code=2).stderr
     assert "has no variable 'nett'" in gradviz("why", path, "nett.head", code=2).stderr
     assert "saved graph" in gradviz("why", "graph.json", "w", code=2).stderr
+
+
+def test_a_module_of_python_stands_for_the_target(
+    gradviz: Gradviz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(tmp_path, "import torch\nw = torch.ones(2, requires_grad=True)\n(w * 2).sum().backward()\n", "trained.py")
+    monkeypatch.chdir(tmp_path)
+    assert gradviz("why", "-m", "trained", "w").stdout == gradviz("why", "trained.py", "w").stdout
