@@ -9,6 +9,7 @@ say about it. A program of several files is a folder with a `train.py`. Nothing 
 - with each label beside its own edge, and no edge through a label or a title (`labels`);
 - opened where most of it is: no box that holds over 40 % of the ops is closed, unless one like it is open (`body`);
 - true to its modules: no box joins some that are neither elements of one list nor a turn of what repeats (`joined`);
+- true to its ops: an op of two operands has two arrows, or a reason in `operands.py`, and no box is titled by one of its ops (`operands`);
 - on the page with the boxes of the picture, by the same names (`html`);
 - named: no parameter without a name (`names`);
 - inferred as it was recorded, where nobody recorded: at least 90 % of the nodes get the module they have (`scopes`);
@@ -33,6 +34,7 @@ from tests.real import pictures
 from tests.real.agreement import agreement
 from tests.real.expected import EXPECTED
 from tests.real.looking import Seen, look
+from tests.real.operands import unexplained
 
 HERE = Path(__file__).parent
 PLAIN = sorted([*(HERE / "programs").glob("*.py"), *(HERE / "programs").glob("*/train.py")])
@@ -50,7 +52,7 @@ def name_of(script: Path) -> str:
     return script.parent.name if script.name == "train.py" else script.stem
 
 
-def broken(seen: Seen) -> dict[str, str]:
+def broken(name: str, seen: Seen) -> dict[str, str]:
     """What is not as promised, by promise."""
     found = dict(seen.problems)
     if "picture" not in found:
@@ -60,6 +62,7 @@ def broken(seen: Seen) -> dict[str, str]:
         found["geometry"] = "; ".join(pictures.faults(drawn)[:3])
     found["body"] = "; ".join(seen.closed_bodies)
     found["joined"] = "; ".join(seen.joined_modules)
+    found["operands"] = "; ".join(unexplained(name, seen.recorded))
     found["html"] = found.get("html", "") or "; ".join(seen.only_one_shows[:4])
     found["names"] = _unnamed(seen)
     found["scopes"] = _scopes(seen)
@@ -95,7 +98,7 @@ def test_family(script: Path, tmp_path: Path) -> None:
 
 
 def _keeps_its_promises(script: Path, folder: Path) -> None:
-    found = broken(look(script, folder))
+    found = broken(name_of(script), look(script, folder))
     known = EXPECTED.get(name_of(script), {})
     new = {promise: what for promise, what in found.items() if promise not in known}
     assert not new, new
@@ -104,7 +107,7 @@ def _keeps_its_promises(script: Path, folder: Path) -> None:
 
 
 def test_the_table_of_exceptions_names_programs_and_promises() -> None:
-    promises = {"picture", "page", "body", "geometry", "labels", "html", "names", "scopes", "library", "check"}
+    promises = {"picture", "page", "body", "operands", "geometry", "labels", "html", "names", "scopes", "library", "check"}
     assert set(EXPECTED) <= {name_of(script) for script in (*PLAIN, *FAMILIES)}
     assert {promise for known in EXPECTED.values() for promise in known} <= promises
 

@@ -1,0 +1,71 @@
+"""Boxes of a default picture that cannot be true: an op of two operands with one arrow, and several ops under the title of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gradviz.draw.options import Options
+from gradviz.fold.order import is_view
+from gradviz.fold.titles import title
+from gradviz.graph import Graph, Node
+from tests.drawn import scene, shown
+
+OF_TWO = {"add", "sub", "mul", "div", "matmul", "where", "maximum", "minimum", "mm", "bmm", "mv", "addmm", "gather", "index_add"}
+
+REASONS: dict[str, dict[str, str]] = {
+    "dlrm_sparse": {"matmul, line 31": "T and its transpose come from one box"},
+    "mamba_lm": {"mul, line 215": "discrete_B and hidden_states come from one window"},
+    "maml_fomaml_backward": {"add, line 28": "a sum that began with a number"},
+    "moe_router": {"add, line 87": "a sum that began with a number"},
+    "multitask_uncertainty": {"add, line 95": "the 0 that sum() begins with"},
+    "pinn_burgers": {"matmul, line 47": "made by grad()", "matmul, line 49": "made by grad()"},
+    "pinn_lbfgs_oscillator": {"matmul, line 20": "made by grad()", "matmul, line 25": "made by grad()"},
+    "seq2seq_attention": {"add, line 69": "a sum that began with a number"},
+    "simclr": {"matmul, line 46": "features and their transpose"},
+    "spectral_weight_norm": {
+        "matmul, line 55": "the constant base of torch's orthogonal parametrization",
+        "sub, line 55": "a matrix and its transpose",
+    },
+    "style_transfer": {
+        "add, line 102": "a sum that began with a number",
+        "add, line 104": "a sum that began with a number",
+        "matmul, line 21": "features and their transpose",
+    },
+    "transformer_translation": {"matmul, line 69": "both come from one window"},
+    "vqvae_ema": {"add, line 46": "the ReLU in the block changes x in place, so both come from the block"},
+    "wgan_gp": {"matmul, line 52": "made by grad()"},
+}
+"""Of each program the ops that do take one tensor, or two from one box."""
+
+
+def one_operand(graph: Graph) -> Iterator[str]:
+    """The ops of two operands that have fewer than two arrows: `matmul, line 31`."""
+    drawn = scene(shown(graph, Options()), Options())
+    arrows = Counter(link.target for link in drawn.links)
+    for box in drawn.boxes:
+        name, about = box.lines[0], box.about
+        if name in OF_TWO and arrows[box.id] < 2 and isinstance(about, Node):
+            yield f"{name}, line {about.source.line}" if about.source is not None else name
+
+
+def named_by_one(graph: Graph) -> Iterator[str]:
+    """Titles of closed groups that are the name of one of several different ops in it, and not of what the program called."""
+    opening = shown(graph, Options()).opening
+    if opening is None:
+        return
+    groups = opening.groups
+    for child, _ in opening.visible():
+        group = groups[~child] if child < 0 else None
+        if group is None or group.op is not None or group.scope is not None:
+            continue
+        work = {text for op, text in (groups.ops[node] for node in groups.members(~child)) if not is_view(op)}
+        if len(work) > 1 and title(groups, ~child) in work:
+            yield f"{title(groups, ~child)!r} holds {', '.join(sorted(work))}"
+
+
+def unexplained(name: str, graph: Graph) -> list[str]:
+    """Of a program what has no reason, and reasons for what is not there."""
+    found, known = set(one_operand(graph)), set(REASONS.get(name, {}))
+    gone = [f"{box} has two arrows: take it out of REASONS" for box in known - found]
+    return [*sorted(found - known), *gone, *named_by_one(graph)]
