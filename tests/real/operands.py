@@ -11,7 +11,22 @@ from gradviz.fold.titles import title
 from gradviz.graph import Graph, Node
 from tests.drawn import scene, shown
 
-OF_TWO = {"add", "sub", "mul", "div", "matmul", "where", "maximum", "minimum", "mm", "bmm", "mv", "addmm", "gather", "index_add"}
+OF_TWO = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "matmul",
+    "where",
+    "maximum",
+    "minimum",
+    "mm",
+    "bmm",
+    "mv",
+    "addmm",
+    "gather",
+    "index_add",
+}
 
 REASONS: dict[str, dict[str, str]] = {
     "dlrm_sparse": {"matmul, line 31": "T and its transpose come from one box"},

@@ -9,7 +9,8 @@ say about it. A program of several files is a folder with a `train.py`. Nothing 
 - with each label beside its own edge, and no edge through a label or a title (`labels`);
 - opened where most of it is: no box that holds over 40 % of the ops is closed, unless one like it is open (`body`);
 - true to its modules: no box joins some that are neither elements of one list nor a turn of what repeats (`joined`);
-- true to its ops: an op of two operands has two arrows, or a reason in `operands.py`, and no box is titled by one of its ops (`operands`);
+- true to its ops: an op of two operands has two arrows, or a reason in `operands.py`, and no box has the title of one of its ops
+  (`operands`);
 - on the page with the boxes of the picture, by the same names (`html`);
 - named: no parameter without a name (`names`);
 - inferred as it was recorded, where nobody recorded: at least 90 % of the nodes get the module they have (`scopes`);
@@ -107,7 +108,19 @@ def _keeps_its_promises(script: Path, folder: Path) -> None:
 
 
 def test_the_table_of_exceptions_names_programs_and_promises() -> None:
-    promises = {"picture", "page", "body", "operands", "geometry", "labels", "html", "names", "scopes", "library", "check"}
+    promises = {
+        "picture",
+        "page",
+        "body",
+        "operands",
+        "geometry",
+        "labels",
+        "html",
+        "names",
+        "scopes",
+        "library",
+        "check",
+    }
     assert set(EXPECTED) <= {name_of(script) for script in (*PLAIN, *FAMILIES)}
     assert {promise for known in EXPECTED.values() for promise in known} <= promises
 
