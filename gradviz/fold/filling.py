@@ -141,20 +141,31 @@ class Filling:
 
         windows_before = len(self.opening.windows)
         # worth to close something else for it
-        if self._weight[group_id] > SHARE * self._weight[0]:
-            for outer in around(self._groups, shells[-1]):
-                if window(self.opening, outer, limits):
-                    return True
-                # all of a group is no window of it
-                self.opening.enclose_all(
-                    outer,
-                    between(self.opening, outer, 0) or between(self.opening, outer, 2),
-                )
+        is_heavy = self._weight[group_id] > SHARE * self._weight[0]
+        # siblings are in one state
+        kept = shells if len(together) > 1 else []
+        if is_heavy and self._make_room(shells[-1], kept, limits):
+            return True
 
         # nothing helped: as before
         self.opening.undo_to(windows_before)
         for shell in reversed(shells):
             self.opening.close(shell)
+        return False
+
+    def _make_room(self, group_id: int, kept: list[int], limits: Limits) -> bool:
+        """Make windows of a group and those around it, but for those to be kept, until
+        the page holds what is open.
+        """
+        opening = self.opening
+        for outer in around(self._groups, group_id):
+            if outer in kept:
+                continue
+            if window(opening, outer, limits):
+                return True
+            # all of a group is no window of it
+            pieces = between(opening, outer, 0) or between(opening, outer, 2)
+            opening.enclose_all(outer, pieces)
         return False
 
     def _siblings(self, run: int) -> list[int]:

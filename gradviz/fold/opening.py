@@ -282,22 +282,30 @@ def names_of(groups: Groups, scope: int) -> list[str]:
 
 
 def _later(groups: Groups) -> set[int]:
-    """Calls of a module that are like an earlier call of it."""
+    """Calls of a module that are like another call of it, which a reader sees first: an
+    earlier one, in a turn that is shown rather than in another.
+    """
     first: dict[tuple[str, int], int] = {}
-    structured = (
-        (group_id, group.scope)
-        for group_id, group in enumerate(groups)
-        if group.scope in groups.structure
-    )
-    scopes = groups.graph.scopes
-    calls = (
-        (group_id, (scopes[scope].path, groups.structure[scope]))
-        for group_id, scope in structured
-        if scope is not None and scopes[scope].kind in ("module", "function")
-    )
+    scopes, later = groups.graph.scopes, set[int]()
+    for group_id in _shown_first(groups):
+        scope = groups[group_id].scope
+        if scope is None or scope not in groups.structure:
+            continue
+        if scopes[scope].kind in ("module", "function"):
+            key = scopes[scope].path, groups.structure[scope]
+            if first.setdefault(key, group_id) != group_id:
+                later.add(group_id)
+    return later
 
-    return {
-        group_id
-        for group_id, key in calls
-        if first.setdefault(key, group_id) != group_id
-    }
+
+def _shown_first(groups: Groups) -> list[int]:
+    """All groups; those in turns of loops that are not shown come last."""
+    hidden: set[int] = set()
+    for group_id in groups.top_down():
+        parent = groups[group_id].parent
+        if parent is None:
+            continue
+        shown = groups[parent].shown
+        if parent in hidden or (shown and group_id not in shown):
+            hidden.add(group_id)
+    return sorted(range(len(groups)), key=lambda group_id: group_id in hidden)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gradviz.draw.options import Options
 from gradviz.fold.export import exported
 from gradviz.fold.folding import folded
 from gradviz.fold.grouping import grouped
@@ -18,6 +19,7 @@ from gradviz.run.reading import read_graph
 from gradviz.run.run import Run
 from gradviz.run.target import parse_target
 from tests.blocks import ROOT
+from tests.drawn import shown
 
 PROGRAMS = ("ppo_cleanrl", "moe_router", "realnvp_moons", "seq2seq_attention", "maml_sinusoid")
 
@@ -63,3 +65,31 @@ def test_what_ran_at_one_time_is_one_box(name: str, tmp_path: Path, monkeypatch:
             places = sorted(place[node] for node in groups.members(group_id))
             assert places == list(range(places[0], places[-1] + 1))
             assert not group.part, groups.constructs[group.scope]
+
+
+def opened(graph: Graph) -> list[str]:
+    """The paths of modules that the first view opens."""
+    opening = shown(graph, Options()).opening
+    assert opening is not None
+    scopes = (opening.groups[group].scope for group in opening.open)
+    return sorted(opening.groups.graph.scopes[scope].path for scope in scopes if scope is not None)
+
+
+def test_a_module_opens_in_the_turn_that_is_shown_though_an_earlier_turn_ran_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "func" in opened(recorded("neural_ode_rk4", tmp_path, monkeypatch))
+
+
+def test_heads_beside_each_other_are_in_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = recorded("gcn_no_library", tmp_path, monkeypatch)
+    heads = [path for path in opened(graph) if "attention_" in path]
+    assert len(heads) in (0, 3)
+    opening = shown(graph, Options()).opening
+    assert opening is not None
+    windows = [opening.groups.scope(opening.groups[window].parent) for window in opening.windows]
+    assert not any("attention_" in opening.groups.graph.scopes[scope].path for scope in windows if scope is not None)
+
+
+def test_one_turn_is_open_of_a_loop_whose_turns_no_page_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "policy" in opened(recorded("reinforce", tmp_path, monkeypatch))
