@@ -1,13 +1,16 @@
 """Draws the gallery and writes its page: `python docs/make_gallery.py`, in an environment with gradviz. Takes minutes.
 
 `python docs/make_gallery.py vae_digits gpt` draws only these again. Each picture is what `gradviz render SCRIPT` draws without
-any option. `.ci/style.py` compares the page with this file, `tests/test_gallery.py` three of the pictures.
+any option. `python docs/make_gallery.py --check` runs the scripts and says which picture is not true: an op of two operands with
+one arrow and no reason for it, several ops under the title of one, a label at a foreign wire. `.ci/style.py` compares the page with
+this file, `tests/test_gallery.py` three of the pictures. The site's build writes the live pages.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -179,16 +182,24 @@ HEAD = f"""# Gallery
 <!-- Written by docs/make_gallery.py. Change that file instead. -->
 
 {len(FAMILIES)} families of models. Each picture is what `gradviz render SCRIPT` draws without any option, up to the first
-`backward()`; no script imports gradviz. Select a picture to see it alone: its boxes have tooltips. The command below it writes its
-live page ([an example](sample_page.html)): click a module to open it.
+`backward()`; no script imports gradviz. Each has a live page, in which modules open at a click: select the picture.
 
-We also drew ten of them with torchview 0.2.7 and torchvista 0.2.13, which run a model again and draw it without its loss.
-By default neither joins alike layers; torchvista has `show_compressed_view`.
+`python docs/make_gallery.py --check` checks all {len(FAMILIES)}: every operation has its operands (one that takes a tensor
+twice, or a number, is listed with its line), no box of several operations has the title of one, and every label stands at its own
+edge. None fails.
+
+We also drew ten of them with torchview 0.2.7 and torchvista 0.2.13 with `show_compressed_view=True`, its view that joins alike
+layers. Both run the model again and draw it without its loss.
 """
 
 
 def main(chosen: list[str]) -> None:
-    """Draw the pictures, or only the chosen ones, and write the page."""
+    """Draw the pictures, or only the chosen ones, and write the page; or check them."""
+    if chosen == ["--check"]:
+        faults = {family.name: untrue(family) for family in FAMILIES}
+        for name, found in faults.items():
+            print(f"{name}: {'; '.join(found) or 'true'}")
+        sys.exit(any(faults.values()))
     PICTURES.mkdir(exist_ok=True)
     drawn = [family for family in FAMILIES if not chosen or family.name in chosen]
     with ThreadPoolExecutor(2) as pool:
@@ -201,10 +212,10 @@ def main(chosen: list[str]) -> None:
     PAGE.write_text(document(), encoding="utf-8")
 
 
-def draw(family: Family, folder: Path = PICTURES) -> Path:
+def draw(family: Family, folder: Path = PICTURES, suffix: str = "svg") -> Path:
     """Run the script in its own folder, as a user would, and draw it into this one."""
     script = ROOT / family.script
-    picture = folder / f"{family.name}.svg"
+    picture = folder / f"{family.name}.{suffix}"
     command = [sys.executable, "-m", "gradviz", "render", script.name]
     done = subprocess.run(
         [*command, "-o", str(picture)],
@@ -215,6 +226,26 @@ def draw(family: Family, folder: Path = PICTURES) -> Path:
     if done.returncode:
         raise RuntimeError(f"{family.script}:\n{done.stdout}{done.stderr}")
     return picture
+
+
+def untrue(family: Family) -> list[str]:
+    """What a picture says that is not so."""
+    sys.path.insert(0, str(ROOT))  # the checks are those of the corpus
+    import gradviz
+    from tests.real.operands import unexplained
+    from tests.real.pictures import strays
+
+    with tempfile.TemporaryDirectory() as folder:
+        graph = gradviz.load(str(draw(family, Path(folder), "json")))
+    picture = (PICTURES / f"{family.name}.svg").read_text(encoding="utf-8")
+    return [*unexplained(family.name, graph), *strays(picture)]
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the live pages, which the site has and the repository has not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda one: draw(one, folder, "html"), FAMILIES))
 
 
 def document() -> str:
@@ -238,14 +269,13 @@ def _tables(group: tuple[Family, ...]) -> Iterator[str]:
 
 
 def _picture(family: Family) -> str:
-    file = f"gallery/{family.name}.svg"
-    return f"[![{family.title}]({file})]({file})"
+    file = f"gallery/{family.name}"
+    return f"[![{family.title}]({file}.svg)]({file}.html)"
 
 
 def _words(family: Family) -> str:
-    link = f"[Script](../{family.script})"
-    page = f"`gradviz render {family.script} -o {family.name}.html`"
-    return f"{family.shows} {link}. {page}"
+    picture = f"[Picture alone](gallery/{family.name}.svg)"
+    return f"{family.shows} [Script](../{family.script}). {picture}."
 
 
 if __name__ == "__main__":

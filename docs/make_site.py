@@ -1,8 +1,9 @@
 """What the site has: a hook of mkdocs, which `mkdocs build --strict` calls (mkdocs.yml), with `pip install '.[docs]'`.
 
 The pages link to one another as files of the repository, so that they can be read there, too. The site therefore has the
-repository's folders, and so it needs no page or link of its own. Three things are made for it: the API reference
-(docs/make_reference.py), a page for each command (docs/make_commands.py) and the sample page (docs/make_page.py).
+repository's folders, and so it needs no page or link of its own. Made for it are the API reference
+(docs/make_reference.py), a page for each command (docs/make_commands.py), the sample page (docs/make_page.py) and the live pages
+of the gallery (docs/make_gallery.py).
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     sample = made / "docs" / "sample_page.html"
     sample.parent.mkdir(exist_ok=True)
     _maker("make_page")(sample)
+    live = _maker("make_gallery")(made / "docs" / "gallery")
     pairs = [
         *((ROOT, path) for path in _pages()),
-        *((made, path) for path in [*written, sample]),
+        *((made, path) for path in [*written, sample, *live]),
     ]
     ours = [
         File(path.relative_to(folder).as_posix(), str(folder), config.site_dir, True)
