@@ -13,7 +13,7 @@ import html
 import sys
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import render, sketched
@@ -22,6 +22,11 @@ from gradviz.features import is_there
 from gradviz.graph import Graph
 from gradviz.graph.given import graph_of
 from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from gradviz.draw.typed import DrawOptions
 
 # a sandbox does not see it
 _TELL = "this.contentWindow.postMessage({theme:getComputedStyle(this).colorScheme},'*')"
@@ -124,7 +129,9 @@ class Shown:
         return self.summary
 
 
-def show(graph: object, *, height: int = HEIGHT, **options: Any) -> Shown | None:
+def show(
+    graph: object, *, height: int = HEIGHT, **options: Unpack[DrawOptions]
+) -> Shown | None:
     """Show the interactive page of a graph: under IPython at once, in a loop and in the
     middle of a cell too.
 
@@ -166,7 +173,9 @@ def show(graph: object, *, height: int = HEIGHT, **options: Any) -> Shown | None
     return None
 
 
-def frame(graph: Graph, *, height: int = HEIGHT, **options: Any) -> Shown:
+def frame(
+    graph: Graph, *, height: int = HEIGHT, **options: Unpack[DrawOptions]
+) -> Shown:
     """The page of a graph as an object that a notebook displays."""
     page = render(graph, "html", Options.of(options))
     assert isinstance(page, str)

@@ -45,6 +45,9 @@ from gradviz.wording import clip, plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from typing_extensions import Unpack
+
+    from gradviz.draw.typed import DrawOptions, SaveOptions, ShowOptions
 
 
 class Wired:
@@ -271,7 +274,7 @@ class Graph(Wired):
     def __str__(self) -> str:
         return str(load("gradviz.draw.summary:summary")(self))
 
-    def tree(self, **options: Any) -> RenderableType:
+    def tree(self, **options: Unpack[DrawOptions]) -> RenderableType:
         """The graph as a terminal tree, a rich renderable. Options:
         `gradviz.draw.options.Options`.
         """
@@ -283,19 +286,19 @@ class Graph(Wired):
             raise AttributeError(name)
         raise missing_attribute(name, "'Graph' object")
 
-    def to_svg(self, **options: Any) -> str:
+    def to_svg(self, **options: Unpack[DrawOptions]) -> str:
         """The picture as text, as `save` writes it to an SVG file. Options are those of
         `save`.
         """
         checked = load("gradviz.draw.options:Options").of(options)
         return str(load("gradviz.draw.output:render")(self, "svg", checked))
 
-    def to_png(self, **options: Any) -> bytes:
+    def to_png(self, **options: Unpack[DrawOptions]) -> bytes:
         """The same as the bytes of a PNG file."""
         checked = load("gradviz.draw.options:Options").of(options)
         return bytes(load("gradviz.draw.output:render")(self, "png", checked))
 
-    def to_html(self, **options: Any) -> str:
+    def to_html(self, **options: Unpack[DrawOptions]) -> str:
         """The interactive page as text."""
         checked = load("gradviz.draw.options:Options").of(options)
         return str(load("gradviz.draw.output:render")(self, "html", checked))
@@ -309,11 +312,11 @@ class Graph(Wired):
         """
         return load("gradviz.graphml:to_networkx")(self)
 
-    def show(self, **options: Any) -> Any:
+    def show(self, **options: Unpack[ShowOptions]) -> Any:
         """Show the interactive page: see `gradviz.show`."""
         return load("gradviz.notebook:show")(self, **options)
 
-    def save(self, path: str, **options: Any) -> str:
+    def save(self, path: str, **options: Unpack[SaveOptions]) -> str:
         """Write the graph to `path`; the suffix picks the format. Returns the path
         written.
 

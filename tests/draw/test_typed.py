@@ -1,0 +1,61 @@
+"""What editors and mypy are told of the options is what `Options` declares."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import gradviz.graph.model
+from gradviz.draw.options import Options, option_fields
+from gradviz.draw.typed import DrawOptions, SaveOptions, ShowOptions
+from tests.blocks import ROOT
+
+_TEXTS = tuple[str, ...]
+PROGRAM = """
+import gradviz
+graph = gradviz.load("net.json")
+graph.save("net.svg", direction="right", depth=3, expand="net.0", force=True)
+graph.to_svg(theme="dark"), graph.show(height=300), gradviz.show(graph, depth="all")
+graph.save("net.svg", direction="left")  # wrong
+graph.to_png(deep=3)  # wrong
+graph.show(force=True)  # wrong
+"""
+
+
+def test_they_are_the_fields_of_the_one_declaration() -> None:
+    declared, typed = get_type_hints(Options), get_type_hints(DrawOptions)
+    assert [*typed] == [item.name for item in option_fields()]
+    for name, kind in declared.items():
+        assert typed[name] == (str | Sequence[str] if kind == _TEXTS else kind), name
+    assert {*SaveOptions.__annotations__} - {*typed} == {"format", "force"}
+    assert {*ShowOptions.__annotations__} - {*typed} == {"height"}
+
+
+def test_a_program_needs_no_typing_extensions() -> None:
+    assert not hasattr(gradviz.graph.model, "Unpack") and not hasattr(gradviz.graph.model, "DrawOptions")
+
+
+@pytest.mark.slow
+def test_mypy_finds_a_wrong_option(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text(PROGRAM)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file=",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--follow-imports=silent",
+    ]
+    done = subprocess.run(
+        [*command, "user.py"], cwd=tmp_path, env={"MYPYPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True
+    )
+    wrong = [i for i, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# wrong")]
+    told = sorted({int(line.split(":")[1]) for line in done.stdout.splitlines() if line.startswith("user.py:")})
+    assert told == wrong, done.stdout + done.stderr
