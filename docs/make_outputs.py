@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ELSEWHERE = (
     "checks",
     "gallery.md",
-    "adding-a-",
+    "adding-a",
 )  # make_checks.py, make_gallery.py and worked_examples.py write those
 DOCS = ROOT / "docs"
 PAGES = (

@@ -1,4 +1,4 @@
-"""Applies the worked examples of docs/adding-a-*.md to a copy of the package, runs them, and fills in what they print.
+"""Applies the worked examples of docs/adding-a*.md to a copy of the package, runs them, and fills in what they print.
 
     python docs/worked_examples.py
 
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import gradviz
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted((ROOT / "docs").glob("adding-a-*.md"))
+PAGES = sorted((ROOT / "docs").glob("adding-a*.md"))
 EDIT = re.compile(
     r"^<!-- (?P<how>write|append to|add to) (?P<path>\S+)(?: below: (?P<line>[^\n]+))? -->\n```\w+\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,

@@ -1,4 +1,4 @@
-"""The worked examples of docs/adding-a-*.md: applied to a copy of the package, they do what their pages say."""
+"""The worked examples of docs/adding-a*.md: applied to a copy of the package, they do what their pages say."""
 
 from __future__ import annotations
 

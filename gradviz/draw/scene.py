@@ -210,7 +210,7 @@ class Drafter:
         flags: tuple[str, ...] = (),
         scope: int | None = None,
     ) -> int:
-        brief_lines = (lines[0], *map(self.brief, lines[1:]))
+        brief_lines = (lines[0], *filter(None, map(self.brief, lines[1:])))
         frame = self.frames.of(scope)
         box = len(self.boxes)
         self.boxes.append(Box(box, kind, brief_lines, number, about, flags, frame))
