@@ -9,7 +9,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from gradviz.draw.options import By, Color, Direction, Leaves, Names, Theme, Views
+from gradviz.draw.options import By, Color, Direction, Leaves, Links, Names, Theme, Views
 
 
 class DrawOptions(TypedDict, total=False):
@@ -26,6 +26,7 @@ class DrawOptions(TypedDict, total=False):
     bare: bool
     scale: float | None
     theme: Theme
+    links: Links
     color: Color
     by: By
     max_rows: int | None
