@@ -9,7 +9,16 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from gradviz.draw.options import By, Color, Direction, Leaves, Links, Names, Theme, Views
+from gradviz.draw.options import (
+    By,
+    Color,
+    Direction,
+    Leaves,
+    Links,
+    Names,
+    Theme,
+    Views,
+)
 
 
 class DrawOptions(TypedDict, total=False):
