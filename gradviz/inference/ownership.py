@@ -19,11 +19,10 @@ from gradviz.variables.objects import (
     is_compiled,
     members,
     once,
-    parameters_of_each,
     unwrapped,
 )
 from gradviz.walker.places import BareGraph, Places
-from gradviz.walker.tensors import elements
+from gradviz.walker.tensors import elements_of_each
 
 _HOLDERS = (
     torch.nn.ModuleList,
@@ -64,16 +63,18 @@ class OwnershipAttribution:
         return Places((), repeat(None, len(bare.sequences)), repeat(None), repeat(None))
 
     def _add(self, path: str, root: torch.nn.Module) -> None:
-        below, inside = _under(path, root, self._seen), parameters_of_each(root)
+        below, counts = _under(path, root, self._seen), elements_of_each(root)
         number: dict[int | None, int] = {}
         for i in _outer_first(below):
             entry = below[i]
             if entry.called:
                 number[i] = len(self._registered)
-                count = elements(inside[id(entry.module)].values())
                 self._registered.append(
                     _registered(
-                        entry.path, entry.module, number.get(entry.parent), count
+                        entry.path,
+                        entry.module,
+                        number.get(entry.parent),
+                        counts[id(entry.module)],
                     )
                 )
             elif entry.parent in number:

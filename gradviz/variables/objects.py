@@ -278,18 +278,6 @@ def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
     return list(by_identity.values())
 
 
-def parameters_of_each(module: torch.nn.Module) -> dict[int, dict[int, torch.Tensor]]:
-    """The parameters of a module and of each one inside it, both by identity."""
-    found: dict[int, dict[int, torch.Tensor]] = {}
-    for _, inside, ancestors in paths_with_ancestors(module):
-        direct = {
-            id(parameter): parameter for _, parameter in members(inside, "_parameters")
-        }
-        for outer in ancestors:
-            found.setdefault(outer, {}).update(direct)
-    return found
-
-
 def joined(outer: str, inner: str) -> str:
     """A path below another; either may be empty."""
     return f"{outer}.{inner}" if outer and inner else outer or inner
