@@ -16,10 +16,9 @@ from gradviz.graph.origins import Registered
 from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
 from gradviz.inference.order import ForwardOrder, InferredCall, adapter_ends
 
-_CELL = (
-    frozenset(("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat"))
-    | VIEWS
-)
+_CELL = frozenset(
+    ("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat")
+) | VIEWS.difference(("Select", "Slice"))
 _ENDS_WITH: dict[str, frozenset[str]] = {
     **dict.fromkeys(("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"), _CELL),
     **dict.fromkeys(
@@ -349,9 +348,8 @@ class Extents:
             return
         gaps = self._gaps(group, later=later)
         count = self._common(gaps)
-        most = _leading(
-            self._stems[position] in allowed for position in gaps[0][:count]
-        )
+        kinds = self._order.kinds
+        most = _leading(kinds[position] in allowed for position in gaps[0][:count])
         for call, gap in zip(group, gaps):
             self._take(call, gap[:most])
 

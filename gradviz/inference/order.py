@@ -153,8 +153,8 @@ class ForwardOrder:
             outside.add(-1 - i)
         elif self.stems[i] in _GATHER:
             # a list that is joined, such as all heads, counts as one value
-            if any(producer < start for producer in self.producers[i]):
-                outside.add(-1 - i)
+            several = {one for one in self.producers[i] if one < start}
+            outside.update(several if len(several) == 1 else several and {-1 - i})
         else:
             outside.update(
                 producer for producer in self.producers[i] if producer < start
