@@ -338,8 +338,23 @@ class Extents:
         if not silent:
             return
         positions = self._gap(call, later=later)
-        count = _leading(bool(self._makers(silent, position)) for position in positions)
+        count = _leading(self._ends_with(call, position) for position in positions)
         self._take(call, positions[:count])
+
+    def _ends_with(self, call: InferredCall, position: int) -> bool:
+        """Whether a module without parameters inside a call may have made what stands
+        beside it: not one that made something already, where a call around has another.
+        """
+        own = self._makers(self._silent[call.module], position)
+        if any(not self._used[call, module] for module in own):
+            return True
+        outer = call.parent
+        while own and outer is not None:
+            others = self._makers(self._silent[outer.module], position)
+            if any(not self._used[outer, module] for module in others):
+                return False
+            outer = outer.parent
+        return bool(own)
 
     def _with_common_ends(
         self, group: list[InferredCall], allowed: frozenset[str], *, later: bool
@@ -510,8 +525,7 @@ class Extents:
         """
         length = 0
         for i, position in enumerate(gap):
-            made = self._makers(self._silent[call.module], position)
-            if made and total[i + 1] <= total[0]:
+            if self._ends_with(call, position) and total[i + 1] <= total[0]:
                 length = i + 1
         return length
 

@@ -49,7 +49,8 @@ class ForwardOrder:
         self.stems = [stem_of(names[node]) for node in self.nodes]
         """Names of the operations without "Backward0"."""
         self.kinds = [
-            _kind(graph, stem, node) for stem, node in zip(self.stems, self.nodes)
+            _kind(graph, stem, node, inputs[node], names)
+            for stem, node in zip(self.stems, self.nodes)
         ]
         """The same, where multiplication by a tensor without gradient has a name of its
         own.
@@ -161,8 +162,14 @@ class ForwardOrder:
             )
 
 
-def _kind(graph: Graph, stem: str, node: int) -> str:
-    return MASKED if stem == "Mul" and _is_masked(graph, node) else stem
+def _kind(
+    graph: Graph, stem: str, node: int, inputs: Sequence[int], names: Sequence[str]
+) -> str:
+    if stem != "Mul" or not _is_masked(graph, node):
+        return stem
+    # noise on the weights of `scaled_dot_product_attention` is no module's
+    is_own = any(names[source].startswith("SafeSoftmax") for source in inputs)
+    return stem if is_own else MASKED
 
 
 def _is_masked(graph: Graph, node: int) -> bool:
