@@ -492,14 +492,22 @@ class Extents:
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
         elif later and (count or own_end):
+            call, ends = group[0], [group[0].end, *gap]
             while (
                 count < most
                 and total[count + 1] <= total[count]
                 and self._stems[gap[count]] in VIEWS
+                and not self._is_as_given(call, ends[count])
             ):
                 count += 1
 
         return count
+
+    def _is_as_given(self, call: InferredCall, position: int) -> bool:
+        """Whether a result has the sizes of what a call was given: it is one, then."""
+        shapes = self._order.shapes
+        given = [shapes[source] for source in self._order.producers[call.start]]
+        return shapes[position] is not None and shapes[position] in given
 
     def _total(self, group: list[InferredCall], most: int, *, later: bool) -> list[int]:
         """How many values pass into and out of all these calls when each is 0, 1, ...
