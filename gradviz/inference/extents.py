@@ -13,14 +13,23 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
 
 from gradviz.graph.origins import Registered
-from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
+from gradviz.inference.layers import (
+    ELEMENTWISE,
+    MASKED,
+    VIEWS,
+    composes,
+    makes,
+    silent_inside,
+)
 from gradviz.inference.order import ForwardOrder, InferredCall, adapter_ends
 
 _CELL = frozenset(
     ("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat")
 ) | VIEWS.difference(("Select", "Slice"))
 _ENDS_WITH: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"), _CELL),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _CELL),
+    # the first state may need no gradient
+    **dict.fromkeys(("LSTMCell", "GRUCell", "RNNCell"), _CELL | {MASKED}),
     **dict.fromkeys(
         ("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "GroupNorm"), VIEWS
     ),
@@ -206,6 +215,7 @@ class Extents:
         after: int,
         *,
         strictly: bool = False,
+        is_end: bool = False,
     ) -> None:
         """Say that a module without parameters made this operation, when one of its
         kind is there, rather one not used yet.
@@ -222,7 +232,7 @@ class Extents:
                     # already
                     self._used[call, silent],
                     not before < silent < after,
-                    abs(silent - before),
+                    -silent if is_end else abs(silent - before),
                 ),
             )
             self._used[call, chosen] += 1
@@ -284,10 +294,10 @@ class Extents:
             later = position > call.end
             border = self._border(call, later=later)
             if later:
-                before, after = (border, len(self._modules))
+                # what a module registers last rather ends it
+                self._give(call, position, border, len(self._modules), is_end=True)
             else:
-                before, after = (call.module, border)
-            self._give(call, position, before, after)
+                self._give(call, position, call.module, border)
 
         outer: InferredCall | None = call
         while outer is not None and positions:
