@@ -80,7 +80,11 @@ class Extents:
             for group in level:
                 self._widen(group, later=True)
             for group in level:
+                starts = [call.start for call in group]
                 self._widen(group, later=False)
+                # what it begins with may be used again at its end
+                if starts != [call.start for call in group]:
+                    self._widen(group, later=True)
 
     def _widen(self, group: list[InferredCall], *, later: bool) -> None:
         # how far a call reaches is a question of its kind
@@ -351,6 +355,12 @@ class Extents:
         count = _leading(self._ends_with(call, position) for position in positions)
         self._take(call, positions[:count])
 
+    def _begins_with(self, call: InferredCall, position: int) -> bool:
+        """Whether a module that is registered before all others may have made it."""
+        first = min((inner.module for inner in call.inner), default=0)
+        silent = [one for one in self._silent[call.module] if one < first]
+        return bool(self._makers(silent, position))
+
     def _ends_with(self, call: InferredCall, position: int) -> bool:
         """Whether a module without parameters inside a call may have made what stands
         beside it: not one that made something already, where a call around has another.
@@ -497,7 +507,8 @@ class Extents:
 
         if later:
             loss = self._with_loss(gap, most) if own_end else 0
-            count = max(count, loss, self._with_known(group[0], gap, total))
+            count = max(count, loss)
+        count = max(count, self._with_known(group[0], gap, total, later=later))
 
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
@@ -537,12 +548,16 @@ class Extents:
             return call.parent.end
         return len(self._order)
 
-    def _with_known(self, call: InferredCall, gap: range, total: list[int]) -> int:
+    def _with_known(
+        self, call: InferredCall, gap: range, total: list[int], *, later: bool
+    ) -> int:
         """How long a call must be to hold the last operation that a module without
         parameters inside it made.
         """
         length = 0
         for i, position in enumerate(gap):
+            if not later and not self._begins_with(call, position):
+                break
             if self._ends_with(call, position) and total[i + 1] <= total[0]:
                 length = i + 1
         return length

@@ -1,0 +1,150 @@
+"""Blocks as vision models and transformers have them: what is inferred is what a recording notes, op for op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.inference import agreement, both
+
+
+class Block(nn.Module):
+    """A module that computes what a function of it and its input does."""
+
+    def __init__(self, compute: Callable[[Any, Tensor], Tensor], **modules: nn.Module) -> None:
+        super().__init__()
+        self.compute = compute
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.compute(self, x)
+
+
+def conv(size: int, out: int = 0) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(size, out or size, 3, padding=1), nn.BatchNorm2d(out or size), nn.ReLU())
+
+
+def shuffled(unit: Any, x: Tensor) -> Tensor:
+    a, b = x.chunk(2, 1)
+    n, c, h, w = x.shape
+    joined = torch.cat([a, unit.right(b)], 1)
+    return joined.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+
+
+class Unit(Block):
+    def __init__(self) -> None:
+        super().__init__(shuffled, right=conv(2))
+
+
+class Dense(Block):
+    def __init__(self, size: int) -> None:
+        super().__init__(lambda m, x: torch.cat([x, m.drop(m.layer(x))], 1), layer=conv(size, 2), drop=nn.Dropout(0.2))
+
+
+class Squeeze(Block):
+    def __init__(self) -> None:
+        super().__init__(
+            lambda m, x: x * m.gate(m.up(m.act(m.down(m.pool(x))))),
+            pool=nn.AdaptiveAvgPool2d(1), down=nn.Conv2d(4, 2, 1), act=nn.SiLU(), up=nn.Conv2d(2, 4, 1), gate=nn.Sigmoid(),
+        )  # fmt: skip
+
+
+class Inverted(Block):
+    def __init__(self) -> None:
+        super().__init__(
+            lambda m, x: x + m.last(m.squeeze(m.first(x))), first=conv(4), squeeze=Squeeze(), last=nn.Conv2d(4, 4, 1)
+        )
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(4, 12), nn.Linear(4, 4)
+        self.attn_drop, self.proj_drop = nn.Dropout(0.1), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).reshape(*x.shape[:2], 3, 2, 2).permute(2, 0, 3, 1, 4).unbind(0)
+        weights = self.attn_drop((q @ k.transpose(-2, -1) * 0.5).softmax(-1))
+        return self.proj_drop(self.proj((weights @ v).transpose(1, 2).reshape(x.shape)))  # type: ignore[no-any-return]
+
+
+class Fused(Attention):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).reshape(*x.shape[:2], 3, 2, 2).permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+        return self.proj_drop(self.proj(y.transpose(1, 2).reshape(x.shape)))  # type: ignore[no-any-return]
+
+
+class Window(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.attn, self.mlp = (
+            nn.LayerNorm(4),
+            Attention(),
+            nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, h, w, c = x.shape
+        windows = self.norm(x).view(n, h // 2, 2, w // 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, c)
+        y = self.attn(windows).view(n, h // 2, w // 2, 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(x.shape)
+        x = x + torch.roll(y, (1, 1), (1, 2))
+        return x + self.mlp(x)  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """The outer dropout comes after that of the inner module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ff = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 4))
+        self.inner = Block(
+            lambda m, x: m.wo(m.drop(m.wi(x))), wi=nn.Linear(4, 8), drop=nn.Dropout(0.1), wo=nn.Linear(8, 4)
+        )
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.dropout(self.inner(x))  # type: ignore[no-any-return]
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.drop, self.head = nn.LSTM(4, 4, batch_first=True), nn.Dropout(0.1), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, _ = self.lstm(x)
+        return self.head(self.drop(h[:, -1]))  # type: ignore[no-any-return]
+
+
+def of(*blocks: nn.Module, shape: tuple[int, ...] = (2, 4, 4, 4), last: nn.Module | None = None) -> Any:
+    net = Block(
+        lambda m, x: m.last(m.blocks(m.stem(x))),
+        stem=nn.Linear(shape[-1], 4),
+        blocks=nn.Sequential(*blocks),
+        last=last or nn.Tanh(),
+    )
+    return lambda: (net, lambda: net(torch.randn(shape)).sum())
+
+
+CASES = {
+    "units that shuffle": of(Unit(), Unit(), Unit(), last=nn.Conv2d(4, 4, 1)),
+    "dense blocks": of(Dense(4), Dense(6), Dense(8), last=nn.Conv2d(10, 2, 1)),
+    "squeeze and excitation": of(Inverted(), Inverted(), last=nn.Conv2d(4, 2, 1)),
+    "windows": of(Window(), Window(), last=nn.Linear(4, 2)),
+    "attention of torch": of(Fused(), Fused(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
+    "attention": of(Attention(), Attention(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
+    "a dropout around": of(Layer(), Layer(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
+    "a dropout after a recurrent layer": of(nn.Identity(), shape=(2, 5, 4), last=Tagger()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_op_is_in_its_module(name: str) -> None:
+    assert agreement(*both(CASES[name])).wrong == ()
