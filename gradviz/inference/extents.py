@@ -474,15 +474,23 @@ class Extents:
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
         elif later and (count or own_end):
-            call, ends = group[0], [group[0].end, *gap]
-            while (
-                count < most
-                and total[count + 1] <= total[count]
-                and self._stems[gap[count]] in VIEWS
-                and not self._is_as_given(call, ends[count])
-            ):
-                count += 1
+            count = self._with_views(group[0], gap, total, count)
+        return count
 
+    def _with_views(
+        self, call: InferredCall, gap: range, total: list[int], count: int
+    ) -> int:
+        """How long a call is that also has the views at its end, up to where its result
+        has the sizes of what it was given.
+        """
+        ends = [call.end, *gap]
+        while (
+            count < len(gap)
+            and total[count + 1] <= total[count]
+            and self._stems[gap[count]] in VIEWS
+            and not self._is_as_given(call, ends[count])
+        ):
+            count += 1
         return count
 
     def _is_as_given(self, call: InferredCall, position: int) -> bool:
