@@ -161,7 +161,7 @@ class LossArguments(NamedTuple):
 
 class RetainedHistory(NamedTuple):
     """A variable that holds the graphs of several steps: `nodes` of earlier ones. `source`
-    made the newest, and `added` puts it into the variable, when that is a container.
+    made the newest, and `added` puts it into the variable, when that is a `container`.
     """
 
     name: str
@@ -169,6 +169,7 @@ class RetainedHistory(NamedTuple):
     steps: int
     source: SourceLine | None = None
     added: SourceLine | None = None
+    container: bool = False
 
 
 def steps_of(numbers: Iterable[int], ends: Sequence[int]) -> int:

@@ -87,3 +87,31 @@ def test_batches_that_are_added_up_in_vain(tmp_path: Path) -> None:
     assert alarm["id"] == "no-update" and "last of 4 calls alone" in alarm["summary"] and alarm["line"] == 6
     mended = ADDED_UP.replace("    opt.zero_grad()\n", "").replace("opt.step()", "opt.step(); opt.zero_grad()")
     assert not alarms(mended, tmp_path)
+
+
+SHARED = """
+import torch
+from torch import nn
+actor, critic = nn.Linear(3, 2), nn.Linear(5, 1)
+opt_a, opt_c = torch.optim.SGD(actor.parameters(), 0.01), torch.optim.SGD(critic.parameters(), 0.01)
+def losses(s, a):
+    value = critic(torch.cat([s, actor(s)], 1))
+    taken = critic(torch.cat([s, a], 1))
+    margin = (taken - value).clamp(max=0).square().mean()
+    return -value.mean(), taken.square().mean() + margin
+for i in range(3):
+    first, second = losses(torch.randn(8, 3), torch.randn(8, 2))
+    opt_a.zero_grad()
+    first.backward()
+    opt_c.zero_grad()
+    second.backward()
+    opt_a.step()
+    opt_c.step()
+"""
+
+
+def test_the_second_loss_of_a_shared_graph_is_told_to_detach(tmp_path: Path) -> None:
+    (alarm, *_), _ = check(written(tmp_path, SHARED))
+    assert (alarm["id"], alarm["line"]) == ("freed-graph", 9)
+    assert "use value.detach() instead of value" in alarm["fix"]
+    assert not alarms(SHARED.replace("taken - value)", "taken - value.detach())"), tmp_path)

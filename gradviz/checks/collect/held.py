@@ -128,7 +128,8 @@ def held_since(variables: Variables, ends: Sequence[int]) -> Iterator[RetainedHi
         added = _adds(source.file, name) if source is not None else None
         old = sum(number < ends[-1] for number in numbers)
         written = as_written(name, variables)
-        yield RetainedHistory(written, old, steps, source, added)
+        is_part = len(held) > 1
+        yield RetainedHistory(written, old, steps, source, added, is_part)
 
 
 def _adds(file: str, name: str) -> SourceLine | None:

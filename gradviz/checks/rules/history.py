@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gradviz.checks.call import BackwardCall
@@ -211,7 +211,7 @@ def freed_fix(
     spared, backward = _unneeded(context), context.backward
     if spared is not None:
         source, name = spared
-        fix = f"In {line(source)}, use {name}.detach() instead of {name}: another optimizer trains what is behind it."
+        fix = f"In {line(source)}, use {name}.detach() instead of {name}: another loss and its optimizer train what is behind it."
         return {"fix": fix, "source": source, "part": name}
     # nothing is new: the call itself is the second one
     if not joints:
@@ -267,17 +267,39 @@ def _unneeded(context: BackwardCall) -> tuple[SourceLine, str] | None:
     shared = set.intersection(*sequences) - {None} if len(calls) > 1 else set()
 
     for call in calls:
-        graph = call.graph
-        every = _holders(call, [root.node for root in graph.roots])
-        for edge in graph.edges:
-            user, producer = graph.nodes[edge.consumer], graph.nodes[edge.producer]
-            if producer.sequence not in shared or user.sequence in shared:
-                continue
-            inside, source = _holders(call, [producer.id]), made_at(graph, user.id)
-            for name in producer.names[:1] if inside and every - inside else ():
-                if source is not None and name in read(source):
-                    return source, name
+        every = _holders(call, [root.node for root in call.graph.roots])
+        # of the second call, what else it trains is what it is for
+        own = call is context and len(every) > 1 and _is_new(call, shared)
+        for producer, source, name in _shared_uses(call, shared):
+            inside = _holders(call, [producer])
+            if inside and (own or every - inside):
+                return source, name
     return None
+
+
+def _shared_uses(
+    context: BackwardCall, shared: set[int | None]
+) -> Iterator[tuple[int, SourceLine, str]]:
+    """The lines that read what is shared, outside of that: with what they read."""
+    graph = context.graph
+    for edge in graph.edges:
+        user, producer = graph.nodes[edge.consumer], graph.nodes[edge.producer]
+        source = made_at(graph, user.id)
+        if source is None or producer.sequence not in shared or user.sequence in shared:
+            continue
+        given = producer.names[:1] or assigned(made_at(graph, producer.id))
+        for name in given:
+            if name in read(source):
+                yield producer.id, source, name
+
+
+def _is_new(context: BackwardCall, shared: set[int | None]) -> bool:
+    """Whether a part of a graph that is not shared has parameters of its own."""
+    graph = context.graph
+    users = [
+        edge.consumer for edge in graph.edges if edge.producer in context.optimized
+    ]
+    return any(graph.nodes[user].sequence not in shared for user in users)
 
 
 def _holders(context: BackwardCall, start: Sequence[int | None]) -> set[str]:

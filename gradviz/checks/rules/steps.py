@@ -104,6 +104,8 @@ def _stored(history: RetainedHistory) -> str:
     if history.added is not None:
         return f"In {line(history.added)}, store it without its graph: .detach(), or .item() for a single number."
     name = as_code(history.name)
+    if history.container:
+        return f"Store what goes into {name} without its graph: .detach(), or .item() for a single number."
     return f"Add loss.item() to a running total; detach a state between the steps: {name} = {name}.detach()."
 
 
