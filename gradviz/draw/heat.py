@@ -140,32 +140,32 @@ def gradient_heat(folding: Folding) -> Heat:
         )
 
     steps = {step.node: step for step in backward}
-    most: list[float] = []
-    said: dict[int, str] = {}
-    alarms: dict[int, str] = {}
-    smallest: dict[int, float] = {}  # of those that a box says
-    for box, inside in enumerate(folding.inside):
-        arriving = [steps[node] for node in inside if node in steps]
-        norms = [step.norm for step in arriving if step.norm is not None]
-        largest = max(norms, default=0.0)
-        most.append(0.0 if math.isinf(largest) else largest)
-        if norms and not most[box]:
-            alarms[box] = NOT_FINITE if largest else ZERO
-        else:
-            said[box] = _arriving_text(arriving, norms)
-            if norms:
-                smallest[box] = min(norms)
-
-    seen = [norm for norm in most if norm]
-    largest, least = max(seen, default=0.0), min(seen, default=0.0)
+    boxes = folding.inside
+    arriving = [[steps[node] for node in nodes if node in steps] for nodes in boxes]
+    norms = [[s.norm for s in some if s.norm is not None] for some in arriving]
+    of = [max(some, default=0.0) for some in norms]
+    none = {
+        box for box, some in enumerate(norms) if some and not 0 < of[box] < math.inf
+    }
+    alarms = {box: NOT_FINITE if of[box] else ZERO for box in none}
+    said = {
+        box: _arriving_text(arriving[box], some)
+        for box, some in enumerate(norms)
+        if box not in none
+    }
+    amounts = tuple(0.0 if box in none else norm for box, norm in enumerate(of))
+    largest = max(amounts, default=0.0)
+    least = min(filter(None, amounts), default=0.0)
+    smallest = {box: min(norms[box]) for box in said if norms[box]}
     # among equals, the smallest is no news
     if min(smallest.values(), default=largest) < largest / 2:
         alarms |= dict.fromkeys(_of_smallest(smallest), SMALLEST)
+    # gradients that are nearly equal should not get five colours
+    factor = max(2.0, (largest / least) ** (1 / STEPS)) if least else 2.0
     return Heat(
-        tuple(most),
+        amounts,
         largest,
-        # gradients that are nearly equal should not get five colours
-        max(2.0, (largest / least) ** (1 / STEPS)) if least else 2.0,
+        factor,
         "gradient norm",
         lambda norm: f"{norm:.2g}",
         "above",

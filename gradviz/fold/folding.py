@@ -193,6 +193,7 @@ class _Homes:
         for i, node in enumerate(self.groups.order):
             place.setdefault(self.of[node], i)
 
+        owners = {box for box in self.closed if self._owns(~box)}
         for leaf in self.graph.leaves:
             if leaf.kind != "parameter":
                 continue
@@ -201,7 +202,7 @@ class _Homes:
             first = min(users, key=lambda box: place.get(box, -1), default=0)
             others = users - {first} - self.later_users(leaf.node)
             # before all that use it, so that no box waits for itself
-            if first in self.closed and self._owns(~first) and (shared or not others):
+            if first in owners and (shared or not others):
                 self.of[leaf.node] = first
 
     def _owns(self, group_id: int) -> bool:
