@@ -12,7 +12,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import Box, Scene
 from gradviz.fold.folding import unfolded
-from gradviz.graph import Edge, Graph, Group, Leaf, Node, Packing, Root, SavedTensor, Storage
+from gradviz.graph import Data, Edge, Graph, Group, Leaf, Node, Packing, Root, SavedTensor, Scope, Storage
 from gradviz.report.labels import FLAG_WORDS
 from tests.builders import (
     GRAPHS,
@@ -242,3 +242,14 @@ def test_what_python_cannot_read_is_said_in_the_tooltip_only() -> None:
     (box,) = scene(graph, Options()).boxes
     assert FLAG_WORDS["hidden"] not in (*box.lines, *box.flags) and FLAG_WORDS["custom"] in box.lines
     assert FLAG_WORDS["hidden"] in dict(details(graph, graph.nodes[0]))["flags"]
+
+
+@pytest.mark.parametrize("leaves", ["shared", "per-use"])
+def test_data_stands_in_the_module_that_takes_it(leaves: str) -> None:
+    scopes = (Scope("first", "First", 1, None), Scope("second", "Second", 1, None))
+    nodes = (Node(0, "AddBackward0", scope=0), accumulate(1), Node(2, "MulBackward0", scope=1), Node(3, "ExpBackward0"))
+    edges = (Edge(0, 1, 0, 0), Edge(0, 2, 0, 1), Edge(2, 1, 0, 0), Edge(2, 3, 0, 1))
+    data = Data(("mask",), tensor(2), (2,), inner=True)
+    made = scene(Graph(nodes, edges, (leaf(1, "w"),), scopes=scopes, data=(data,)), Options.of({"leaves": leaves}))
+    (box,) = [box for box in made.boxes if box.lines[0] == "mask"]
+    assert box.frame is not None and made.frames[box.frame].title == "second Second"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,13 @@ def test_heads_beside_each_other_are_in_one_state(tmp_path: Path, monkeypatch: p
 
 def test_one_turn_is_open_of_a_loop_whose_turns_no_page_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "policy" in opened(recorded("reinforce", tmp_path, monkeypatch))
+
+
+def test_a_folded_graph_is_read_where_users_hand_it_in_and_nowhere_else() -> None:
+    """All else reads a folding, of which nothing has to be asked whether something is closed."""
+    readers = {
+        path.relative_to(ROOT / "gradviz").as_posix()
+        for path in (ROOT / "gradviz").rglob("*.py")
+        if re.search(r"\bgraph\.folding\b", path.read_text("utf-8"))
+    }
+    assert readers == {"draw/output.py", "fold/folding.py"}
