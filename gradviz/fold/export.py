@@ -7,7 +7,7 @@ from typing import Any
 
 from gradviz.fold.fold import opened
 from gradviz.fold.folding import Folding
-from gradviz.graph import Base, Graph, Node, Root, Uses
+from gradviz.graph import Base, Data, Graph, Node, Root, Uses
 
 
 def fold(graph: Graph, **options: Any) -> Graph:
@@ -48,8 +48,11 @@ def exported(folding: Folding) -> Graph:
             for box, leaf in folding.leaf_in.items()
         ),
         roots=tuple(_root(folding, root) for root in folding.graph.roots),
-        backward=(),  # its numbers are those of nodes, and so are those of marks
+        data=tuple(_data(folding, data) for data in folding.graph.data),
+        # their numbers are those of the nodes that were folded
+        backward=(),
         marks=(),
+        program=(),
         folding=folding,
     )
 
@@ -60,6 +63,17 @@ def _root(folding: Folding, root: Root) -> Root:
         return root
     output = folding.output(root.node, root.output)
     return root._replace(node=folding.box_of[root.node], output=output)
+
+
+def _data(folding: Folding, data: Data) -> Data:
+    """Data at the boxes that take it; where in a closed one, nobody knows."""
+    entries = data.position or (None,) * len(data.nodes)
+    taken: dict[int, int | None] = {}
+    for node, entry in zip(data.nodes, entries):
+        box = folding.box_of[node]
+        taken[box] = None if folding.boxes[box].group else entry
+    position = tuple(taken.values()) if data.position else ()
+    return data._replace(nodes=tuple(taken), position=position)
 
 
 def _base(folding: Folding, base: Base | None) -> Base | None:

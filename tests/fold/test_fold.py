@@ -15,7 +15,7 @@ from gradviz.fold.export import fold
 from gradviz.fold.fold import PAGE, UPRIGHT, Measure
 from gradviz.fold.folding import folding_of
 from gradviz.fold.sizes import Size
-from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo, Uses
+from gradviz.graph import Construct, Data, Edge, Graph, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo, Uses
 from gradviz.graph.amounts import depth, held_bytes
 from gradviz.graph.files import dump, loads
 from tests.builders import chain, cycles, tensor
@@ -521,3 +521,15 @@ def test_a_folded_graph_knows_which_nodes_are_in_each_box() -> None:
     # what is in a box keeps the number that it has in the graph
     assert [box.id for box in folded.folding.boxes] == [nodes[0] for nodes in folded.folding.inside]
     assert list(folding_of(graph).box_of) == [node.id for node in graph.nodes]
+
+
+def test_a_folded_graph_is_read_again_from_its_file_with_its_data_at_the_boxes() -> None:
+    scopes = (Scope("net", "Net", 1, None),)
+    nodes = tuple(Node(i, f"Op{i}Backward0", sequence=9 - i, scope=0 if i else None) for i in range(4))
+    edges = tuple(Edge(i, i + 1, 0, 0) for i in range(3))
+    data = (Data(("mask",), tensor(2), (0, 2, 3), position=(1, None, 1)),)
+    program = (Construct("statement", "x", nodes=(2, 3)),)
+    folded = Graph(nodes, edges, scopes=scopes, data=data, program=program).fold(depth=1)
+    assert len(folded.nodes) == 2 and folded.data[0][2:] == data[0]._replace(nodes=(0, 1), position=(1, None))[2:]
+    assert loads("".join(dump(folded))) == folded
+    assert "net Net" in str(folded.tree())
