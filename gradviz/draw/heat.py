@@ -143,29 +143,22 @@ def gradient_heat(folding: Folding) -> Heat:
     boxes = folding.inside
     arriving = [[steps[node] for node in nodes if node in steps] for nodes in boxes]
     norms = [[s.norm for s in some if s.norm is not None] for some in arriving]
-    of = [max(some, default=0.0) for some in norms]
-    none = {
-        box for box, some in enumerate(norms) if some and not 0 < of[box] < math.inf
-    }
-    alarms = {box: NOT_FINITE if of[box] else ZERO for box in none}
-    said = {
-        box: _arriving_text(arriving[box], some)
+    alarms = {box: _alarm(some) for box, some in enumerate(norms) if _alarm(some)}
+    amounts = tuple(
+        0.0 if box in alarms else max(some, default=0.0)
         for box, some in enumerate(norms)
-        if box not in none
-    }
-    amounts = tuple(0.0 if box in none else norm for box, norm in enumerate(of))
+    )
+    others = [box for box in range(folding.size) if box not in alarms]
+    said = {box: _arriving_text(arriving[box], norms[box]) for box in others}
     largest = max(amounts, default=0.0)
-    least = min(filter(None, amounts), default=0.0)
-    smallest = {box: min(norms[box]) for box in said if norms[box]}
+    smallest = {box: min(norms[box]) for box in others if norms[box]}
     # among equals, the smallest is no news
     if min(smallest.values(), default=largest) < largest / 2:
         alarms |= dict.fromkeys(_of_smallest(smallest), SMALLEST)
-    # gradients that are nearly equal should not get five colours
-    factor = max(2.0, (largest / least) ** (1 / STEPS)) if least else 2.0
     return Heat(
         amounts,
         largest,
-        factor,
+        _factor(amounts),
         "gradient norm",
         lambda norm: f"{norm:.2g}",
         "above",
@@ -173,6 +166,20 @@ def gradient_heat(folding: Folding) -> Heat:
         said,
         alarms,
     )
+
+
+def _alarm(norms: Sequence[float]) -> str:
+    """What is wrong with the largest of the gradients that arrive, "" for nothing."""
+    largest = max(norms, default=1.0)
+    if not largest:
+        return ZERO
+    return "" if math.isfinite(largest) else NOT_FINITE
+
+
+def _factor(amounts: Sequence[float]) -> float:
+    """A step of the scale: gradients that are nearly equal do not get five colours."""
+    seen = list(filter(None, amounts))
+    return max(2.0, (max(seen) / min(seen)) ** (1 / STEPS)) if seen else 2.0
 
 
 def _of_smallest(norms: Mapping[int, float]) -> list[int]:
