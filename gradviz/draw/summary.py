@@ -22,7 +22,7 @@ from gradviz.fold.folding import Folding, folding_of
 from gradviz.fold.opening import Deeper
 from gradviz.graph import Data, Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import depth, flags, operations
-from gradviz.graph.origins import forward_name, has_literal, number_beside
+from gradviz.graph.origins import forward_name
 from gradviz.report import labels
 from gradviz.wording import count_text, few, one_line, plural, tensor_line, verb
 
@@ -209,7 +209,7 @@ def _without_tensor(node: Node) -> int:
     if node.numbers:
         return node.numbers
     number = any(slot.kind == "number" for slot in node.saved)
-    number = number or number_beside(node) is not None or has_literal(node)
+    number = number or isinstance(node.attributes.get("other"), (int, float, complex))
     return number + (node.attributes.get("bias_sym_sizes_opt") == (0,))
 
 

@@ -16,7 +16,7 @@ from gradviz.gradients.live import LiveGraph
 from gradviz.gradients.values import held_tensors, tensor_in, why_unreadable
 from gradviz.graph import Graph
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.origins import number_beside
+from gradviz.graph.origins import saved_number
 
 MOST = 64
 """Elements of a tensor whose numbers are kept."""
@@ -199,7 +199,7 @@ def _operand(
         if record.op == "PowBackward0":
             value = live.nodes[node]._saved_exponent
         else:
-            value = number_beside(record)
+            value = saved_number(record)
 
     if type(value) in PLAIN:
         return value.clone() if numbers(value) else None

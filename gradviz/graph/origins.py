@@ -8,7 +8,6 @@ its author. Where no call of a module was recorded, it matters who owns which le
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -311,8 +310,8 @@ def op_text(node: Node) -> str:
     '[:, 2:]'
     >>> op_text(Node(0, "BmmBackward0")), op_text(Node(0, "PowBackward0", attributes={"exponent": 2}))
     ('matmul', '** 2')
-    >>> op_text(Node(0, "AddBackward0", none_inputs=1, source=SourceLine("net.py", 3, text="y = (x * s + 1) * 2")))
-    '+ 1'
+    >>> op_text(Node(0, "MulBackward0", attributes={"other": 2})), op_text(Node(0, "AddBackward0", written="+ 1"))
+    ('* 2', '+ 1')
     >>> op_text(Node(0, "ScaledDotProductFlashAttentionForCpuBackward0"))
     'scaled_dot_product_attention'
     """
@@ -320,8 +319,7 @@ def op_text(node: Node) -> str:
         return node.written
     name = forward_name(node)
     if name in _OPERATORS:
-        # `x * 2` keeps its number in the node, or only in the line of code
-        value = number_beside(node)
+        value = saved_number(node)
         return name if value is None else _OPERATORS[name].format(value)
     written = _WRITTEN.get(name)
     if written is not None and node.attributes:
@@ -378,71 +376,10 @@ _OPERATORS = {
     "rsub": "{:.3g} -",
 }
 """How an op on a number is written."""
-_SYNTAX: dict[str, type[ast.operator]] = {
-    "mul": ast.Mult,
-    "div": ast.Div,
-    "add": ast.Add,
-    "sub": ast.Sub,
-    "rsub": ast.Sub,
-}
 
 
-def has_literal(node: Node) -> bool:
-    """Whether the code gave an operator a number: `* 2`, `1 -`."""
-    return " " in node.written and not node.written.startswith("[")
-
-
-def number_beside(node: Node) -> int | float | complex | None:
-    """The number that an op of two operands was given: the saved one, else the one that
-    its line names; None where it was given none, or that is not known.
-    """
-    name = forward_name(node)
-    if name not in _OPERATORS:
-        return None
-
+def saved_number(node: Node) -> int | float | complex | None:
+    """The number that an op of two operands was given, where the node keeps it."""
     value = node.attributes.get("other")
-    if (
-        value is None
-        and node.source is not None
-        and (node.none_inputs or name == "rsub")
-    ):
-        value = _literal(node.source.text, name)
-
     is_plain = node.attributes.get("alpha", 1) == 1
     return value if isinstance(value, (int, float, complex)) and is_plain else None
-
-
-@lru_cache(maxsize=4096)
-def _literal(line: str, name: str) -> object:
-    """The number beside an operator that a line has only once; `1 - x` and `x - 1` are
-    two operators.
-    """
-    try:
-        parts = list(ast.walk(ast.parse(line.strip())))
-    except (SyntaxError, ValueError):
-        return None
-
-    ends = [
-        (part.left, part.right)
-        for part in parts
-        if isinstance(part, ast.BinOp) and type(part.op) is _SYNTAX[name]
-    ]
-    ends += [
-        (part.target, part.value)
-        for part in parts
-        if isinstance(part, ast.AugAssign) and type(part.op) is _SYNTAX[name]
-    ]
-    # torch has two ops for them, by which side the number is on
-    if _SYNTAX[name] is ast.Sub:
-        ends = [
-            pair
-            for pair in ends
-            if isinstance(pair[0], ast.Constant) == (name == "rsub")
-        ]
-
-    values = [
-        side.value for pair in ends for side in pair if isinstance(side, ast.Constant)
-    ]
-
-    # a line with two such operators does not say which made this node
-    return values[0] if len(ends) == len(values) == 1 else None
