@@ -163,14 +163,15 @@ function noteView() {
   const last = views[current];
   const withoutCamera = (/** @type {string} */ view) => view.replace(/&?v=[^&]*/, "");
   const plays = app.step >= 0 && last.includes("&p=");
-  if (plays || withoutCamera(writeView()) === withoutCamera(last)) return keepView("replaceState");
+  const now = writeView();
+  if (plays || withoutCamera(now) === withoutCamera(last)) return keepView("replaceState", now);
   views.length = ++current;
-  keepView("pushState");
+  keepView("pushState", now);
 }
 
 /** The current view is what is shown now. @param {"pushState" | "replaceState"} how */
-function keepView(how) {
-  views[current] = writeView();
+function keepView(how, view = writeView()) {
+  views[current] = view;
   try {
     history[how]({ at: current }, "", `#${views[current]}`);
     hasAddress = true;

@@ -143,6 +143,19 @@ export function table(rows) {
  * @typedef {{text: string, amount: string, part?: number, go: () => void}} Bar
  */
 
+/**
+ * Rows of the first of some, and how many more there are.
+ * @template T
+ * @param {T[]} all
+ * @param {number} most
+ * @param {(one: T) => HTMLElement} row
+ */
+export function limited(all, most, row) {
+  const rows = all.slice(0, most).map(row);
+  if (all.length > most) rows.push(el("li.small", `+${count(all.length - most)} more`));
+  return rows;
+}
+
 const BARS = 25;
 
 /**
@@ -153,12 +166,11 @@ const BARS = 25;
  */
 export function barList(title, bars, kind = "") {
   if (!bars.length) return [];
-  const rows = bars.slice(0, BARS).map(({ text, amount, part, go }) => {
+  const rows = limited(bars, BARS, ({ text, amount, part, go }) => {
     const bar = el("div.bar", { hidden: part === undefined });
     bar.style.width = `${100 * (part || 0)}%`;
     const what = el("span", { class: `what ${kind}` }, el("bdi", text));
     return el("li", {}, el("button", { onclick: go, title: text }, what, el("span", amount), bar));
   });
-  if (bars.length > BARS) rows.push(el("li.small", `+${bars.length - BARS} more`));
   return [el("h2", title), el("ol.bars", {}, ...rows)];
 }

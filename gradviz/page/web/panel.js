@@ -8,6 +8,7 @@ import {
   el,
   isNarrow,
   joined,
+  limited,
   onClick,
   pattern,
   plural,
@@ -206,12 +207,6 @@ function itemLink(item, text = model.title(item)) {
 /** @param {number} node */
 const nodeLink = (node) => itemLink(facts.cellOf[node]);
 
-/** @param {string} title @param {HTMLElement[]} rows */
-function linkList(title, rows) {
-  const more = rows.length > MANY ? [el("li", `+${count(rows.length - MANY)} more`)] : [];
-  return section(title, el("ul.links", {}, ...rows.slice(0, MANY), ...more));
-}
-
 /**
  * Ops with their lines and modules, those of alike modules in one row.
  * @param {string} title
@@ -222,7 +217,7 @@ function opList(title, nodes) {
   // there is one row of words for one title and line
   const key = (/** @type {number} */ node) =>
     `${model.row.cell[facts.cellOf[node]]} ${pattern(path(node))}`;
-  const rows = alike(nodes, key).map((equal) => {
+  const rows = limited(alike(nodes, key), MANY, (equal) => {
     const cell = facts.cellOf[equal[0]];
     const words = `${times(equal.length)} ${model.line(cell)}  ${together(equal.map(path))}`;
     const link = el("button.link", {
@@ -231,7 +226,7 @@ function opList(title, nodes) {
     });
     return el("li", {}, link, words);
   });
-  return linkList(title, rows);
+  return section(title, el("ul.links", {}, ...rows));
 }
 
 /** @param {number} node */
@@ -242,12 +237,10 @@ function neighbours(node) {
   ];
   return lists
     .filter(({ nodes }) => nodes.length)
-    .map(({ title, nodes }) =>
-      linkList(
-        title,
-        nodes.map((one) => el("li", {}, nodeLink(one)))
-      )
-    );
+    .map(({ title, nodes }) => {
+      const rows = limited(nodes, MANY, (one) => el("li", {}, nodeLink(one)));
+      return section(title, el("ul.links", {}, ...rows));
+    });
 }
 
 // -- parts ---------------------------------------------------------------------------------------
@@ -418,14 +411,15 @@ function opParts(node, box = []) {
  */
 function way(node) {
   const nodes = wayOut(facts, node);
-  const rows = nodes.map((one) => {
+  const left = nodes.length - MANY;
+  const shown = left > 0 ? [...nodes.slice(0, MANY / 2), -1, ...nodes.slice(-MANY / 2)] : nodes;
+  const rows = shown.map((one) => {
+    if (one < 0) return el("li", `… ${count(left)} more …`);
     const norm = facts.norm(one);
     const tensors = facts.brief(facts.tensorsOf(one).join(", "));
     const words = ` ${tensors}${norm === null ? "" : `  ‖gradient‖ ${norm}`}`;
     return el("li", {}, nodeLink(one), el("span", words));
   });
-  const left = rows.length - MANY;
-  if (left > 0) rows.splice(MANY / 2, left, el("li", `… ${count(left)} more …`));
   const what = facts.head.norms ? "Shapes and gradient norms" : "Shapes";
   return section(`${what} on the way to the output`, el("ol.way", {}, ...rows));
 }

@@ -379,7 +379,9 @@ function drawProfile() {
   const px = (/** @type {number} */ i) =>
     LEFT + ((w - LEFT - 8) * i) / Math.max(1, tens.length - 1);
   const py = (/** @type {number} */ v) => 20 + ((h - 38) * (high - v)) / (high - low);
-  label("gradient norms", LEFT, 12);
+  const isVanishing = (/** @type {number} */ ten) => ten < largest - VANISHING;
+  const note = known.some(isVanishing) ? "; red: < 1/10,000 of the largest" : "";
+  label(`gradient norms${note}`, LEFT, 12);
   label("loss", LEFT, h - 4);
   label("inputs", w - 8, h - 4, "right");
   for (const ten of [low, high]) label(`1e${ten}`, LEFT - 4, py(ten) + 4, "right");
@@ -390,10 +392,9 @@ function drawProfile() {
   c.fillStyle = colors.hover;
   if (steps.length)
     c.fillRect(first - 2, 18, Math.max(4, px(Math.max(...steps)) - first + 4), h - 34);
-  if (low < largest - VANISHING) label("red: < 1/10,000 of the largest", LEFT + 90, 12);
   tens.forEach((ten, i) => {
     if (!Number.isFinite(ten)) return;
-    c.fillStyle = ten < largest - VANISHING ? colors.warn : colors.accent;
+    c.fillStyle = isVanishing(ten) ? colors.warn : colors.accent;
     c.fillRect(px(i) - 1, py(ten) - 1, 3, 3);
   });
 }

@@ -48,7 +48,8 @@ export function wayOut(facts, start) {
       for (let step = node; step >= 0; step = Number(before.get(step))) way.push(step);
       return way.reverse();
     }
-    for (const next of facts.usersOf(node)) if (!before.has(next)) before.set(next, node);
+    for (const edge of facts.edgesFrom(node))
+      if (!before.has(facts.used[edge])) before.set(facts.used[edge], node);
   }
   return [start];
 }
