@@ -20,10 +20,10 @@ from statistics import median
 from typing import NamedTuple
 
 import gradviz
-from gradviz.draw import picture
 from gradviz.draw.options import Options
-from gradviz.draw.output import cut_to_draw, render
+from gradviz.draw.output import render, sketched
 from gradviz.graph import Graph
+from gradviz.layout import layered
 
 PROGRAMS = Path(__file__).parent.parent / "tests" / "real"
 
@@ -65,8 +65,8 @@ def recorded(script: Path, folder: Path) -> Graph | None:
 
 def cost(graph: Graph, repeats: int) -> Cost:
     """Measure the default picture of a graph."""
-    place, calls = picture.place, list[int]()
-    picture.place = lambda *given, **more: calls.append(1) or place(*given, **more)  # type: ignore[assignment,func-returns-value]
+    place, calls = layered.place, list[int]()
+    layered.place = lambda *given, **more: calls.append(1) or place(*given, **more)  # type: ignore[assignment,func-returns-value]
     try:
         seconds = []
         for _ in range(repeats):
@@ -75,13 +75,13 @@ def cost(graph: Graph, repeats: int) -> Cost:
             render(graph, "svg")
             seconds.append(time.process_time() - began)
     finally:
-        picture.place = place
-    shown = cut_to_draw(graph, Options())
+        layered.place = place
+    shown = sketched(graph, Options()).folding
     ops = max(len(graph.nodes) - len(graph.leaves), 1)
     closed = max(
         (group.ops for group in shown.groups if group.kind == "module"), default=0
     )
-    return Cost(1e3 * min(seconds), len(calls), len(shown.nodes), closed / ops)
+    return Cost(1e3 * min(seconds), len(calls), shown.size, closed / ops)
 
 
 def main() -> int:

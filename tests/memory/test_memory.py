@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gradviz
 from gradviz.errors import FormatError
+from gradviz.fold.folding import unfolded
 from gradviz.graph import Graph, Leaf, Node, SavedTensor, Storage, TensorInfo
 from gradviz.graph.amounts import held_bytes
 from gradviz.memory.saved import By, Saved, memory_notes, saved
@@ -132,7 +133,7 @@ def test_gradients_to_come_are_those_that_are_missing() -> None:
 
 def test_a_folded_graph_counts_as_its_original() -> None:
     graph = random_saving(3)
-    folded = Graph(graph.nodes[:1], original=graph)
+    folded = Graph(graph.nodes[:1], folding=unfolded(graph))
     assert saved(folded, "op") == saved(graph, "op")
 
 
