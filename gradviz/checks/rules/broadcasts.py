@@ -16,9 +16,8 @@ _KEPT |= {"Amax", "Amin"}
 _LIFTED = ("Unsqueeze", "View", "Reshape", "Index", "Slice", "Select")
 """What makes a column of a row."""
 _ROW = Row(
-    "{both} broadcast to a square: each element meets every other one",
-    "{code} computes {operation} of {both}, which makes a square of {size} x {size} that is then averaged: each sample is compared "
-    "with all others",
+    "{both} broadcast: PyTorch computes all {size} x {size} pairs",
+    "{code} computes {operation} of {both}, each sample with all others, and the pairs are averaged",
     "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other.",
 )
 
