@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradviz.cli.completion import module_paths
-from gradviz.cli.options import json_option, write_result
+from gradviz.cli.options import Form, json_option, write_result
 from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import TargetCommand, target_argument
@@ -24,20 +24,34 @@ if TYPE_CHECKING:
 @click.command("why", cls=TargetCommand)
 @json_option("Print everything as JSON.")
 @target_argument
-@click.argument("name", metavar="NAME", shell_complete=module_paths)
-def command(source: Source, name: str, as_json: bool) -> None:
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=module_paths)
+def command(source: Source, name: str | None, as_json: bool) -> None:
     """Say why a tensor gets a gradient, or none.
 
     NAME is a variable or parameter (w, model.fc.weight); w.grad means the same. Says
     what fills its .grad, who holds it, which path leads to it from the loss, and which
-    line cuts the graph.
+    line cuts the graph. Without NAME: which loss and which optimizer reach which
+    parameter, in one table.
     """
+    if name is None:
+        _of_all(source, as_json)
+        return
     with result_stream() as stream:
         captured = source.read(lambda live: explained(live, name, source.target.short))
         why, table = captured.result, load("gradviz.explanation:why_table")
         write_result(
             stream, "json" if as_json else "table", why._asdict, lambda: table(why)
         )
+    captured.raise_failure()
+
+
+def _of_all(source: Source, as_json: bool) -> None:
+    """What trains what."""
+    with result_stream() as stream:
+        captured = source.read(load("gradviz.cuts.training:training"))
+        found, table = captured.result, load("gradviz.cuts.training:training_table")
+        form: Form = "json" if as_json else "table"
+        write_result(stream, form, found.as_data, lambda: table(found))
     captured.raise_failure()
 
 

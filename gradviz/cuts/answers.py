@@ -21,6 +21,7 @@ from gradviz.cuts.words import cut_words
 from gradviz.graph import Absent, Graph, SourceLine
 from gradviz.packages import with_text
 from gradviz.source.cut import Cut
+from gradviz.source.search import freezes
 from gradviz.variables.objects import joined, members
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import below, gathered, outermost_modules
@@ -179,7 +180,10 @@ class Answers:
                 answer = _told(found, False, " to compute it")
                 return answer
             return Answer("frozen", "requires_grad is False")
-        return Answer("frozen", "frozen: requires_grad is False")
+        lines = (freezes(file, name) for file in self.engine.ran.files)
+        source = next(filter(None, lines), None)
+        by = f", set in {_place(source)}" if source is not None else ""
+        return Answer("frozen", f"frozen: requires_grad is False{by}", source)
 
     def _cut_of(self, reads: set[AST]) -> FoundCut | None:
         """The cut that values are behind: one that lets numbers pass before one that

@@ -24,6 +24,7 @@ from gradviz.source.statements import (
     bodies,
     body_around,
     body_of,
+    loops_around,
     method_calls,
     pieces_in_place,
     reads,
@@ -55,10 +56,18 @@ def _head(node: ast.stmt) -> str:
     return ast.unparse(node).partition("\n")[0]
 
 
-def freezes(file: str) -> SourceLine | None:
-    """The first line of a file that sets `requires_grad` of something to False."""
-    pattern = r"\.requires_grad(_\(| = )False"
-    return next((source for source, _ in matching(file, pattern)), None)
+def freezes(file: str, name: str = "") -> SourceLine | None:
+    """The first line of a file that sets `requires_grad` to False, of what has this
+    name, or has it inside: `for p in net.body.parameters(): p.requires_grad = False`.
+    """
+    for source, match in matching(file, r"([\w.\[\]]+)\.requires_grad(_\(| = )False"):
+        holder = match[1]
+        for loop in reversed(loops_around(file, source.line)):
+            if holder in assigned(loop)[0]:
+                holder = ast.unparse(assigned(loop)[1] or loop)
+        if not name or not set(re.findall(r"\w+", holder)).isdisjoint(name.split(".")):
+            return source
+    return None
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:

@@ -11,7 +11,9 @@ import pytest
 
 from gradviz.checks.pages import EXAMPLE, SECTIONS, page
 from gradviz.checks.registry import Check, checks
+from gradviz.checks.watched import WatchedRun
 from gradviz.cli.main import cli
+from gradviz.run.target import parse_target
 from tests.command_line import CliRunner
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -50,3 +52,14 @@ def test_every_check_has_its_page(one: Check) -> None:
 def test_an_unknown_check_is_not_explained() -> None:
     result = CliRunner().invoke(cli, ["check", "--explain", "no-grap"])
     assert result.exit_code == 2 and "Did you mean no-graph" in result.output
+
+
+def test_all_functions_of_torch_that_are_watched_are_listed() -> None:
+    text = (DOCS / "recording.md").read_text()
+    watched = WatchedRun(parse_target(str(DOCS / "make_checks.py")), runs_on=True, values=False, cuts=False)
+    collector = watched._collector
+    readers = collector._loop, collector._modes, collector._losses, watched._functions, watched._watch
+    functions = [function for reader in readers for function, _ in reader.listeners()]
+    assert len(functions) > 20
+    for function in functions:
+        assert f"`{function.__qualname__}`" in text or f"`{function.__name__}`" in text, function

@@ -16,7 +16,7 @@ from gradviz.graph import SourceLine
 ROWS = {
     "frozen": Row(
         "{is_} frozen",
-        "requires_grad is False, so no gradient is computed",
+        "{answer}, so no gradient is computed",
         "No change needed if this is intentional. Otherwise call requires_grad_(True) on it, and give it to the optimizer.",
     ),
     "checkpoint": Row(
