@@ -26,20 +26,10 @@ Links = Literal["none", "vscode"]
 Color = Literal["kind", "memory", "grad"]
 
 By = Literal["auto", "node", "module"]
-COLUMNS = [
-    "output",
-    "parameters",
-    "trainable",
-    "FLOPs",
-    "saved",
-    "ops",
-    "calls",
-    "forward",
-    "backward",
-]
+COLUMNS = ["output", "parameters", "trainable", "FLOPs", "saved", "ops", "calls"]
 """Of a table of modules."""
 _MEASURES = "gradviz.gradients"
-"""The feature without which nobody asks for gradients and times."""
+"""The feature without which nobody asks for gradients."""
 
 
 def _option(

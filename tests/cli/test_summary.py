@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import gradviz
+from gradviz.draw.options import COLUMNS
 from gradviz.errors import FormatError, TargetError
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script
@@ -47,6 +48,7 @@ def test_columns_are_chosen_by_name(gradviz: Gradviz, tmp_path: Path) -> None:
     script(tmp_path, CODE, "model.py")
     command = ["summary", "model.py:Net", "--input", "5,3", "--columns"]
     assert rows(gradviz(*command, "flops,Output").stdout)["module"] == ["FLOPs", "output"]
+    assert rows(gradviz(*command, ",".join(COLUMNS)).stdout)["module"] == COLUMNS
     refused = gradviz(*command, "flop", code=2).stderr
     assert "Valid are: output, parameters, trainable, FLOPs" in refused
 
