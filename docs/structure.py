@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "gradviz"
 
 LEVELS = {
-    "wording": -1,
+    **dict.fromkeys(("wording", "parsing"), -1),
     **dict.fromkeys(("errors", "rank", "stages", "features"), 0),
     **dict.fromkeys(("graph", "layout"), 1),
     **dict.fromkeys(("packages", "report"), 2),

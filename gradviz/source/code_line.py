@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gradviz.graph import SourceLine
+from gradviz.parsing import parse
 from gradviz.source.statements import (
     InPlace,
     assigned as names_and_value,
@@ -26,7 +27,7 @@ def parsed(source: SourceLine | None) -> list[ast.stmt]:
     """The statements on a line; none where it is a part of a longer one."""
     text = source.text.strip() if source is not None else ""
     try:
-        return ast.parse(f"{text} pass" if text.endswith(":") else text).body
+        return parse(f"{text} pass" if text.endswith(":") else text).body
     except (SyntaxError, ValueError, RecursionError):
         return []
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
+from gradviz.parsing import code_of
 from gradviz.source.syntax import Span
 
 FEATURES = 0
@@ -94,7 +95,7 @@ def content(code: CodeType) -> object:
 
 def _codes(unit: Any, mode: str, features: int) -> Iterator[CodeType]:
     try:
-        code = compile(unit, "<text>", mode, flags=features, dont_inherit=True)
+        code = code_of(unit, mode, features)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     waiting = [code]

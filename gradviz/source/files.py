@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from types import CodeType
 from typing import Any
 
+from gradviz.parsing import NAME, parse, without_warnings
 from gradviz.source.compiled import FEATURES, Compiled, compiled, content
 from gradviz.source.syntax import FUNCTIONS, FunctionSyntax
 
@@ -30,7 +31,7 @@ class SourceText:
             tuple[int, bool], dict[tuple[str, int], list[Compiled]]
         ] = {}
         try:
-            self.tree = ast.parse("".join(lines))
+            self.tree = parse("".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self.tree = ast.Module([], [])
 
@@ -127,7 +128,8 @@ class SourceText:
             pytest = sys.modules.get("_pytest.assertion.rewrite")
             tree = deepcopy(self.tree)
             if pytest is not None:
-                pytest.rewrite_asserts(tree, b"")
+                with without_warnings():
+                    pytest.rewrite_asserts(tree, b"", NAME)
             yield tree, "exec"
             return
         yield self.tree, "exec"

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
+from gradviz.parsing import parse
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
@@ -105,7 +106,7 @@ def tree_of(file: str) -> ast.Module:
 @lru_cache(maxsize=200)
 def _parsed(text: str) -> _Text:
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
     except (SyntaxError, ValueError, RecursionError):
         tree = ast.Module([], [])
     # grows while it is read
