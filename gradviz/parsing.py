@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
-from typing import Any, Literal
+from typing import Any
 
 NAME = "<gradviz>"
 """What compiled text is called as a file."""
@@ -21,7 +21,7 @@ def parse(text: str) -> ast.Module:
         return ast.parse(text, NAME)
 
 
-def code_of(unit: Any, mode: Literal["exec", "single"], flags: int) -> CodeType:
+def code_of(unit: Any, mode: str, flags: int) -> CodeType:
     """The code object of a syntax tree. Raises what `compile` does."""
     with without_warnings():
         code: CodeType = compile(unit, NAME, mode, flags=flags, dont_inherit=True)

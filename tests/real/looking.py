@@ -84,21 +84,21 @@ def _draw(seen: Seen, path: Path) -> None:
 
 def _use_library(seen: Seen, live: LiveOutputs, path: Path) -> None:
     """`gradviz.walk(loss, model=model).save(path)`, as if it stood on the line of the call."""
-    model = _largest_model(seen.recorded, live)
-    seen.inferred = _walk_there(live, model)
+    _model = _largest_model(seen.recorded, live)  # no name that `walk` would find
+    seen.inferred = _walk_there(live, _model)
     if live.recording is not None:
-        attribution = live.recording.attribution(model, live.variables)
-        seen.by_model = capture(live.outputs, model=model, variables=live.variables, attribution=attribution)
+        attribution = live.recording.attribution(_model, live.variables)
+        seen.by_model = capture(live.outputs, model=_model, variables=live.variables, attribution=attribution)
     seen.inferred.save(str(path))
 
 
-def _walk_there(live: LiveOutputs, model: torch.nn.Module | None) -> Graph:
+def _walk_there(live: LiveOutputs, _model: torch.nn.Module | None) -> Graph:
     """Call `walk` among the variables of the line that called backward, where a user would write it."""
     frame = live.frame
     while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
         frame = frame.f_back
     assert frame is not None, "programs of the corpus call backward() or autograd.grad"
-    scope = {**frame.f_locals, "_outputs": live.outputs, "_model": model}
+    scope = {**frame.f_locals, "_outputs": live.outputs, "_model": _model}
     graph = eval("__import__('gradviz').walk(_outputs, model=_model)", frame.f_globals, scope)
     assert isinstance(graph, Graph)
     return graph
