@@ -34,7 +34,7 @@ REASONS: dict[str, dict[str, str]] = {
     "maml_fomaml_backward": {"add, line 28": "a sum that began with a number"},
     "moe_router": {"add, line 87": "a sum that began with a number"},
     "multitask_uncertainty": {"add, line 95": "the 0 that sum() begins with"},
-    "pinn_burgers": {"matmul, line 47": "made by grad()", "matmul, line 49": "made by grad()"},
+    "pinn_burgers": {f"{op}, line {line}": "made by grad()" for op in ("div", "matmul") for line in (47, 49)},
     "pinn_lbfgs_oscillator": {"matmul, line 20": "made by grad()", "matmul, line 25": "made by grad()"},
     "seq2seq_attention": {"add, line 69": "a sum that began with a number"},
     "simclr": {"matmul, line 46": "features and their transpose"},
