@@ -335,7 +335,7 @@ class Calls:
                 self.made.add((first, peek_sequence()))
 
 
-QUICK = {
+QUICK = {"ppo_cleanrl", "realnvp_moons", "moe_router", "simclr", "reinforce", "clip_pairs", "autocast_bf16", "siamese_signatures"}
     "ppo_cleanrl",
     "realnvp_moons",
     "moe_router",
