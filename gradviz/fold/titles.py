@@ -139,7 +139,12 @@ def _of_several(groups: Groups, group_id: int) -> str:
     functions = {scope.path for scope in calls if not scope.type}
     if len(functions) == 1 and not paths and len(list(parts_in(groups, first))) == 1:
         return functions.pop()
-    words = _counted(groups, list(groups.leaves_of(first)))
+    nodes = list(groups.leaves_of(first))
+    if first >= 0 or groups[~first].op is not None:
+        nodes = groups.members(
+            group_id
+        )  # turns of one op each may differ: `[1]`, `[2]`
+    words = _counted(groups, nodes)
     return f"… {words}" if groups[group_id].kind == "segment" else words
 
 

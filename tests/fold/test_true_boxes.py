@@ -17,6 +17,7 @@ from gradviz.graph import Graph
 from gradviz.graph.amounts import held_bytes
 from tests.blocks import ROOT
 from tests.drawn import scene
+from tests.real.operands import named_by_one
 
 
 def modules_of(graph: Graph) -> dict[str, set[int]]:
@@ -203,3 +204,11 @@ def test_parameters_of_a_module_that_is_called_twice_lead_into_its_first_call() 
     with gradviz.record() as recording:
         outputs = net(x)
     assert leaves_without_an_edge(recording.graph(outputs, model=net)) == []
+
+
+def test_ops_that_repeat_but_differ_have_not_the_title_of_one() -> None:
+    """As `[1]` and `[2]` of the projection that torch splits into queries, keys and values."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    with gradviz.record() as recording:
+        loss = layer(torch.randn(2, 5, 8)).sum()
+    assert not list(named_by_one(recording.graph(loss)))
