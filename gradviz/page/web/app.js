@@ -19,6 +19,8 @@ import { lightNodes, lightSteps, traceOf } from "./trace.js";
 const SHORT = 150; // ms
 const LEGIBLE = 9 / 11; // letters of 9 px
 const LARGE = 1.6; // of 18 px
+const FIT_ABOVE = 28; // px around what is fitted; the legend stands below
+const FIT_BELOW = 52;
 const EDGE = 20; // px between a box and the end of what is free
 
 /** @type {Model} */
@@ -327,12 +329,13 @@ export function fit(whole = false, atOnce = false) {
   const [width] = free();
   const left = width > 500 ? 54 : 14; // left of it are buttons
   const room = width - left - 14;
-  const fits = Math.min(room / w, (app.height - 56) / h, LARGE);
+  const tall = app.height - FIT_ABOVE - FIT_BELOW;
+  const fits = Math.min(room / w, tall / h, LARGE);
   const k = whole || fits >= LEGIBLE ? fits : Math.min(Math.max(room / w, LEGIBLE), 1);
   const spare = room - w * k;
   const top = room / 2 - firstMiddle() * k;
   const x = left + (spare >= 0 ? spare / 2 : Math.min(0, Math.max(spare, top)));
-  fly({ k, x, y: Math.max((app.height - h * k) / 2, 28) }, atOnce);
+  fly({ k, x, y: FIT_ABOVE + Math.max((tall - h * k) / 2, 0) }, atOnce);
 }
 
 /** The middle of what stands first, so that a wide page begins where there is something. */

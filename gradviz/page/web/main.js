@@ -29,7 +29,6 @@ import {
 } from "./app.js";
 import { byId, el, isNarrow, onClick, say } from "./dom.js";
 import { figureOf, fileName, pixelsOf, setUpExports, svgOf } from "./exports.js";
-import { stretch } from "./layout.js";
 import { byModule, setUpLists } from "./lists.js";
 import { lookOf } from "./look.js";
 import { readBlock } from "./model.js";
@@ -98,7 +97,6 @@ function expose(drawnAt) {
   };
   const state = Object.assign(app, { model, layout, facts, lit: () => app.light }, actions);
   const functions = {
-    stretch,
     search,
     between,
     svgOf,
