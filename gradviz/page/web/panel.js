@@ -437,7 +437,8 @@ function moduleLink(node) {
   const scope = facts.scopeOf(node);
   if (!scope) return "";
   const call = scope.call > 1 ? `, call ${scope.call}` : "";
-  const text = `${scope.path || scope.type} (${scope.type})${call}`;
+  const type = scope.type ? ` (${scope.type})` : ""; // a function has none
+  const text = (scope.path || scope.type) + type + call;
   const item = facts.callOf(node);
   return item < 0 ? itemLink(item, text) : text;
 }
