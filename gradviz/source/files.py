@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, lru_cache
 from types import CodeType
@@ -52,8 +53,12 @@ class SourceText:
         """
         if self.compiled(code) is None:
             return None
-        outside = code.co_name == "<module>"
-        return self._at(_function_at(self.tree, 0 if outside else code.co_firstlineno))
+        root: ast.AST = self.tree
+        if code.co_name != "<module>":
+            around = self.by_line.get(code.co_firstlineno, ())
+            functions = [node for node in around if isinstance(node, FUNCTIONS)]
+            root = functions[-1] if functions else self.tree
+        return self._at(root)
 
     @cached_property
     def imported(self) -> frozenset[str]:
@@ -89,6 +94,23 @@ class SourceText:
                             value = getattr(node, "value", None)
                             found.setdefault(one.attr, []).append((function, value))
         return found
+
+    @cached_property
+    def statements(self) -> tuple[Any, ...]:
+        """All statements, outer ones first."""
+        nodes: list[Any] = [self.tree]
+        for node in nodes:  # grows while it is read
+            nodes += inside(node)
+        return tuple(node for node in nodes if isinstance(node, ast.stmt))
+
+    @cached_property
+    def by_line(self) -> Mapping[int, Sequence[Any]]:
+        """The statements that go over each line, outer ones first."""
+        by_line = defaultdict[int, list[Any]](list)
+        for node in self.statements:
+            for line in lines_of(node):
+                by_line[line].append(node)
+        return by_line
 
     @property
     def outside(self) -> FunctionSyntax:
@@ -144,25 +166,16 @@ def is_rewritten(code: CodeType) -> bool:
     return "@pytest_ar" in code.co_names
 
 
-def _function_at(tree: ast.Module, line: int) -> ast.AST:
-    """The innermost function around a line that is no lambda; the file where there is
-    none.
-    """
-    function: ast.AST = tree
-    waiting: list[Any] = list(tree.body) if line else []
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
-            continue
-        decorators = getattr(node, "decorator_list", ())
-        if isinstance(node, (ast.stmt, ast.excepthandler)):
-            first = min(part.lineno for part in (node, *decorators))
-            if not first <= line <= (node.end_lineno or first):
-                continue
-        if isinstance(node, FUNCTIONS):
-            function = node
-        waiting += ast.iter_child_nodes(node)
-    return function
+def inside(node: ast.AST) -> list[Any]:
+    """What the blocks of a statement have, or a handler or case, which is none."""
+    names = ("body", "handlers", "orelse", "finalbody", "cases")
+    return [part for name in names for part in getattr(node, name, ())]
+
+
+def lines_of(node: Any) -> range:
+    """The lines of a statement or expression. Decorators are part of it."""
+    first = min(part.lineno for part in (*getattr(node, "decorator_list", ()), node))
+    return range(first, (node.end_lineno or node.lineno) + 1)
 
 
 def file_of(name: str) -> SourceText:
@@ -170,9 +183,6 @@ def file_of(name: str) -> SourceText:
     return _text(name, tuple(linecache.getlines(name)))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=100)
 def _text(file: str, lines: tuple[str, ...]) -> SourceText:
     return SourceText(list(lines))
-
-
-forget_files = _text.cache_clear

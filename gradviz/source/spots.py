@@ -8,7 +8,7 @@ import ast
 from types import CodeType
 
 from gradviz.source.compiled import line_of, spans
-from gradviz.source.files import file_of, forget_files
+from gradviz.source.files import file_of
 from gradviz.source.syntax import (
     COMPREHENSIONS,
     LOOPS,
@@ -167,6 +167,5 @@ def spots_of(code: CodeType) -> Spots:
 
 
 def forget() -> None:
-    """Free the text and the syntax of files."""
+    """Let go of the code that was read."""
     _READ.clear()
-    forget_files()

@@ -10,15 +10,13 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
-from gradviz.parsing import parse
+from gradviz.source.files import SourceText, file_of, inside, lines_of
 
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOP = (ast.For, ast.AsyncFor, ast.While)
@@ -82,49 +80,15 @@ def _body_of(file: str, function: Any) -> Body:
     return Body(file, name, tuple(flattened(block.body)))
 
 
-class _Text(NamedTuple):
-    """A file as a tree; its statements, the outermost first, all of them and those that
-    go over each line.
-    """
-
-    tree: ast.Module
-    statements: tuple[Any, ...]
-    by_line: Mapping[int, Sequence[Any]]
-
-
-def _read(file: str) -> _Text:
+def _read(file: str) -> SourceText:
     """A file, empty where there is no text, or it does not parse."""
     linecache.checkcache(file)  # a script may have been edited while it ran
-    return _parsed("".join(linecache.getlines(file)))
+    return file_of(file)
 
 
 def tree_of(file: str) -> ast.Module:
     """A file as a tree, the same one as long as its text is the same."""
     return _read(file).tree
-
-
-@lru_cache(maxsize=200)
-def _parsed(text: str) -> _Text:
-    try:
-        tree = parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        tree = ast.Module([], [])
-    # grows while it is read
-    nodes: list[Any] = [tree]
-    for node in nodes:
-        nodes += _inside(node)
-    statements = tuple(node for node in nodes if isinstance(node, ast.stmt))
-    by_line = defaultdict[int, list[Any]](list)
-    for node in statements:
-        for line in _lines_of(node):
-            by_line[line].append(node)
-    return _Text(tree, statements, by_line)
-
-
-def _inside(node: ast.AST) -> list[Any]:
-    """What the blocks of a statement have, or a handler or case, which is none."""
-    names = ("body", "handlers", "orelse", "finalbody", "cases")
-    return [part for name in names for part in getattr(node, name, ())]
 
 
 def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
@@ -136,7 +100,7 @@ def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
             yield node
         # what is inside these runs at another time
         if not isinstance(node, (*FUNCTION, ast.ClassDef)):
-            todo += reversed(_inside(node))
+            todo += reversed(inside(node))
 
 
 # -- a line ----------------------------------------------------------------------------
@@ -144,12 +108,7 @@ def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
 
 def covers(node: Any, line: int) -> bool:
     """Whether a statement or expression goes over a line. Decorators are part of it."""
-    return line in _lines_of(node)
-
-
-def _lines_of(node: Any) -> range:
-    first = min(part.lineno for part in (*getattr(node, "decorator_list", ()), node))
-    return range(first, (node.end_lineno or node.lineno) + 1)
+    return line in lines_of(node)
 
 
 def expressions_at(file: str, line: int) -> list[ast.expr]:
