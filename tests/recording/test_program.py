@@ -368,7 +368,7 @@ def test_a_call_holds_what_was_made_between_its_begin_and_its_end(
         is_operator = construct.text.startswith("[") or not construct.text.isidentifier()
         if construct.source is not None and construct.source.file == file and not is_operator:
             assert frozenset(construct.nodes) in spans, (construct, [graph.nodes[node].op for node in construct.nodes])
-    assert of_kind(graph, "call") or name not in QUICK
+    assert of_kind(graph, "call") or name not in ("ppo_cleanrl", "realnvp_moons", "moe_router")
 
 
 # -- the text is what ran ------------------------------------------------------------------------------------------------
