@@ -142,19 +142,6 @@ def loops_around(file: str, number: int) -> list[Any]:
     return [block for block in blocks if isinstance(block, LOOP)]
 
 
-def switch_around(file: str, number: int) -> SourceLine | None:
-    """The innermost `with torch.no_grad():` that a line stands in, or
-    `@torch.no_grad()` above its function.
-    """
-    switch = None
-    for block in blocks_around(file, number, ast.With, ast.AsyncWith):
-        items = [item.context_expr for item in getattr(block, "items", ())]
-        switches = [*items, *getattr(block, "decorator_list", ())]
-        off = (part for part in switches if recording_off(ast.unparse(part)))
-        switch = next(off, switch)
-    return body_around(file, number).source(switch) if switch is not None else None
-
-
 # -- a statement -----------------------------------------------------------------------
 
 

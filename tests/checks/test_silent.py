@@ -154,6 +154,8 @@ RIGHT = {
         "h = h @ self.turned",
         "self.w = torch.eye(8, requires_grad=True); self.turned = self.w.t().contiguous().detach()",
     ),
+    "a copy of what another optimizer trains": "maker = nn.Linear(4, 4)\nopts = [torch.optim.SGD(maker.parameters(), 0.1)]\n"
+    + net(loop=LOOP.replace("x = torch.randn(8, 4)", "x = maker(torch.randn(8, 4)).detach().requires_grad_()")),
     "a base class's forward": net("h = nn.Linear.forward(self.body, x)"),
 }
 

@@ -112,14 +112,14 @@ def _copies(context: BackwardCall) -> Diagnoses:
     rows = {
         row.node: key for key, row in run.leaves.items() if row.call == context.call
     }
-    known = run.holding | run.differentiated_by
+    known, trained = run.holding | run.differentiated_by, _trained(context)
     for leaf in context.graph.leaves if run.stepped else ():
         asked = leaf.node in context.asked or rows.get(leaf.node) in known
         cuts = [] if asked or leaf.kind != "input" else _cuts_of(context, leaf)
-        for cut in _wrong(context, cuts)[:1]:
+        for cut in [cut for cut in cuts if cut.behind & trained][:1]:
             name = re.escape(cut.term)
             read = rf"\b{name}\.grad\b|\bgrad\(.*\b{name}\b"
-            if cut.behind and not any(matching(file, read)):
+            if not any(matching(file, read)):
                 names, words = tuple(sorted(cut.behind)), all_cut_words([cut])
                 told = _COPY.filled(
                     names, term=cut.term, cuts=words, mend=mend_all([cut])
@@ -152,17 +152,21 @@ def _wrong(context: BackwardCall, cuts: Sequence[Cut]) -> list[Cut]:
     """Those to mend. A cut is right where nothing that it drops is trained by an
     optimizer of this loss; a gradient without a graph is always lost.
     """
-    reached, trained = {*all_names(context.graph.leaves)}, set[str]()
-    for optimizer in context.at_work:
-        held = {*all_names(optimizer.tensors)}
-        trained |= held if held & reached else set()
-
-    wrong = list[Cut]()
+    trained, wrong = _trained(context), list[Cut]()
     for cut in cuts:
         dropped = cut.behind
         if cut.kind == "grad" or not (trained and dropped) or trained & dropped:
             wrong.append(cut)
     return wrong
+
+
+def _trained(context: BackwardCall) -> set[str]:
+    """What the optimizers of this loss hold."""
+    reached, trained = {*all_names(context.graph.leaves)}, set[str]()
+    for optimizer in context.at_work:
+        held = {*all_names(optimizer.tensors)}
+        trained |= held if held & reached else set()
+    return trained
 
 
 def _sums(graph: Graph) -> list[int]:
