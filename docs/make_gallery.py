@@ -188,8 +188,8 @@ HEAD = f"""# Gallery
 twice, or a number, is listed with its line), no box of several operations has the title of one, and every label stands at its own
 edge. None fails.
 
-We also drew ten of them with torchview 0.2.7 and torchvista 0.2.13 with `show_compressed_view=True`, its view that joins alike
-layers. Both run the model again and draw it without its loss.
+We also drew ten of them with torchview 0.2.7 and torchvista 0.2.13, which run a model again and draw it without its loss.
+By default neither joins alike layers; torchvista has `show_compressed_view`, which we did not compare.
 """
 
 
