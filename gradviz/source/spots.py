@@ -135,7 +135,9 @@ class Spots:
         node = known.expression(instruction)
         if node is None:
             return function.statement_at(line_of(self.code, instruction)), False
-        parent = function.parents[node]
+        parent = function.parents.get(node)
+        if parent is None:
+            return None, False  # it stands at the head of an inner function
         # the call of a method has the line of the method's name
         is_method = isinstance(node, ast.Attribute) and parent.field == "func"
         return parent.node if is_method else node, True

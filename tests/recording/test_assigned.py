@@ -339,3 +339,8 @@ def test_no_name_of_a_random_program_is_false(code: str, tmp_path: Path) -> None
     path = tmp_path / f"program{hash(code) & 0xFFFFFFFF}.py"
     found, _ = names_and_truth(path, code)
     assert [(name, op) for name, op, held in found if not is_true(name, held)] == [], code
+
+
+def test_what_stands_at_the_head_of_an_inner_function_is_read_past(tmp_path: Path) -> None:
+    body = "def g(t=a.sin().sum()):\n    return t * 2\ny = g().exp()\nreturn y"
+    assert assigned(tmp_path, body)["Exp"] == "y"
