@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import render, sketched
+from gradviz.draw.summary import IN_PYTHON
 from gradviz.draw.svg import write
 from gradviz.features import is_there
 from gradviz.graph import Graph
@@ -48,11 +49,10 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     ['image/svg+xml', 'text/html', 'text/plain']
     """
     options, text = Options(), _text(graph)
+    before = IN_PYTHON.set(True)
     try:
         sketch = sketched(graph, options)
         folding = sketch.folding
-        if folding.opening is not None:
-            folding.opening.in_python = True
         if folding.size > MAX_NODES:
             many = f"{folding.size:,} nodes are too many to show in a notebook"
             return {
@@ -72,6 +72,8 @@ def mimebundle(graph: Graph) -> dict[str, str]:
             f"gradviz could not draw this graph: {reason}", RuntimeWarning, stacklevel=2
         )
         return {"text/plain": _marked(reason, text)}
+    finally:
+        IN_PYTHON.reset(before)
 
 
 def _page(graph: Graph) -> str:

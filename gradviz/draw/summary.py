@@ -12,6 +12,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
@@ -70,6 +71,10 @@ def dtype_text(dtype: str, several: bool) -> str:
     if dtype:
         return f"dtype {dtype}{' where a box names none' if several else ''}"
     return ""
+
+
+IN_PYTHON = ContextVar("IN_PYTHON", default=False)
+"""Whether hints are code, as under a picture in a notebook."""
 
 
 def counts_line(folding: Folding) -> str:
@@ -141,7 +146,7 @@ def _folded_lines(folding: Folding) -> Iterator[str]:
     yield f"folded: {plural(len(folding.groups), 'group')} for {words}"
     if folding.opening is not None:
         opening = folding.opening
-        write = _code_line if opening.in_python else _more_line
+        write = _code_line if IN_PYTHON.get() else _more_line
         yield write(opening.deeper())
 
 

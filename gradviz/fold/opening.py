@@ -50,7 +50,6 @@ class Opening:
     def __init__(self, groups: Groups) -> None:
         self.groups, self.sizes = groups, Sizes(groups)
         self.open: set[int] = {0}
-        self.in_python = False  # whether hints are to be code, as in a notebook
         self.windows: list[int] = []
         self.kept: set[int] = set()  # what no window closes
         self._later = _later(groups)
