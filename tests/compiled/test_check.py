@@ -26,7 +26,7 @@ def test_a_parameter_that_the_backward_gives_none_is_unused_and_the_others_are_n
     loss = model(torch.randn(3, 8)).sum()
     loss.backward(retain_graph=True)
     (unused,) = [one for one in gradviz.check(loss, model=model) if one.severity != "note"]
-    assert unused.id == "none-grad" and unused.names == ("aside.weight", "aside.bias")
+    assert unused.id == "none-grad" and unused.names == ("model.aside.weight", "model.aside.bias")
 
 
 class Shared(torch.nn.Module):
