@@ -8,6 +8,7 @@ of the gallery (docs/make_gallery.py).
 
 from __future__ import annotations
 
+import os
 import runpy
 import tempfile
 from collections.abc import Iterator
@@ -31,7 +32,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     sample = made / "docs" / "sample_page.html"
     sample.parent.mkdir(exist_ok=True)
     _maker("make_page")(sample)
-    live = _maker("make_gallery")(made / "docs" / "gallery")
+    most = os.environ.get("LIVE_PAGES")  # how many, where the site is only tried
+    gallery = made / "docs" / "gallery"
+    live = _maker("make_gallery")(gallery, int(most) if most else None)
     pairs = [
         *((ROOT, path) for path in _pages()),
         *((made, path) for path in [*written, sample, *live]),
