@@ -4,6 +4,7 @@ pictures tell as much as they have room for.
 
 from __future__ import annotations
 
+import ast
 from ast import AST
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -210,6 +211,9 @@ class Answers:
         path = self._owner.get(id(tensor))
         called = run is not None and run.calls > 0 and run.began >= self._since
         made = self._made(path, name)
+        if run is not None and not called:
+            # a line that calls modules of its kind did not call this one
+            reading = [read for read in reading if not isinstance(read, ast.Call)]
         if run is not None and not called and not reading:
             return Answer("uncalled", f"{owner} was never called", made, made=made)
         unread = self._unread(reading, is_alone=path is None)

@@ -35,7 +35,7 @@ def expression(graph: Graph, node: int) -> str:
 
     >>> from gradviz.graph import Edge, SourceLine
     >>> line = SourceLine("train.py", 3, text="y = (x * (w + 1)).exp()")
-    >>> ops = [Node(0, "AddBackward0", source=line, none_inputs=1), Node(1, "MulBackward0", source=line)]
+    >>> ops = [Node(0, "AddBackward0", source=line, written="+ 1", none_inputs=1), Node(1, "MulBackward0", source=line)]
     >>> leaves = [Node(2, "AccumulateGrad", names=("w",)), Node(3, "AccumulateGrad", names=("x",))]
     >>> edges = Edge(0, 2, 0, 0), Edge(1, 3, 0, 0), Edge(1, 2, 1, 0)
     >>> graph = Graph((*ops, *leaves), edges)

@@ -231,6 +231,49 @@ NEAR: dict[str, str] = {
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
     """,
+    "outdated-result": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        start = model.weight.detach().clone()
+        for step in range(3):
+            penalty = (model.weight - start).square().sum()
+            loss = model(torch.ones(2, 3)).square().mean() + penalty
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    "other-gradient": """
+        import torch
+
+        body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        first = torch.optim.SGD(body.parameters(), lr=0.1)
+        second = torch.optim.SGD(head.parameters(), lr=0.1)
+        for step in range(4):
+            features = body(torch.rand(2, 3))
+            second.zero_grad()
+            head(features.detach()).square().mean().backward()
+            second.step()
+            first.zero_grad()
+            head(features).mean().backward()
+            first.step()
+    """,
+    "no-effect": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            target = model(torch.ones(2, 3))
+            target = target.detach()
+            loss = (model(torch.ones(2, 3)) - target - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                model.weight.clamp_(-1, 1)
+    """,
     "no-update": """
         import torch
 

@@ -44,7 +44,7 @@ FAULTS = [
     Fault(
         "freed-graph",
         "loss = -(policy(state).log_softmax(-1)[:, 0] * gain).mean()",
-        "In script.py:8, use gain.detach() instead of gain: another optimizer trains",
+        "In script.py:8, use gain.detach() instead of gain: another loss and its optimizer train",
         "* gain)",
         "* gain.detach())",
         """

@@ -49,7 +49,7 @@ REASONS = {
         "line 18 computes with it while gradients are off (torch.no_grad(), line 17)",
         "target = self.teacher(x)",
     ),
-    "net.head.bias": ("frozen: requires_grad is False", None),
+    "net.head.bias": ("frozen: requires_grad is False, set in line 13", "self.head.bias.requires_grad_(False)"),
 }
 
 

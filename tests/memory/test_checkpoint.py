@@ -176,7 +176,7 @@ def gradients(model: nn.Module, tokens: torch.Tensor) -> list[torch.Tensor]:
 @contextmanager
 def checkpointed(model: nn.Module, paths: Iterable[str]) -> Iterator[None]:
     """The modules at these paths run in checkpoints inside the block."""
-    modules = [model.get_submodule(path) for path in paths]
+    modules = [model.get_submodule(path.removeprefix("model.")) for path in paths]
     for module in modules:
         module.forward = partial(checkpoint, module.forward, use_reentrant=False)
     yield

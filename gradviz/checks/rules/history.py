@@ -211,7 +211,7 @@ def freed_fix(
     spared, backward = _unneeded(context), context.backward
     if spared is not None:
         source, name = spared
-        fix = f"In {line(source)}, use {name}.detach() instead of {name}: another loss and its optimizer train what is behind it."
+        fix = f"In {line(source)}, use {name}.detach() instead of {name}: another loss and its optimizer train what made it."
         return {"fix": fix, "source": source, "part": name}
     # nothing is new: the call itself is the second one
     if not joints:
