@@ -429,7 +429,46 @@ class Extents:
 
     def _widen_later(self, group: list[InferredCall]) -> None:
         gaps = self._gaps(group, later=True)
+        parts = self._parts(group, gaps)
+        if len(parts) > 1:
+            for part in parts:
+                self._widen_later([group[i] for i in part])
+            return
         self._by_cost(group, gaps, self._common(gaps), later=True)
+
+    def _parts(self, group: list[InferredCall], gaps: list[range]) -> list[list[int]]:
+        """Calls of one class that went on differently, as with a mask and without one:
+        where they part in the midst of something, each kind is judged on its own.
+        """
+        most = self._common(gaps)
+        parts: dict[str, list[int]] = {}
+
+        for i, gap in enumerate(gaps):
+            parts.setdefault(
+                self._stems[gap[most]] if len(gap) > most else "", []
+            ).append(i)
+
+        kinds = list(parts.values())
+        in_the_midst = len(kinds) > 1 and "" not in parts
+
+        def gets_cheaper(part: list[int]) -> bool:
+            calls = [group[i] for i in part]
+            return self._gets_cheaper(calls, [gaps[i] for i in part], most)
+
+        if in_the_midst and all(map(gets_cheaper, kinds)):
+            return kinds
+
+        return [list(range(len(gaps)))]
+
+    def _gets_cheaper(
+        self, group: list[InferredCall], gaps: list[range], most: int
+    ) -> bool:
+        """Whether fewer values pass somewhere beyond `most` operations than anywhere
+        before.
+        """
+        further = self._common(gaps)
+        total = self._total(group, further, later=True)
+        return min(total[most + 1 :], default=total[0]) < min(total[: most + 1])
 
     def _widen_earlier(self, group: list[InferredCall]) -> None:
         for call in group:
