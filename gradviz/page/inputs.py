@@ -78,6 +78,21 @@ def _with_sources(data: Sequence[Data], boxes: list[InputBox]) -> list[InputBox]
     ]
 
 
+def sources_first(boxes: Sequence[InputBox]) -> list[int]:
+    """The boxes, by number, each after those that it is computed from."""
+    order: dict[int, None] = {}
+    entered = set[int]()
+    waiting = list(reversed(range(len(boxes))))
+    while waiting:
+        number = waiting[-1]
+        if number in entered:
+            order[waiting.pop()] = None
+            continue
+        entered.add(number)
+        waiting += [one for one in boxes[number].sources if one not in entered]
+    return list(order)
+
+
 def _lines(data: Data, path: str = "") -> tuple[str, str]:
     """Title and tensor, "" where that is not known."""
     line = "" if data.tensor.dtype == "unknown" else tensor_line(data.tensor)

@@ -21,7 +21,7 @@ from gradviz.graph.origins import around, common
 from gradviz.layout import Ints
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, no_levels
 from gradviz.layout.layered.sheets import SheetPlacement, place_sheet
-from gradviz.page.inputs import input_boxes
+from gradviz.page.inputs import input_boxes, sources_first
 from gradviz.stages import Stage
 
 SPLIT_ABOVE = 4
@@ -108,8 +108,9 @@ class Walk:
 
         self.inputs = input_boxes(tree)
         self._inputs_in: dict[int, list[int]] = {}  # by group
-        for number, box in enumerate(self.inputs):
-            self._inputs_in.setdefault(box.group, []).append(number)
+        for number in sources_first(self.inputs):
+            group = self.inputs[number].group
+            self._inputs_in.setdefault(group, []).append(number)
 
         self._walk()
 

@@ -64,3 +64,13 @@ def test_with_very_many_uses_each_has_a_box_beside_it() -> None:
     made = walk(graph, Data(("mask",), tensor(2), users))
     assert boxes(made) == [("mask", "Inner")] * 90
     assert sorted(node for box in made.inputs for node in box.nodes) == list(users)
+
+
+def test_what_data_is_computed_from_comes_before_it() -> None:
+    graph = blocks(3)
+    first = Data(("x[0]",), tensor(2), (4,), of=(2,))
+    second = Data(("x[1]",), tensor(), (0,), of=(2,))
+    made = walk(graph, first, second, Data(("x",), tensor(4), ()))
+    data = [cell.record for cell in made.cells if cell.kind == DATA]
+    assert [made.inputs[number].title for number in data] == ["x", "x[0]", "x[1]"]
+    assert all(source < target for source, target in made.edges() if made.cells[target].kind == DATA)
