@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,6 +135,17 @@ def test_a_script_without_end_is_ended(waiting: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr(selection, "SECONDS", (0.2, 0.2))
     done = CliRunner().invoke(cli, ["check", str(written(tmp_path, waiting))])
     assert done.exit_code == 0 and "until the time limit." in done.stdout.replace("\n", " ")
+
+
+def test_a_script_that_hardly_runs_gets_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that others keep busy: waiting costs no time of the processor."""
+    monkeypatch.setattr(selection, "SECONDS", (0.3, 0.3))
+    over = threading.Event()
+    waits = selection.Selection(over.set)
+    began = time.monotonic()
+    waits._wait_for_more()
+    assert over.wait(30) and waits.timed_out
+    assert time.monotonic() - began >= 0.6
 
 
 @pytest.mark.slow
