@@ -189,6 +189,15 @@ def frames_from(
         frame = frame.f_back
 
 
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame that runs code outside torch, gradviz and Python's own library:
+    this one, or one around it.
+    """
+    while frame is not None and is_foundation(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
 def script_lines(frame: FrameType | None) -> tuple[SourceLine, ...]:
     """The lines, without their text, that the script's own functions are at in this
     frame and those around it.

@@ -20,6 +20,7 @@ from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
 from gradviz.checks.watched import WatchedRun
 from gradviz.graph.given import refuse_graph
+from gradviz.packages import users_frame
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
 from gradviz.run.ending import RunResult
@@ -93,7 +94,7 @@ def check(
     [('unused-parameter', ('net.b.weight', 'net.b.bias'))]
     """
     refuse_graph(outputs, "check(loss)")
-    frame = sys._getframe(1)
+    frame = users_frame(sys._getframe(1))
     chosen(only, ignore)
     recording = recording or open_recording()
 

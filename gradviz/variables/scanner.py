@@ -24,7 +24,7 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gradviz.packages import frames_from, is_foundation, package_of
+from gradviz.packages import frames_from, is_foundation, package_of, users_frame
 from gradviz.variables.objects import (
     class_attribute,
     joined,
@@ -443,12 +443,13 @@ def variables_at(
 
 
 def callers_variables(frame: FrameType) -> list[Namespace]:
-    """Variables of the function that asks, then those of the user's functions around
+    """Variables of the user's function that asks, then those of his functions around
     it, each with its module's globals.
 
     A helper such as `report(loss)` is told the names that its caller has. Installed
     libraries in between are left out, such as a test runner or a trainer.
     """
+    frame = users_frame(frame) or frame
     variables: list[Namespace] = list(namespaces(frame))
     seen_globals = {id(frame.f_globals)}
 

@@ -86,8 +86,8 @@ def test_a_failure_has_the_report_of_the_checks(pytester: pytest.Pytester) -> No
     run(pytester, "--gradviz-update").assert_outcomes(passed=2)
     pytester.makepyfile(test_it=TESTS.format(act="torch.relu", level="strict").replace("= net(", "= net.first("))
     told = run(pytester).stdout.str()
-    assert "2 parameters of model.second (Linear) are not in the graph" in told
-    assert "names:  model.second.weight, model.second.bias" in told and "<Findings" not in told
+    assert "2 parameters of net.second (Linear) are not in the graph" in told
+    assert "names:  net.second.weight, net.second.bias" in told and "<Findings" not in told
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_assertions_say_what_is_wrong() -> None:
         assert_saved_at_most(loss, 100.5)  # type: ignore[arg-type]
     assert_no_findings(net["used"](torch.ones(2, 4)).sum(), model=net["used"])
     with pytest.raises(
-        AssertionError, match=r"gradviz found something\n\n1. warning: (?s:.*)names:  model.unused.weight"
+        AssertionError, match=r"gradviz found something\n\n1. warning: (?s:.*)names:  net.unused.weight"
     ):
         assert_no_findings(loss, model=net)
     loss.backward()

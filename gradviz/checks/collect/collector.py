@@ -27,7 +27,7 @@ from gradviz.checks.call import (
 )
 from gradviz.checks.collect.held import cycles, made_in_place
 from gradviz.checks.collect.leaves import LeafWatch
-from gradviz.checks.collect.lines import Models, home, users_frame
+from gradviz.checks.collect.lines import Models, home
 from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.losses import LossWatch
 from gradviz.checks.collect.models import ModelReader, Reading
@@ -41,6 +41,7 @@ from gradviz.cuts.answers import Answers
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
 from gradviz.graph.collector import paused
+from gradviz.packages import users_frame
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.cut import Cut
 from gradviz.source.statements import body_around, body_of

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any
 
 import torch
 
 from gradviz.checks.call import Home
 from gradviz.cuts.classes import made_at
-from gradviz.packages import is_foundation
 from gradviz.variables.objects import members
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.outputs import flatten
@@ -26,15 +24,6 @@ Models = Sequence[tuple[str, torch.nn.Module]]
 """The models of a run, by name."""
 Variables = Sequence[Namespace]
 """The variables of the user's code, of the innermost function first."""
-
-
-def users_frame(frame: FrameType | None) -> FrameType | None:
-    """The nearest frame that runs code outside torch, gradviz and Python's own library:
-    this one, or one around it.
-    """
-    while frame is not None and is_foundation(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
 
 
 # `extra`, or `extra[0]`, and what comes behind

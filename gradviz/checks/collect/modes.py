@@ -22,13 +22,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gradviz.armour.isolation import isolated
 from gradviz.armour.taps import Began
-from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.collect.numbers import ByTensor, mark_of
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.checks.words import as_code, listed
 from gradviz.graph import SourceLine
-from gradviz.packages import script_lines
+from gradviz.packages import script_lines, users_frame
 from gradviz.recording.session import running
 from gradviz.source.code_line import parsed
 from gradviz.variables.objects import joined, parameters, submodules

@@ -18,18 +18,13 @@ from typing import Any
 import torch
 
 from gradviz.armour.taps import Began
-from gradviz.checks.collect.lines import (
-    Variables,
-    leaf_of,
-    names_behind,
-    nodes_behind,
-    users_frame,
-)
+from gradviz.checks.collect.lines import Variables, leaf_of, names_behind, nodes_behind
 from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.rest import Rest
 from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
+from gradviz.packages import users_frame
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
