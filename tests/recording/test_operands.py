@@ -160,6 +160,7 @@ loss = proto.loss(x)
 """
 
 
+@needs_raw  # what a layer is given, such a torch does not tell
 def test_data_stands_in_no_module_whose_code_did_not_write_it(tmp_path: Path) -> None:
     graph = recorded(tmp_path, WRITTEN)
     drawn = scene(graph, Options(depth="all"))
