@@ -26,7 +26,15 @@ from gradviz.cli.streams import (
 )
 from gradviz.cli.target import TargetCommand, input_option, target_argument
 from gradviz.draw.options import Options
-from gradviz.draw.output import FORMATS, format_of, get_format, listed, pieces, save
+from gradviz.draw.output import (
+    FORMATS,
+    format_of,
+    get_format,
+    listed,
+    pieces,
+    refuse_options,
+    save,
+)
 from gradviz.draw.tree import SUMMARY
 from gradviz.errors import OutputError
 from gradviz.features import hook, load
@@ -102,6 +110,7 @@ def render_command(
 ) -> None:
     drawing = Options.of(options)
     name = format or _format_of(output)
+    refuse_options(name, drawing)
     gradients = values or drawing.color == "grad"
     reading = _reading(check, cut, gradients)
     for_reader = name == "txt" or get_format(name).folded  # not for another program

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from gradviz.draw.options import Options, near
+from gradviz.draw.options import Options, near, option_fields
 from gradviz.draw.replacing import refuse_to_replace
 from gradviz.errors import FormatError, OutputError
 from gradviz.features import is_there, load
@@ -87,7 +87,7 @@ def _made(
     graph: Graph, format: str, options: Options | None
 ) -> str | bytes | Iterator[str]:
     row, options = get_format(format), options or Options()
-    _check(row, options)
+    refuse_options(format, options)
     if options.title is not None:
         graph = _titled(graph, options.title)
     if not row.folded:
@@ -95,17 +95,16 @@ def _made(
     return row.load()(sketched(graph, options, row.still), options)
 
 
-def _check(row: Format, options: Options) -> None:
-    """Raise FormatError for an option that this format cannot follow."""
-    if options.scale is not None and row.name != "png":
-        raise FormatError(f"scale is of PNG alone, and this is {row.name}")
-    if options.bare and not (row.folded and row.still):
-        stills = [one.name for one in FORMATS.values() if one.folded and one.still]
-        raise FormatError(
-            f"bare is of pictures alone ({', '.join(stills)}), and this is {row.name}"
-        )
-    if options.links != "none" and row.name != "html":
-        raise FormatError(f"links are of a page alone (html), and this is {row.name}")
+def refuse_options(format: str, options: Options) -> None:
+    """Raise FormatError for an option that changes nothing in this format."""
+    row = get_format(format)
+    for item in option_fields():
+        is_asked = getattr(options, item.name) != item.default
+        if is_asked and item.name not in row.options:
+            others = [one.name for one in FORMATS.values() if item.name in one.options]
+            raise FormatError(
+                f"{item.name} changes nothing in {row.name}, only in {', '.join(others)}"
+            )
 
 
 def _titled(graph: Graph, title: str) -> Graph:
@@ -148,6 +147,10 @@ Renderer = Callable[[Any, Options], str | bytes | Iterator[str]]
 """What a row's `target` names: of a graph, or of a draft where it is `folded`. Large outputs come as an iterator of pieces."""
 
 
+_NO_PICTURE = {"by", "max_rows", "columns", "links", "scale"}
+_PICTURE = frozenset(item.name for item in option_fields()) - _NO_PICTURE
+
+
 class Format(NamedTuple):
     """One output format. `target` is `module:attribute`; the first suffix is the one to
     propose; `mark` is a pattern that each file of the format matches, by which a later
@@ -162,6 +165,7 @@ class Format(NamedTuple):
     help: str
     target: str
     mark: bytes = b"(?!)"
+    options: frozenset[str] = _PICTURE
     folded: bool = True
     still: bool = True
     binary: bool = False
@@ -172,6 +176,9 @@ class Format(NamedTuple):
 
 
 _RASTER = "gradviz.draw.raster"
+_TREE = {"by", "names", "depth", "leaves", "saved", "max_rows", "columns"}
+_DATA = frozenset({"title"})
+_PAGE = {"names", "depth", "focus", "expand", "views", "theme", "color", "links"}
 _ROWS = (
     Format(
         "svg",
@@ -186,6 +193,7 @@ _ROWS = (
         "picture in pixels",
         f"{_RASTER}:render_png",
         rb"(?s)\A.{33}....tEXtSoftware\0gradviz",
+        options=_PICTURE | {"scale"},
         binary=True,
     ),
     Format(
@@ -209,6 +217,7 @@ _ROWS = (
         "page that opens, explains and plays the graph",
         "gradviz.page.html:render",
         rb'(?s)\A<!doctype html>.{0,999}<meta name="generator" content="gradviz">',
+        options=_DATA | _PAGE,
         still=False,
     ),
     Format(
@@ -217,6 +226,7 @@ _ROWS = (
         "tree in plain text",
         "gradviz.draw.tree:render_text",
         rb"\n[\d,]+ backward functions?, .* edges?\n(?:.+\n)*\Z",
+        options=_DATA | _TREE,
         folded=False,
     ),
     Format(
@@ -232,6 +242,7 @@ _ROWS = (
         "nodes and edges for other graph tools",
         "gradviz.graphml:render_graphml",
         rb"</graphml>\s*<!-- gradviz -->\n\Z",
+        options=_DATA,
         folded=False,
     ),
     Format(
@@ -240,6 +251,7 @@ _ROWS = (
         "the whole graph, to load again",
         "gradviz.draw.output:render_json",
         rb'\A{"format":"gradviz-graph"',
+        options=_DATA,
         folded=False,
     ),
 )
@@ -282,8 +294,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     raise FormatError(f"{problem}. The suffixes are: {suffixes}.")
 
 
-# -- the formats that hold the whole graph for other programs, and no drawing of it: no
-# option changes what is written --
+# -- the format that holds the whole graph for other programs, and no drawing of it --
 
 
 def render_json(graph: Graph, options: Options) -> Iterator[str]:

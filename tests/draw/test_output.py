@@ -9,11 +9,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from gradviz.draw.options import Options
-from gradviz.draw.output import encode, render, write
+import gradviz
+from gradviz.draw.options import Options, option_fields
+from gradviz.draw.output import FORMATS, encode, render, write
 from gradviz.errors import FormatError, OutputError
 from gradviz.graph import Edge, Graph, Node, Scope
 from tests.builders import chain
@@ -125,7 +129,51 @@ def test_a_title_of_ones_own_and_a_bare_picture() -> None:
     assert colors and re.findall("classDef .*", str(render(graph, "md", Options(bare=True)))) == colors
 
 
-@pytest.mark.parametrize(("format", "options"), [("svg", Options(scale=2)), ("html", Options(bare=True))])
-def test_an_option_that_a_format_cannot_follow_is_refused(format: str, options: Options) -> None:
-    with pytest.raises(FormatError, match=f"this is {format}"):
-        render(chain(3), format, options)
+ASKED: dict[str, Any] = {
+    "direction": "down",
+    "names": "backward",
+    "depth": 1,
+    "focus": "net.0",
+    "expand": ("net.0",),
+    "views": "show",
+    "leaves": "hidden",
+    "title": "Figure 1",
+    "bare": True,
+    "scale": 3.0,
+    "theme": "dark",
+    "links": "vscode",
+    "color": "memory",
+    "by": "node",
+    "max_rows": 3,
+    "columns": ("output",),
+    "saved": True,
+    "details": True,
+}
+
+
+@pytest.fixture(scope="module")
+def layers() -> Graph:
+    """Blocks enough for a picture to merge views."""
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Tanh()) for _ in range(6)))
+    with gradviz.record() as recording:
+        loss = (net(torch.ones(2, 4)).t().exp() * 2).view(4, 2).mean()
+        return recording.graph(loss)
+
+
+@pytest.mark.parametrize("format", [name for name in FORMATS if name not in ("png", "pdf")])
+def test_an_option_changes_a_format_or_is_refused(format: str, layers: Graph) -> None:
+    assert {*ASKED} == {item.name for item in option_fields()}
+    for name, value in ASKED.items():
+        if name not in FORMATS[format].options:
+            with pytest.raises(FormatError, match=f"{name} changes nothing in {format}, only in "):
+                render(layers, format, Options(**{name: value}))
+            continue
+        beside: dict[str, Any] = {"expand": {"depth": 1}}.get(name, {})
+        if format == "txt" and name in ("names", "leaves", "saved"):
+            beside = {"by": "node"}
+        before = render(layers, format, Options(**beside))
+        assert render(layers, format, Options(**beside | {name: value})) != before, name
+
+
+def test_what_is_painted_follows_the_options_of_an_svg() -> None:
+    assert FORMATS["pdf"].options == FORMATS["svg"].options == FORMATS["png"].options - {"scale"}

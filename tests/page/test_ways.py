@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 
 from gradviz.cli.main import cli
-from gradviz.draw.options import Options
-from gradviz.draw.output import render
-from gradviz.errors import FormatError
 from tests.browser import Open
 from tests.builders import GRAPHS, chain
 from tests.command_line import CliRunner
@@ -175,5 +172,3 @@ def test_links_to_an_editor_only_where_they_are_asked_for(open_page: Open, tmp_p
     page = open_page(rendered(tmp_path, LAYERS, "--force"))
     page.evaluate("gradviz.app.visit(gradviz.facts.cellOf[0])")
     assert page.locator("#panel a").count() == 0
-    with pytest.raises(FormatError, match="links are of a page alone"):
-        render(chain(2), "svg", Options(links="vscode"))
