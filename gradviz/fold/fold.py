@@ -17,7 +17,7 @@ from gradviz.fold.crop import Crop
 from gradviz.fold.filling import Filling
 from gradviz.fold.folding import Folding, folded, unfolded
 from gradviz.fold.grouping import SMALL, grouped
-from gradviz.fold.groups import Groups
+from gradviz.fold.groups import Groups, Section
 from gradviz.fold.opening import Limits, Opening, names_of
 from gradviz.fold.program import with_program
 from gradviz.fold.sizes import Size
@@ -103,7 +103,7 @@ def opened(
 
         opening = Opening(grouped(whole, views=views == "show"))
         inside = opening.named(focus)[0] if focus else None
-        also = [group_id for path in paths for group_id in opening.named(path)]
+        also = [group for path in paths for group in opening.named(path)]
         if depth == "auto":
             return _first_view(Filling(opening), inside, also, limits, measure)
 
@@ -120,8 +120,8 @@ def _alone(
     groups = grouped(crop.graph(), views=views == "show", crop=crop.constructs)
     opening = Opening(groups)
     # a call that others interrupted is several groups
-    focus, *also = [i for i, group in enumerate(groups) if group.scope == crop.call]
-    also += [group_id for path in expand for group_id in opening.named(path)]
+    focus, *also = [group for group in groups if group.scope == crop.call]
+    also += [group for path in expand for group in opening.named(path)]
     if depth == "auto":
         filling = Filling(opening, in_full=False)
         return _first_view(filling, focus, also, PAGE, measure)
@@ -148,16 +148,19 @@ def _small_view(
 
 
 def _show(
-    opening: Opening, depth: Literal["all"] | int, focus: int | None, expand: list[int]
+    opening: Opening,
+    depth: Literal["all"] | int,
+    focus: Section | None,
+    expand: list[Section],
 ) -> None:
     """Open what is asked for."""
     wanted = expand if focus is None else [focus, *expand]
     if depth == "all":
         opening.show_all(wanted)
         return
-    for group_id in wanted:
-        opening.show(group_id)
-    opening.show_levels(depth - 1, focus or 0)
+    for group in wanted:
+        opening.show(group)
+    opening.show_levels(depth - 1, focus or opening.whole)
 
 
 def _check(depth: Depth, paths: Sequence[str], graph: Graph) -> None:
@@ -201,7 +204,7 @@ def _holds(measure: Measure | None, view: Folding, sheets: Iterable[Limits]) -> 
 class _Views:
     """Fills one opening and folds what is closed: each view once."""
 
-    def __init__(self, filling: Filling, focus: int | None) -> None:
+    def __init__(self, filling: Filling, focus: Section | None) -> None:
         self.filling, self.opening = filling, filling.opening
         self._focus = focus
         self._limits: Limits | None = None
@@ -218,7 +221,7 @@ class _Views:
                 opening.show_all([focus])
             else:
                 opening.show(focus)
-        self.filling.fill(limits, focus or 0)
+        self.filling.fill(limits, focus)
 
     def folding(self) -> Folding:
         """The folding, the same one for the same view."""
@@ -239,8 +242,8 @@ class _View(NamedTuple):
 
 def _first_view(
     filling: Filling,
-    focus: int | None,
-    expand: list[int],
+    focus: Section | None,
+    expand: list[Section],
     limits: Limits,
     measure: Measure | None,
 ) -> Folding:
@@ -255,8 +258,8 @@ def _first_view(
     views.fill(best.limits if best is not None else limits)
     if focus is None:
         filling.open_bodies(limits.boxes)
-    for group_id in expand:
-        opening.show(group_id)
+    for group in expand:
+        opening.show(group)
     return views.folding()
 
 
@@ -279,7 +282,7 @@ def _rank(view: _View) -> tuple[float, int]:
 
 
 def _with_few_leaves(
-    opening: Opening, focus: int | None, expand: list[int], measure: Measure
+    opening: Opening, focus: Section | None, expand: list[Section], measure: Measure
 ) -> Folding:
     """What is open, with few single leaves; all in one box when no page holds that."""
     few = folded(opening, leaves=LEAVES)
@@ -287,8 +290,8 @@ def _with_few_leaves(
         opening.reset()
         # not even the outermost level fits: the graph becomes a single box
         opening.close_all()
-    for group_id in expand:
-        opening.show(group_id)
+    for group in expand:
+        opening.show(group)
 
     return folded(opening, leaves=LEAVES)
 

@@ -14,8 +14,8 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.fold.groups import Groups
-from gradviz.fold.titles import calls_in, group_of, op_of, turns_of
+from gradviz.fold.groups import Groups, Section, nodes_of
+from gradviz.fold.titles import group_of, op_of, scopes_in, turns_of
 from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.model import Wired
@@ -144,75 +144,58 @@ class _FirstCall(NamedTuple):
     nodes: frozenset[int]
 
 
-class _Homes:
-    """Which box each node goes to. `of[node]` is its own number, or ~group of a closed
-    group, which stands in the open group `closed[~group]`; or `rest`, the box of the
-    leaves that are too many.
+Home = int | Section
+"""What a box is made of: one node, a closed group, or the leaves that are too many."""
+REST = -1
+"""The home of these leaves."""
 
-    `earlier[~group]` is the first call of a module that a box calls again: what both use
+
+class _Homes:
+    """Which box each node goes to: `of[node]` is its own number, the closed group that it
+    is in, which stands in the open group `closed[group]`, or `REST`.
+
+    `earlier[group]` is the first call of a module that a box calls again: what both use
     is drawn with that one.
     """
 
     def __init__(self, opening: Opening) -> None:
         self.opening, self.groups = opening, opening.groups
         self.graph = opening.groups.graph
-        self.rest = len(self.graph.nodes)
-        self.of = list(range(self.rest))
-        visible = opening.visible()
-        self.closed = {child: parent for child, parent in visible if child < 0}
-        for child in self.closed:
-            for node in self.groups.leaves_of(child):
-                self.of[node] = child
+        self.of: list[Home] = list(range(len(self.graph.nodes)))
+        self.closed: dict[Home, Section] = {}
+        for child, parent in opening.visible():
+            if isinstance(child, Section):
+                self.closed[child] = parent
+                for node in nodes_of(child):
+                    self.of[node] = child
         first = _first_calls(self.groups)
-        calls = {child: self._first_call(~child, first) for child in self.closed}
-        self.earlier = {
-            child: call for child, call in calls.items() if call is not None
+        calls = {group: _first_call(group, first) for group in opening.closed()}
+        self.earlier: dict[Home, _FirstCall] = {
+            group: call for group, call in calls.items() if call is not None
         }
-
-    def _first_call(self, group_id: int, first: Mapping[str, int]) -> _FirstCall | None:
-        groups = self.groups
-        scopes = calls_in(groups, group_id).values()
-        # of the modules that it calls, else of its functions
-        called = [scope for scope in scopes if scope.type] or scopes
-        earliest = {first[scope.path] for scope in called if scope.path in first}
-        nodes = frozenset(node for call in earliest for node in groups.members(call))
-        # else it is the first call, or a part of it
-        if not nodes or not nodes.isdisjoint(groups.members(group_id)):
-            return None
-        numbers = (
-            groups.graph.scopes[groups[call].scope or 0].call for call in earliest
-        )
-        return _FirstCall(min(numbers), nodes)
 
     def absorb_parameters(self, *, shared: bool) -> None:
         """A parameter that only one box uses belongs to it. One that several use stays
         visible between them, or is drawn inside the first of them with `shared`, when
         that is a box that has parameters. Later calls of a module do not count.
         """
-        place: dict[int, int] = {}
+        place: dict[Home, int] = {}
         for i, node in enumerate(self.groups.order):
             place.setdefault(self.of[node], i)
 
-        owners = {box for box in self.closed if self._owns(~box)}
+        owners = {group for group in self.opening.closed() if _owns(group)}
         for leaf in self.graph.leaves:
             if leaf.kind != "parameter":
                 continue
             consumers = self.graph.consumers(leaf.node)
             users = {self.of[edge.consumer] for edge in consumers}
-            first = min(users, key=lambda box: place.get(box, -1), default=0)
+            first = min(users, key=lambda box: place.get(box, -1), default=REST)
             others = users - {first} - self.later_users(leaf.node)
             # before all that use it, so that no box waits for itself
             if first in owners and (shared or not others):
                 self.of[leaf.node] = first
 
-    def _owns(self, group_id: int) -> bool:
-        """Whether parameters that only a box uses are drawn inside: only what calls
-        modules says that it has some.
-        """
-        is_call = self.groups[group_id].kind in ("call", "segment")
-        return is_call or bool(calls_in(self.groups, group_id))
-
-    def later_users(self, leaf: int) -> set[int]:
+    def later_users(self, leaf: int) -> set[Home]:
         """Boxes that use a leaf which is drawn with an earlier call of their module."""
         if not self.earlier:
             return set()
@@ -226,16 +209,36 @@ class _Homes:
         single = [leaf.node for leaf in leaves if self.of[leaf.node] == leaf.node]
         if len(single) > most + 1:
             for node in single[most:]:
-                self.of[node] = self.rest
+                self.of[node] = REST
 
 
-def _first_calls(groups: Groups) -> dict[str, int]:
+def _owns(group: Section) -> bool:
+    """Whether parameters that only a box uses are drawn inside: only what calls
+    modules says that it has some.
+    """
+    return group.kind in ("call", "segment") or bool(scopes_in(group))
+
+
+def _first_calls(groups: Groups) -> dict[str, Section]:
     """The group of the first call of each module."""
-    first: dict[str, int] = {}
-    for group_id, group in enumerate(groups):
-        if group.scope is not None:
-            first.setdefault(groups.graph.scopes[group.scope].path, group_id)
+    first: dict[str, Section] = {}
+    for group in groups:
+        if group.record is not None:
+            first.setdefault(group.record.path, group)
     return first
+
+
+def _first_call(group: Section, first: Mapping[str, Section]) -> _FirstCall | None:
+    scopes = scopes_in(group)
+    # of the modules that it calls, else of its functions
+    called = [scope for scope in scopes if scope.type] or scopes
+    earliest = {first[scope.path] for scope in called if scope.path in first}
+    nodes = frozenset(node for call in earliest for node in nodes_of(call))
+    # else it is the first call, or a part of it
+    if not nodes or not nodes.isdisjoint(nodes_of(group)):
+        return None
+    records = [call.record for call in earliest]
+    return _FirstCall(min(scope.call for scope in records if scope is not None), nodes)
 
 
 class _Folder:
@@ -245,7 +248,7 @@ class _Folder:
 
     def __init__(self, homes: _Homes) -> None:
         self.homes, self.home, self.graph = homes, homes.of, homes.graph
-        self.inside: dict[int, list[int]] = {}
+        self.inside: dict[Home, list[int]] = {}
         for node, home in enumerate(self.home):
             self.inside.setdefault(home, []).append(node)
         self.number = {home: i for i, home in enumerate(self.inside)}
@@ -253,11 +256,11 @@ class _Folder:
         self.consumer_of = column(self.graph.edges, "consumer")
         self.output_of = column(self.graph.edges, "output")
         # by home and leaf: edges that are uses of what an earlier call has
-        self.again: dict[tuple[int, int], int] = {}
+        self.again: dict[tuple[Home, int], int] = {}
         for leaf in self.graph.leaves if homes.earlier else ():
             if leaf.kind == "parameter":
                 self._use_again(leaf.node)
-        self.turns: dict[int, dict[int, int]] = {}  # of nodes, by home of a loop
+        self.turns: dict[Home, dict[int, int]] = {}  # of nodes, by home of a loop
         self.boxes: list[Node] = []
 
     def _use_again(self, leaf: int) -> None:
@@ -287,35 +290,36 @@ class _Folder:
 
     # -- boxes -------------------------------------------------------------------------
 
-    def _box(self, home: int, nodes: list[int]) -> Node:
+    def _box(self, home: Home, nodes: list[int]) -> Node:
         """What a box is drawn as: a node alone as it is."""
-        graph, groups = self.graph, self.homes.groups
-        if 0 <= home < self.homes.rest:
+        graph = self.graph
+        if isinstance(home, int) and home != REST:
             return graph.nodes[home]
 
         group = self._group(home, nodes)
-        outputs = self._outputs(home, nodes)
         flags = {flag for node in nodes for flag in graph.flags[node]}
         # a box is cut off only when all in it is
         if any("cut" not in graph.flags[node] for node in nodes):
             flags.discard("cut")
-        box = Node(nodes[0], group.title)
-        if group.kind == "op":
-            box = op_of(groups, ~home)
+        if isinstance(home, Section) and home.op is not None:
+            box = op_of(home)
         else:
             members = set(nodes)
             names = tuple(root.name for root in graph.roots if root.node in members)
             around = self.homes.closed.get(home)
-            box = box._replace(scope=groups.scope(around), names=names)
-        return box._replace(outputs=outputs, flags=tuple(sorted(flags)), group=group)
+            scope = around.scope_around if around is not None else None
+            box = Node(nodes[0], group.title, scope=scope, names=names)
+        return box._replace(
+            outputs=self._outputs(home, nodes), flags=tuple(sorted(flags)), group=group
+        )
 
-    def _group(self, home: int, nodes: list[int]) -> Group:
+    def _group(self, home: Home, nodes: list[int]) -> Group:
         """What a box of several nodes stands for."""
         graph = self.graph
-        if home == self.homes.rest:
-            group = Group("more", f"+{len(nodes):,} more leaves", ())
-        else:
+        if isinstance(home, Section):
             group = self._closed(home, nodes)
+        else:
+            group = Group("more", f"+{len(nodes):,} more leaves", ())
         return group._replace(
             nodes=tuple(nodes),
             ops=sum(node not in graph.leaf_of for node in nodes),
@@ -323,17 +327,17 @@ class _Folder:
             nbytes=sum(graph.held[node] for node in nodes),
         )
 
-    def _closed(self, home: int, nodes: list[int]) -> Group:
+    def _closed(self, home: Section, nodes: list[int]) -> Group:
         """What is known of a closed group."""
-        group = group_of(self.homes.groups, ~home)
+        group = group_of(home)
         if group.count > 1:
-            self.turns[home] = turns_of(self.homes.groups, ~home)
+            self.turns[home] = turns_of(home)
             group = group._replace(passed=self._passed(home, nodes))
-        if any(user == home for user, _ in self.again):
+        if any(user is home for user, _ in self.again):
             group = group._replace(same_as=self.homes.earlier[home].call)
         return group
 
-    def _passed(self, home: int, nodes: list[int]) -> tuple[tuple[int, int], ...]:
+    def _passed(self, home: Home, nodes: list[int]) -> tuple[tuple[int, int], ...]:
         """What the second turn of a loop takes from the first, as its ops ran."""
         turn_of = self.turns[home]
         first = {node for node in nodes if turn_of.get(node) == 0}
@@ -343,7 +347,7 @@ class _Folder:
         taken = ((use.producer, use.output) for use in uses if use.producer in first)
         return tuple(dict.fromkeys(taken))
 
-    def _outputs(self, home: int, nodes: list[int]) -> tuple[TensorInfo | None, ...]:
+    def _outputs(self, home: Home, nodes: list[int]) -> tuple[TensorInfo | None, ...]:
         """What leaves the box: outputs used by other boxes or given to the caller; each
         kind of tensor once.
         """
@@ -406,7 +410,7 @@ class _Folder:
                 inputs[edge.consumer] += 1
         return tuple(edges)
 
-    def _between_turns(self, home: int, use: int, make: int) -> bool:
+    def _between_turns(self, home: Home, use: int, make: int) -> bool:
         turn_of = self.turns.get(home, {})
         turns = turn_of.get(use), turn_of.get(make)
         return None not in turns and turns[0] != turns[1]

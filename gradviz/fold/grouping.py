@@ -87,10 +87,10 @@ class _Builder:
 
     def build(self, groups: Groups) -> Groups:
         """Add the groups of calls, and of ops with their views."""
-        pieces: dict[int, list[int]] = {}
-        stack: list[tuple[int, int]] = []  # token and group
+        pieces: dict[int, list[Section]] = {}
+        stack: list[tuple[int, Section]] = []  # token and group
         before: list[int] | None = None
-        group_id = 0
+        group = groups[0]
 
         for node in groups.order:
             chain = self._chain(node)
@@ -98,36 +98,29 @@ class _Builder:
             if chain is not before:
                 same = common_start([token for token, _ in stack], chain)
                 del stack[same:]
-                group_id = stack[-1][1] if stack else 0
                 for token in chain[same:]:
+                    outer = stack[-1][1] if stack else groups[0]
                     if token >= 0:
                         kind = _KINDS.get(self._graph.scopes[token].kind, "call")
-                        inner = Section(group_id, kind, token)
+                        inner = Section(groups, outer, kind, token)
                     else:
-                        inner = Section(group_id, "op", op=~token)
-                    group_id = self._entered(groups, inner)
-                    pieces.setdefault(token, []).append(group_id)
-                    stack.append((token, group_id))
+                        inner = Section(groups, outer, "op", op=~token)
+                    outer.children.append(inner)
+                    pieces.setdefault(token, []).append(inner)
+                    stack.append((token, inner))
+                group = stack[-1][1] if stack else groups[0]
                 before = chain
-            groups.home[node] = group_id
-            groups[group_id].children.append(node)
+            groups.home[node] = group
+            group.children.append(node)
 
-        for token, same_token in pieces.items():
-            if len(same_token) > 1:
-                for part, piece in enumerate(same_token, 1):
-                    groups[piece].part, groups[piece].parts = part, len(same_token)
-                    if (
-                        len(groups[piece].children) == 1
-                        and groups[piece].children[0] >= 0
-                    ):
-                        self.loose[groups[piece].children[0]] = token
+        for token, parts in pieces.items():
+            for part, piece in enumerate(parts if len(parts) > 1 else (), 1):
+                piece.part, piece.parts = part, len(parts)
+                only, *others = piece.children
+                if not others and isinstance(only, int):
+                    self.loose[only] = token
 
         return groups
-
-    def _entered(self, groups: Groups, inner: Section) -> int:
-        group_id = groups.add(inner)
-        groups[inner.parent or 0].children.append(~group_id)
-        return group_id
 
     def _chain(self, node: int) -> list[int]:
         scope = self._scopes[node]

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Union
 
-from gradviz.graph import Construct, Graph
-from gradviz.graph.origins import around, op_text
+from gradviz.graph import Construct, Graph, Scope
+from gradviz.graph.origins import op_text
 
 Kind = Literal["all", "call", "op", "run", "turn", "segment", "statement"]
 """The whole graph; one call of a module or function, and a loop of which no turns are
@@ -24,15 +24,20 @@ known; one op with its views; turns of a loop or alike siblings; one of these th
 several children; a piece of what is too long; a statement, or a call of torch.
 """
 
+Child = Union[int, "Section"]
+"""An op, by its node, or a group."""
 
 NO_CONSTRUCTS: Mapping[int, Construct] = {}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Section:
-    """One group: a section of the order. Its children are in order: ops as ids, groups as ~group."""
+    """One group: a section of the order. A new one comes last in its tree; whoever makes
+    it puts it among the children of its parent.
+    """
 
-    parent: int | None
+    tree: Groups = field(repr=False)
+    parent: Section | None = field(repr=False)
     kind: Kind
     scope: int | None = None  # of a call
     op: int | None = None  # of an op, the node that its views belong to
@@ -44,12 +49,99 @@ class Section:
     # of a run, whether its turns use what earlier ones made, and the turns that are open
     # where it is
     feeds: bool = False
-    shown: list[int] = field(default_factory=list)
-    children: list[int] = field(default_factory=list)
+    shown: list[Section] = field(default_factory=list, repr=False)
+    children: list[Child] = field(default_factory=list, repr=False)  # in order
+    number: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.number = len(self.tree)
+        self.tree.append(self)
+
+    def __hash__(self) -> int:
+        return self.number  # so that a set has the same order in every process
+
+    @property
+    def inner(self) -> list[Section]:
+        """The groups among its children."""
+        return [child for child in self.children if isinstance(child, Section)]
+
+    def around(self) -> Iterator[Section]:
+        """This group and all that it is inside of, inner first."""
+        outer: Section | None = self
+        while outer is not None:
+            yield outer
+            outer = outer.parent
+
+    @property
+    def record(self) -> Scope | None:
+        """The call that it is, or what the program wrote there."""
+        return self.tree.graph.scopes[self.scope] if self.scope is not None else None
+
+    @property
+    def construct(self) -> Construct | None:
+        """What the program wrote there, if it is a group of its own."""
+        return self.tree.constructs.get(self.scope) if self.scope is not None else None
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether it is a loop of the program."""
+        return self.record is not None and self.record.kind == "loop"
+
+    @property
+    def scope_around(self) -> int | None:
+        """The scope that what is in it lies in."""
+        scopes = (outer.scope for outer in self.around())
+        return next((scope for scope in scopes if scope is not None), None)
+
+    def enclose(self, pieces: Iterable[tuple[int, int, Section]]) -> None:
+        """Put children, from one place up to another, into new groups there, in order."""
+        before, done = list[Child](), 0
+        for first, after, group in pieces:
+            group.parent, group.children = self, self.children[first:after]
+            before += [*self.children[done:first], group]
+            done = after
+            group.adopt()
+
+        self.children = [*before, *self.children[done:]]
+
+    def adopt(self) -> None:
+        """Tell its children where they are."""
+        for child in self.children:
+            if isinstance(child, Section):
+                child.parent = self
+            else:
+                self.tree.home[child] = self
+
+    @property
+    def nodes(self) -> list[int]:
+        """All nodes in it, in order."""
+        return list(nodes_of(self))
+
+    @property
+    def op_names(self) -> tuple[str, ...]:
+        """The backward functions of these."""
+        return tuple([self.tree.graph.ops[node] for node in self.nodes])
+
+
+def nodes_of(child: Child) -> Iterator[int]:
+    """The nodes of a child: itself, or all that is in the group."""
+    waiting = [child]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Section):
+            waiting.extend(reversed(item.children))
+        else:
+            yield item
+
+
+def common(groups: Iterable[Section]) -> Section:
+    """The innermost group that all of these are, or are inside of."""
+    first, *rest = (list(group.around()) for group in groups)
+    return next(group for group in first if all(group in outer for outer in rest))
 
 
 class Groups(list[Section]):
-    """Group 0 is the whole graph. `home` is the group of each node, -1 for leaves;
+    """Group 0 is the whole graph. `home` is the group of each node, None for leaves;
     `order` has all other nodes.
 
     `structure` is equal for calls that are alike, by scope; a call in several parts has
@@ -64,86 +156,21 @@ class Groups(list[Section]):
         order: Sequence[int],
         constructs: Mapping[int, Construct] = NO_CONSTRUCTS,
     ) -> None:
-        super().__init__([Section(None, "all")])
+        super().__init__()
         self.recorded, self.graph, self.order = recorded, graph, order
         self.constructs = constructs
-        self.home = [-1] * len(graph.nodes)
+        self.home: list[Section | None] = [None] * len(graph.nodes)
         self.structure: dict[int, int] = {}
+        Section(self, None, "all")
 
     @cached_property
     def ops(self) -> list[tuple[str, str]]:
         """The backward function of each node, and the text of its op."""
         return [(node.op, op_text(node)) for node in self.graph.nodes]
 
-    def add(self, group: Section) -> int:
-        """Its number. Whoever calls puts it among the children of its parent."""
-        self.append(group)
-        return len(self) - 1
-
-    def top_down(self) -> list[int]:
+    def top_down(self) -> list[Section]:
         """All groups, every one after the group around it."""
-        order = [0]
-        for group_id in order:  # grows while it is read
-            order.extend(~child for child in self[group_id].children if child < 0)
+        order = self[:1]
+        for group in order:  # grows while it is read
+            order += group.inner
         return order
-
-    def enclose(
-        self, parent: int, pieces: Iterable[tuple[int, int, Section]]
-    ) -> list[int]:
-        """Put children of a group, from one place up to another, into new groups there,
-        in order. Returns their numbers.
-        """
-        children, before, done, group_ids = (
-            self[parent].children,
-            list[int](),
-            0,
-            list[int](),
-        )
-        for first, after, group in pieces:
-            group_ids.append(self.add(group))
-            group.parent, group.children = parent, children[first:after]
-            before += [*children[done:first], ~group_ids[-1]]
-            done = after
-            for child in group.children:
-                if child < 0:
-                    self[~child].parent = group_ids[-1]
-                else:
-                    self.home[child] = group_ids[-1]
-
-        self[parent].children = [*before, *children[done:]]
-        return group_ids
-
-    def members(self, group_id: int) -> list[int]:
-        """All nodes in a group, in order."""
-        return list(self.leaves_of(~group_id))
-
-    def leaves_of(self, child: int) -> Iterator[int]:
-        """The nodes of a child: itself, or all that is in the group."""
-        waiting = [child]
-        while waiting:
-            item = waiting.pop()
-            if item >= 0:
-                yield item
-            else:
-                waiting.extend(reversed(self[~item].children))
-
-    def construct(self, group_id: int) -> Construct | None:
-        """What the program wrote there, if it is a group of its own."""
-        scope = self[group_id].scope
-        return self.constructs.get(scope) if scope is not None else None
-
-    def is_loop(self, group_id: int | None) -> bool:
-        """Whether a group is a loop of the program."""
-        construct = self.construct(group_id) if group_id is not None else None
-        return construct is not None and construct.kind == "loop"
-
-    def scope(self, group_id: int | None) -> int | None:
-        """The call that what is in a group lies in."""
-        return next(
-            (
-                self[outer].scope
-                for outer in around(self, group_id)
-                if self[outer].scope is not None
-            ),
-            None,
-        )

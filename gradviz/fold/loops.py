@@ -22,56 +22,50 @@ def show_turns(groups: Groups) -> None:
     """Decide for every loop which of its turns are shown; one of which no turns are
     known is a frame.
     """
-    for group_id in range(len(groups)):
-        if groups.is_loop(group_id):
-            _show(groups, group_id)
+    for group in groups[:]:
+        if group.is_loop:
+            _show(group)
 
 
-def _show(groups: Groups, loop: int) -> None:
-    group = groups[loop]
-    turns = [~child for child in group.children if child < 0]
-    whole = all(groups[turn].kind == "turn" and not groups[turn].part for turn in turns)
-    if not whole or len(turns) < len(group.children) or group.part or len(turns) < 2:
-        group.kind = "call"
+def _show(loop: Section) -> None:
+    turns = loop.inner
+    whole = all(turn.kind == "turn" and not turn.part for turn in turns)
+    if not whole or len(turns) < len(loop.children) or loop.part or len(turns) < 2:
+        loop.kind = "call"
         return
 
-    group.turns = len(turns)
-    group.feeds = _feeds(groups, turns)
-    first = _typical(groups, turns)
-    if not group.feeds and len(turns) <= FEW:
-        group.shown = turns
+    loop.turns = len(turns)
+    loop.feeds = _feeds(turns)
+    first = _typical(turns)
+    if not loop.feeds and len(turns) <= FEW:
+        loop.shown = turns
         return
 
-    group.shown = [turns[first]]
-    pieces = [(0, first), (first + 1, len(turns))]
-    groups.enclose(
-        loop,
-        [
-            (
-                begin,
-                end,
-                Section(
-                    loop, "run", turns=end - begin, is_rest=True, feeds=group.feeds
-                ),
-            )
-            for begin, end in pieces
-            if end - begin > 1
-        ],
-    )
+    loop.shown = [turns[first]]
+    pieces = [
+        (begin, end)
+        for begin, end in ((0, first), (first + 1, len(turns)))
+        if end - begin > 1
+    ]
+    loop.enclose((begin, end, rest_of(loop, end - begin)) for begin, end in pieces)
 
 
-def _typical(groups: Groups, turns: Sequence[int]) -> int:
+def rest_of(run: Section, turns: int) -> Section:
+    """What is left of a run: a box for so many of its turns."""
+    return Section(run.tree, run, "run", turns=turns, is_rest=True, feeds=run.feeds)
+
+
+def _typical(turns: Sequence[Section]) -> int:
     """The first turn whose ops are those of most turns."""
-    ops = groups.graph.ops
-    ran = [tuple(ops[node] for node in groups.members(turn)) for turn in turns]
+    ran = [turn.op_names for turn in turns]
     (most, _), *_ = Counter(ran).most_common(1)
     return ran.index(most)
 
 
-def _feeds(groups: Groups, turns: Sequence[int]) -> bool:
+def _feeds(turns: Sequence[Section]) -> bool:
     """Whether a turn uses what another one made, but for an accumulator."""
-    graph = groups.graph
-    turn_of = {node: i for i, turn in enumerate(turns) for node in groups.members(turn)}
+    graph = turns[0].tree.graph
+    turn_of = {node: i for i, turn in enumerate(turns) for node in turn.nodes}
     for node, turn in turn_of.items():
         for edge in graph.inputs(node):
             made_in = turn_of.get(edge.producer, turn)

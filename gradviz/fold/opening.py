@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from gradviz.fold.groups import Groups, Section
+from gradviz.fold.groups import Child, Groups, Section
+from gradviz.fold.loops import rest_of
 from gradviz.fold.sizes import Size, Sizes
 from gradviz.fold.titles import calls_in
 from gradviz.graph.origins import ScopeTree
@@ -49,76 +50,68 @@ class Opening:
 
     def __init__(self, groups: Groups) -> None:
         self.groups, self.sizes = groups, Sizes(groups)
-        self.open: set[int] = {0}
-        self.windows: list[int] = []
-        self.kept: set[int] = set()  # what no window closes
+        self.whole = groups[0]
+        self.open: set[Section] = {self.whole}
+        self.windows: list[Section] = []
+        self.kept: set[Section] = set()  # what no window closes
         self._later = _later(groups)
 
-    def visible(self) -> Iterator[tuple[int, int]]:
-        """Nodes, and closed groups as ~group, that are shown, each with the open group
-        that it stands in.
+    def visible(self) -> Iterator[tuple[Child, Section]]:
+        """Nodes, and closed groups, that are shown, each with the open group that it
+        stands in.
         """
-        waiting = [(0, ~0)]
+        waiting: list[tuple[Child, Section]] = [(self.whole, self.whole)]
         while waiting:
-            parent, child = waiting.pop()
-            if child < 0 and ~child in self.open:
-                waiting.extend(
-                    (~child, inner) for inner in reversed(self.groups[~child].children)
-                )
+            child, parent = waiting.pop()
+            if isinstance(child, Section) and child in self.open:
+                waiting.extend((inner, child) for inner in reversed(child.children))
             else:
                 yield child, parent
 
+    def closed(self) -> Iterator[Section]:
+        """The closed groups that are shown."""
+        return (child for child, _ in self.visible() if isinstance(child, Section))
+
     def fits(self, limits: Limits) -> bool:
         """Whether what is open is about as large as that."""
-        size = self.sizes.whole
-        return (
-            size.width <= limits.width
-            and size.height <= limits.height
-            and self.sizes.boxes <= limits.boxes
-        )
+        return limits.holds(self.sizes.whole) and self.sizes.boxes <= limits.boxes
 
-    def may_open(self, group_id: int) -> bool:
+    def may_open(self, group: Section) -> bool:
         """Whether a group can show something new: not the rest of a run, a window, an
         op with its views, a call again; nor a statement or a call of torch, whose name
         says all.
         """
-        group = self.groups[group_id]
         return not (
             group.is_rest
             or group.kind == "statement"
-            or group_id in self.windows
+            or group in self.windows
             or group.op is not None
-            or group_id in self._later
+            or group in self._later
         )
 
-    def unfold(self, group_id: int) -> None:
-        """Open a group."""
-        if group_id not in self.open:
-            self.open.update(self.with_turn(group_id))
-            for opened in reversed(self.with_turn(group_id)):
-                self._resized(opened)
+    def unfold(self, group: Section) -> None:
+        """Open a group, and of a run the turns that are shown."""
+        if group not in self.open:
+            self.open.update((group, *group.shown))
+            self._resized(group, *group.shown)
 
-    def close(self, group_id: int) -> None:
-        """Close a group."""
-        self.open.difference_update(self.with_turn(group_id))
-        for closed in reversed(self.with_turn(group_id)):
-            self._resized(closed)
+    def close(self, group: Section) -> None:
+        """Close it again."""
+        self.open.difference_update((group, *group.shown))
+        self._resized(group, *group.shown)
 
-    def with_turn(self, group_id: int) -> list[int]:
-        """A group, and with a run the turns that are shown."""
-        return [group_id, *self.groups[group_id].shown]
-
-    def back_to(self, before: set[int]) -> None:
+    def back_to(self, before: set[Section]) -> None:
         """Close all that is not among these."""
-        for group_id in self.open - before:
-            self.close(group_id)
+        for group in self.open - before:
+            self.close(group)
 
-    def _resized(self, group_id: int) -> None:
-        self.sizes.update(group_id, self.open)
+    def _resized(self, *groups: Section) -> None:
+        for group in reversed(groups):
+            self.sizes.update(group, self.open)
 
     def reset(self) -> None:
         """Close everything, and take all windows away."""
-        self.back_to({0})
+        self.back_to({self.whole})
         self.undo_to(0)
 
     def close_all(self) -> None:
@@ -128,120 +121,84 @@ class Opening:
     # -- windows -----------------------------------------------------------------------
 
     def enclose(
-        self, group_id: int, first: int, after: int, *, is_rest: bool = False
-    ) -> int:
-        """Put children of a group into a closed box. Returns its number."""
-        if is_rest:
-            piece = Section(group_id, "run", turns=after - first, is_rest=True)
-        else:
-            piece = Section(group_id, "segment")
-
-        (window,) = self.groups.enclose(group_id, [(first, after, piece)])
-        self.windows.append(window)
-        self.sizes.regroup(group_id)
-        self._resized(group_id)
-        return window
-
-    def enclose_all(self, group_id: int, pieces: list[tuple[int, int]]) -> None:
-        """Put several stretches of children into a closed box each."""
+        self, group: Section, pieces: list[tuple[int, int]], *, is_rest: bool = False
+    ) -> None:
+        """Put several stretches of children of a group into a closed box each."""
         # from the end, so that the places of earlier pieces stay valid
         for first, after in reversed(pieces):
-            self.enclose(group_id, first, after)
+            if is_rest:
+                window = rest_of(group, after - first)
+            else:
+                window = Section(self.groups, group, "segment")
+            group.enclose([(first, after, window)])
+            self.windows.append(window)
+            self.sizes.regroup(group)
+            self._resized(window)
 
     def undo_to(self, count: int) -> None:
         """Take all windows away but the first ones that were made."""
         while len(self.windows) > count:
-            self._undo(self.windows[-1])
-
-    def _undo(self, window: int) -> None:
-        """Take the window away that was made last."""
-        groups, group = self.groups, self.groups[window]
-        parent = group.parent or 0
-        children = groups[parent].children
-        place = children.index(~window)
-        children[place : place + 1] = group.children
-
-        for child in group.children:
-            if child < 0:
-                groups[~child].parent = parent
-            else:
-                groups.home[child] = parent
-
-        # it has the highest number, so all others keep theirs
-        groups.pop()
-        self.sizes.forget(self.windows.pop())
-        self.sizes.regroup(parent)
-        self._resized(parent)
+            # the one that was made last has the highest number: all others keep theirs
+            window = self.windows.pop()
+            self.groups.pop()
+            parent = window.parent or self.whole
+            place = parent.children.index(window)
+            parent.children[place : place + 1] = window.children
+            parent.adopt()
+            self.sizes.forget(window)
+            self.sizes.regroup(parent)
+            self._resized(parent)
 
     # -- what is asked for -------------------------------------------------------------
 
-    def show(self, group_id: int) -> None:
+    def show(self, group: Section) -> None:
         """Open a group and all around it. Turns of a rest before and after it stay
         together.
         """
-        chain = [group_id]
-        while self.groups[chain[-1]].parent is not None:
-            chain.append(self.groups[chain[-1]].parent or 0)
-
+        chain = list(group.around())
         for inner, outer in pairwise(chain):
-            children = self.groups[outer].children
-            if self.groups[outer].is_rest and len(children) > 2 and ~inner in children:
-                place = children.index(~inner)
-                pieces = [
-                    (a, b)
-                    for a, b in ((place + 1, len(children)), (0, place))
-                    if b - a > 1
-                ]
-                for first, after in pieces:
-                    self.enclose(outer, first, after, is_rest=True)
+            count = len(outer.children)
+            if outer.is_rest and count > 2 and inner in outer.children:
+                place = outer.children.index(inner)
+                beside = [(0, place), (place + 1, count)]
+                pieces = [(a, b) for a, b in beside if b - a > 1]
+                self.enclose(outer, pieces, is_rest=True)
 
         for outer in reversed(chain):
             self.unfold(outer)
 
-    def show_levels(self, levels: int, inside: int = 0) -> None:
+    def show_levels(self, levels: int, inside: Section) -> None:
         """Open as many levels of calls in a group; later turns of what repeats stay
         closed.
         """
         waiting = [(inside, levels)]
-        for group_id, left in waiting:  # grows while it is read
-            if group_id != inside and not self._is_within(group_id, left):
-                continue
+        for group, left in waiting:  # grows while it is read
+            if group is not inside:
+                if left <= 0 or not self.may_open(group):
+                    continue
+                left -= group.kind == "call"
 
-            if group_id not in self.open:
-                self.unfold(group_id)
+            self.unfold(group)
+            is_first = slice(1 if group.kind == "run" else None)
+            shown = (c for c in group.children[is_first] if isinstance(c, Section))
+            waiting += [(child, left) for child in shown]
 
-            deeper = left - (
-                self.groups[group_id].kind == "call" and group_id != inside
-            )
-            if self.groups[group_id].kind == "run":
-                shown = self.groups[group_id].children[:1]
-            else:
-                shown = self.groups[group_id].children
-
-            waiting += [(~child, deeper) for child in shown if child < 0]
-
-    def _is_within(self, group_id: int, left: int) -> bool:
-        """Whether a group is opened with so many levels left."""
-        return left > 0 and self.may_open(group_id)
-
-    def show_all(self, inside: Iterable[int]) -> None:
+    def show_all(self, inside: Iterable[Section]) -> None:
         """Open groups and everything in them."""
-        for group_id in inside:
-            self.show(group_id)
-            waiting = [group_id]
+        for group in inside:
+            self.show(group)
+            waiting = [group]
             for outer in waiting:  # grows while it is read
                 self.unfold(outer)
-                waiting += [
-                    ~child for child in self.groups[outer].children if child < 0
-                ]
+                waiting += outer.inner
 
-    def named(self, path: str) -> list[int]:
+    def named(self, path: str) -> list[Section]:
         """Groups of the module, or of what the program wrote, at a path, or at a line as
         `train.py:41`: each of a few, else the first.
         """
         found = [
-            group_id
-            for group_id, group in enumerate(self.groups)
+            group
+            for group in self.groups
             if group.scope is not None and path in names_of(self.groups, group.scope)
         ]
         # a cell in a loop has hundreds of calls, and one shows them all
@@ -251,22 +208,23 @@ class Opening:
         """Where a reader can look next: the closed call with the most ops; what no
         depth opens comes last.
         """
-        groups, depths = self.groups, ScopeTree(self.groups.graph).depth
-        scopes = (groups[group_id].scope for group_id in self.open)
-        opened = max((depths[s] for s in scopes if s is not None), default=0)
+        scopes, depths = self.groups.graph.scopes, ScopeTree(self.groups.graph).depth
+        opened = max(
+            (depths[g.scope] for g in self.open if g.scope is not None), default=0
+        )
         closed = [
-            (groups[~child].is_rest, -self.sizes.ops(call), call, scope)
-            for child, _ in self.visible()
-            if child < 0
-            for call, scope in calls_in(groups, ~child).items()
+            (group.is_rest, -self.sizes.ops(call), call.number, call.scope or 0)
+            for group in self.closed()
+            for call in calls_in(group)
         ]
         closed.sort()
         deeper = (
-            max(depths[groups[call].scope or 0], opened) + 1
-            for is_rest, _, call, _ in closed
+            max(depths[scope], opened) + 1
+            for is_rest, _, _, scope in closed
             if not is_rest
         )
-        paths = (scope.path for *_, scope in closed if scope.call == 1 and scope.path)
+        records = (scopes[scope] for *_, scope in closed)
+        paths = (scope.path for scope in records if scope.call == 1 and scope.path)
 
         return Deeper(next(deeper, None), next(paths, None))
 
@@ -280,31 +238,24 @@ def names_of(groups: Groups, scope: int) -> list[str]:
     return [path, place_text(name, construct.source.line)]
 
 
-def _later(groups: Groups) -> set[int]:
+def _later(groups: Groups) -> set[Section]:
     """Calls of a module that are like another call of it, which a reader sees first: an
     earlier one, in a turn that is shown rather than in another.
     """
-    first: dict[tuple[str, int], int] = {}
-    scopes, later = groups.graph.scopes, set[int]()
-    for group_id in _shown_first(groups):
-        scope = groups[group_id].scope
-        if scope is None or scope not in groups.structure:
+    hidden: set[Section] = set()
+    for group in groups.top_down()[1:]:
+        turns = group.parent.shown if group.parent is not None else []
+        if group.parent in hidden or (turns and group not in turns):
+            hidden.add(group)
+
+    first: dict[tuple[str, int], Section] = {}
+    later = set[Section]()
+    for group in sorted(groups, key=hidden.__contains__):
+        scope, record = group.scope, group.record
+        if scope is None or record is None or scope not in groups.structure:
             continue
-        if scopes[scope].kind in ("module", "function"):
-            key = scopes[scope].path, groups.structure[scope]
-            if first.setdefault(key, group_id) != group_id:
-                later.add(group_id)
+        if record.kind in ("module", "function"):
+            key = record.path, groups.structure[scope]
+            if first.setdefault(key, group) is not group:
+                later.add(group)
     return later
-
-
-def _shown_first(groups: Groups) -> list[int]:
-    """All groups; those in turns of loops that are not shown come last."""
-    hidden: set[int] = set()
-    for group_id in groups.top_down():
-        parent = groups[group_id].parent
-        if parent is None:
-            continue
-        shown = groups[parent].shown
-        if parent in hidden or (shown and group_id not in shown):
-            hidden.add(group_id)
-    return sorted(range(len(groups)), key=lambda group_id: group_id in hidden)

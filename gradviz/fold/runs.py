@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.fold.groups import Groups, Section
+from gradviz.fold.groups import Child, Groups, Section, nodes_of
+from gradviz.fold.loops import rest_of
 from gradviz.fold.order import Ints, places
 from gradviz.fold.titles import turns_in
 from gradviz.graph import Edge, column
@@ -40,30 +41,25 @@ def join_runs(groups: Groups) -> None:
     """
     structures = Structures(groups)
     groups.structure = {
-        group.scope: structures.of[group_id]
-        for group_id, group in enumerate(groups)
+        group.scope: structures.of[group]
+        for group in groups
         if group.scope is not None and not group.part
     }
     waiting = [
-        group_id
-        for group_id, group in enumerate(groups)
+        group
+        for group in groups
         if len(group.children) > 1 and group.kind not in ("op", "statement", "run")
     ]
 
-    for group_id in waiting:  # grows while it is read
+    for group in waiting:  # grows while it is read
         first = len(groups)
-        _join_in(groups, group_id, structures)
+        _join_in(group, structures)
         waiting += [
             turn
-            for turn in range(first, len(groups))
+            for turn in groups[first:]
             # the turns of a rest are never opened one by one
-            if groups[turn].kind == "turn" and not _is_later(groups, turn)
+            if turn.kind == "turn" and turn.parent and not turn.parent.is_rest
         ]
-
-
-def _is_later(groups: Groups, turn: int) -> bool:
-    parent = groups[turn].parent
-    return parent is not None and groups[parent].is_rest
 
 
 class _Run(NamedTuple):
@@ -78,8 +74,8 @@ class _Run(NamedTuple):
         return self.start + self.period * self.turns
 
 
-def _join_in(groups: Groups, group_id: int, structures: Structures) -> None:
-    children = list(groups[group_id].children)
+def _join_in(group: Section, structures: Structures) -> None:
+    children = list(group.children)
     keys = np.array([structures.key(child) for child in children], np.int64)
     found: list[_Run] = []
     waiting = [(0, len(children))]
@@ -96,33 +92,23 @@ def _join_in(groups: Groups, group_id: int, structures: Structures) -> None:
             # what repeats beside it is looked for apart
             waiting += [(start, run.start), (run.end, end)]
 
-    pieces = [
-        (run.start, run.end, Section(group_id, "run", turns=run.turns))
-        for run in sorted(found)
-    ]
-    for run_id, run in zip(groups.enclose(group_id, pieces), sorted(found)):
+    found.sort()
+    tree = group.tree
+    boxes = [Section(tree, group, "run", turns=run.turns) for run in found]
+    group.enclose((run.start, run.end, box) for run, box in zip(found, boxes))
+    for run, box in zip(found, boxes):
         if run.period > 1:
-            turns = range(0, run.period * run.turns, run.period)
-            groups[run_id].shown = groups.enclose(
-                run_id,
-                ((turn, turn + run.period, Section(run_id, "turn")) for turn in turns),
-            )[:1]
+            begins = range(0, run.period * run.turns, run.period)
+            turns = [Section(tree, box, "turn") for _ in begins]
+            box.enclose((i, i + run.period, turn) for i, turn in zip(begins, turns))
+            box.shown = turns[:1]
         # the first turn can be opened, and the rest stays one box
         if run.turns > 2:
-            groups.enclose(
-                run_id,
-                [
-                    (
-                        1,
-                        run.turns,
-                        Section(run_id, "run", turns=run.turns - 1, is_rest=True),
-                    )
-                ],
-            )
+            box.enclose([(1, run.turns, rest_of(box, run.turns - 1))])
 
 
 def _longest(
-    keys: Ints, children: Sequence[int], structures: Structures
+    keys: Ints, children: Sequence[Child], structures: Structures
 ) -> _Run | None:
     """The run that has most children, of equal ones that with the shortest turns."""
     count = len(keys)
@@ -178,47 +164,40 @@ class Structures:
         self._place = places(self._graph, groups.order).tolist()
         self._leaf_inputs = self._inputs_from_leaves()
         self._wires = self._wires_by_group()
-        self.ops = [0] * len(groups)
-        self.of = [0] * len(groups)
-        self._loose_of = [0] * len(groups)
-        self._looped: set[int] = set()  # what has a loop of the program in it
+        self.ops: dict[Section, int] = {}
+        self.of: dict[Section, int] = {}
+        self._loose_of: dict[Section, int] = {}
+        self._looped: set[Section] = set()  # what has a loop of the program in it
 
         # inner groups first: what a group is follows from what is in it
-        for group_id in reversed(groups.top_down()):
-            self.ops[group_id] = sum(
-                self.ops[~child] if child < 0 else 1
-                for child in groups[group_id].children
-            )
-            self.of[group_id] = (
-                self._number(self._described(group_id)) if group_id else 0
-            )
-            self._loose_of[group_id] = self._number(self._loosely_described(group_id))
-            inside = {~child for child in groups[group_id].children if child < 0}
-            if groups.is_loop(group_id) or inside & self._looped:
-                self._looped.add(group_id)
+        for group in reversed(groups.top_down()[1:]):
+            self.ops[group] = sum(map(self._ops, group.children))
+            self.of[group] = self._number(self._described(group))
+            self._loose_of[group] = self._number(self._loosely_described(group))
+            if group.is_loop or not self._looped.isdisjoint(group.inner):
+                self._looped.add(group)
+
+    def _ops(self, child: Child) -> int:
+        return self.ops[child] if isinstance(child, Section) else 1
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def key(self, child: int) -> int:
+    def key(self, child: Child) -> int:
         """Equal for children that may be turns of one run: single ops come from one
         line, modules from one list.
         """
-        node = child if child >= 0 else self._groups[~child].op
-        if node is None:
-            scope = self._groups[~child].scope
-            path = self._graph.scopes[scope].path if scope is not None else ""
-            structure = (
-                self._loose_of[~child] if ~child in self._looped else self.of[~child]
-            )
+        if isinstance(child, Section) and child.op is None:
+            path = child.record.path if child.record is not None else ""
+            of = self._loose_of if child in self._looped else self.of
             # `layers.0` and `layers.1` are of one list
-            return self._number((structure, re.sub(r"\d+", "#", path)))
-        source = self._source[node]
+            return self._number((of[child], re.sub(r"\d+", "#", path)))
+        source = self._source[_op(child)]
         return self._number(
             (self._structure(child), source and (source.file, source.line))
         )
 
-    def proven(self, run: _Run, children: Sequence[int]) -> _Run | None:
+    def proven(self, run: _Run, children: Sequence[Child]) -> _Run | None:
         """The run, or the longest part of it whose turns are wired alike; None when
         what is left is better read one by one.
         """
@@ -239,24 +218,24 @@ class Structures:
 
         return None
 
-    def _is_shorter(self, run: _Run, turn: Sequence[int]) -> bool:
+    def _is_shorter(self, run: _Run, turn: Sequence[Child]) -> bool:
         """Whether a run is easier to read than its turns, of which this is one, one by
         one.
         """
-        ops = sum(self.ops[~child] if child < 0 else 1 for child in turn)
+        ops = sum(map(self._ops, turn))
         if run.turns < 2 or (run.turns == 2 and ops <= FEW):
             return False
-        if any(child < 0 and self._groups[~child].op is None for child in turn):
+        if any(isinstance(child, Section) and child.op is None for child in turn):
             return True
         least = LEAST_OPS if run.period == 1 else 2 * LEAST_OPS
         return ops * run.turns >= least and (run.turns > 2 or run.period >= LEAST_OPS)
 
-    def _turn(self, children: Sequence[int], run: _Run, turn: int) -> Hashable:
+    def _turn(self, children: Sequence[Child], run: _Run, turn: int) -> Hashable:
         begin = run.start + turn * run.period
         nodes = [
             node
             for child in children[begin : begin + run.period]
-            for node in self._groups.leaves_of(child)
+            for node in nodes_of(child)
         ]
         place = {node: i for i, node in enumerate(nodes)}
         wires = (
@@ -270,36 +249,27 @@ class Structures:
 
     # -- structure ---------------------------------------------------------------------
 
-    def _described(self, group_id: int) -> Hashable:
-        group = self._groups[group_id]
+    def _described(self, group: Section) -> Hashable:
         return (
             group.kind,
-            self._name(group),
+            _name(group),
             tuple(self._structure(child) for child in group.children),
-            tuple(sorted(self._wires.get(group_id, ()))),
+            tuple(sorted(self._wires.get(group, ()))),
         )
 
-    def _loosely_described(self, group_id: int) -> Hashable:
+    def _loosely_described(self, group: Section) -> Hashable:
         """The same where rows of data, and how often a loop went round, do not count."""
-        group = self._groups[group_id]
-        if self._groups.is_loop(group_id):
+        if group.is_loop:
             # layers may run other experts, and another number of them
-            turns = turns_in(self._groups, group_id)
-            return self._name(group), frozenset(map(self._loose, turns))
+            return _name(group), frozenset(map(self._loose, turns_in(group)))
         inner = tuple(self._loose(child) for child in group.children)
-        return group.kind, self._name(group), inner
+        return group.kind, _name(group), inner
 
-    def _name(self, group: Section) -> str | None:
-        if group.scope is None:
-            return None
-        scope = self._graph.scopes[group.scope]
-        return scope.type or scope.path
-
-    def _loose(self, child: int) -> int:
-        op = self._groups[~child].op if child < 0 else child
-        if op is None:
-            return self._loose_of[~child]
+    def _loose(self, child: Child) -> int:
+        if isinstance(child, Section) and child.op is None:
+            return self._loose_of[child]
         # without its views: one row of data is not expanded
+        op = _op(child)
         outputs = tuple(
             info and info._replace(shape=(info.shape or ())[1:])
             for info in self._outputs[op]
@@ -307,9 +277,9 @@ class Structures:
         inputs = self._leaf_inputs.get(op, ())
         return self._number(("loose", self._op[op], outputs, inputs))
 
-    def _structure(self, child: int) -> int:
-        if child < 0:
-            return self.of[~child]
+    def _structure(self, child: Child) -> int:
+        if isinstance(child, Section):
+            return self.of[child]
         return self._number(
             (self._op[child], self._outputs[child], self._leaf_inputs.get(child, ()))
         )
@@ -324,39 +294,44 @@ class Structures:
                 )
         return inputs
 
-    def _wires_by_group(self) -> dict[int, list[tuple[int, ...]]]:
+    def _wires_by_group(self) -> dict[Section, list[tuple[int, ...]]]:
         """Edges between different children of each group but the whole: where in the
         group they end and begin.
         """
-        groups, place, home = self._groups, self._place, self._groups.home
-        depth, start = [0] * len(groups), [0] * len(groups)
+        groups, place = self._groups, self._place
+        depth: dict[Section | None, int] = {None: 0}
+        for group in groups.top_down():
+            depth[group] = depth[group.parent] + 1
+        start = {group: place[next(nodes_of(group))] for group in groups[1:]}
 
-        for group_id in groups.top_down():
-            parent = groups[group_id].parent
-            depth[group_id] = depth[parent] + 1 if parent is not None else 0
-            start[group_id] = (
-                place[next(groups.leaves_of(~group_id))] if group_id else 0
-            )
-
-        parents = [group.parent or 0 for group in groups]
-        wires: dict[int, list[tuple[int, ...]]] = {}
+        wires: dict[Section, list[tuple[int, ...]]] = {}
         for consumer, producer, output, position in zip(
             *(column(self._graph.edges, name) for name in Edge._fields[:4])
         ):
-            a, b = home[consumer], home[producer]
-            # a leaf is in no group; `_leaf_inputs` knows these edges
-            if a < 0 or b < 0:
-                continue
-            while a != b:
+            a, b = groups.home[consumer], groups.home[producer]
+            while a is not b and a is not None and b is not None:
                 if depth[a] >= depth[b]:
-                    a = parents[a]
+                    a = a.parent
                 else:
-                    b = parents[b]
-            # the whole graph is compared with nothing
-            if a:
+                    b = b.parent
+            # a leaf is in no group; `_leaf_inputs` knows these edges. The whole graph is
+            # compared with nothing
+            if a is not None and b is not None and a in start:
                 first = start[a]
                 wires.setdefault(a, []).append(
                     (place[consumer] - first, place[producer] - first, output, position)
                 )
 
         return wires
+
+
+def _name(group: Section) -> str | None:
+    record = group.record
+    return (record.type or record.path) if record is not None else None
+
+
+def _op(child: Child) -> int:
+    """The node of a single op, with its views or alone."""
+    node = child.op if isinstance(child, Section) else child
+    assert node is not None, "a call is no op"
+    return node

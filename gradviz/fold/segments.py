@@ -18,17 +18,17 @@ SIZE = 40
 
 def cut_large(groups: Groups) -> None:
     """Give groups of many children segments."""
-    for group_id in range(len(groups)):
+    for group in groups[:]:
         # a chain of a million ops needs several levels of segments
-        while len(groups[group_id].children) > MOST:
-            _cut(groups, group_id)
+        while len(group.children) > MOST:
+            _cut(group)
 
 
-def _cut(groups: Groups, group_id: int) -> None:
-    children = groups[group_id].children
+def _cut(group: Section) -> None:
+    children = group.children
     # a module that begins or ends the group stays as it is
     first, last = (
-        child < 0 and groups[~child].kind == "call"
+        isinstance(child, Section) and child.kind == "call"
         for child in (children[0], children[-1])
     )
     start, after = int(first), len(children) - int(last)
@@ -36,6 +36,6 @@ def _cut(groups: Groups, group_id: int) -> None:
     # of about equal length, so that none is a stump at the end
     count = max(round((after - start) / SIZE), 1)
     cuts = [start + (after - start) * i // count for i in range(count + 1)]
-    groups.enclose(
-        group_id, ((a, b, Section(group_id, "segment")) for a, b in pairwise(cuts))
+    group.enclose(
+        (a, b, Section(group.tree, group, "segment")) for a, b in pairwise(cuts)
     )

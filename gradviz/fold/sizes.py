@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.fold.groups import Groups
+from gradviz.fold.groups import Child, Groups, Section
 from gradviz.fold.order import edges_inside
 
 BOX = (140.0, 36.0)
 LEAF = (110.0, 40.0)
 GAP, RANK_GAP = 18.0, 31.0
 LINE = 10.0  # of an edge that passes by
-FRAME = (28.0, 40.0)  # what a border adds, with its title
-AROUND = 120.0  # title, legend and footer
+_BORDERS = {"call": (28.0, 40.0), "all": (0.0, 120.0)}
+"""What the border of a module adds, and title, legend and footer."""
 
 
 class Size(NamedTuple):
@@ -41,33 +41,32 @@ class Sizes:
     """
 
     def __init__(self, groups: Groups) -> None:
-        self._groups = groups
+        self._whole = groups[0]
         producers, consumers = edges_inside(groups.graph, groups.order)
         # sorted once, so that bisection finds the edges inside any group
         by_use = np.argsort(consumers, kind="stable")
         self._producers, self._consumers = producers[by_use], consumers[by_use]
+
+        self._span: dict[Child, tuple[int, int]] = {}
+        for i, node in enumerate(groups.order):
+            self._span[node] = i, i + 1
+        for group in reversed(groups.top_down()):
+            self.span(group)
+
         # of each place of the order, how many leaves are used before it
-        self._leaves = [0] * (len(groups.order) + 1)
-        place = {node: i for i, node in enumerate(groups.order)}
         uses = [0] * len(groups.order)
-
         for leaf in groups.graph.leaves:
-            for consumer in {
-                edge.consumer for edge in groups.graph.consumers(leaf.node)
-            }:
-                if consumer in place:
-                    uses[place[consumer]] += 1
+            consumers_of = groups.graph.consumers(leaf.node)
+            for consumer in {edge.consumer for edge in consumers_of}:
+                if consumer in self._span:
+                    uses[self._span[consumer][0]] += 1
+        self._leaves = list(accumulate(uses, initial=0))
 
-        for i, count in enumerate(uses):
-            self._leaves[i + 1] = self._leaves[i] + count
-
-        self._span = _spans(groups, place)
-        self._node_place = place
-        self._wires_of: dict[int, list[tuple[int, int]]] = {}
-        self._of: dict[int, tuple[Size, int]] = {}
+        self._wires_of: dict[Section, list[tuple[int, int]]] = {}
+        self._of: dict[Child, tuple[Size, int]] = {}
         # with all groups around each
-        self._changed: set[int] = {0}
-        self._is_open: Set[int] = {0}
+        self._changed: set[Section] = {self._whole}
+        self._is_open: Set[Section] = {self._whole}
 
     @property
     def whole(self) -> Size:
@@ -79,66 +78,64 @@ class Sizes:
         """Boxes that are shown, with leaves."""
         return self._found()[1]
 
-    def ops(self, group_id: int) -> int:
+    def ops(self, group: Section) -> int:
         """Ops in a group."""
-        first, after = self.span(~group_id)
+        first, after = self.span(group)
         return after - first
 
-    def span(self, child: int) -> tuple[int, int]:
+    def span(self, child: Child) -> tuple[int, int]:
         """The places in the order that a child takes."""
-        if child >= 0:
-            return self._node_place[child], self._node_place[child] + 1
-        if ~child not in self._span:
-            inside = self._groups[~child].children
-            self._span[~child] = self.span(inside[0])[0], self.span(inside[-1])[1]
-        return self._span[~child]
+        if child not in self._span and isinstance(child, Section):
+            inside = child.children
+            ends = self.span(inside[0]) + self.span(inside[-1]) if inside else (0, 0)
+            self._span[child] = ends[0], ends[-1]
+        return self._span[child]
 
-    def forget(self, group_id: int) -> None:
+    def forget(self, group: Section) -> None:
         """A group that was taken away."""
-        self._span.pop(group_id, None)
-        self._of.pop(group_id, None)
-        self._changed.discard(group_id)
+        self._span.pop(group, None)
+        self._of.pop(group, None)
+        self._changed.discard(group)
 
-    def regroup(self, group_id: int) -> None:
+    def regroup(self, group: Section) -> None:
         """The children of a group are others now."""
-        self._wires_of.pop(group_id, None)
+        self._wires_of.pop(group, None)
 
-    def update(self, group_id: int, is_open: Set[int]) -> None:
+    def update(self, group: Section, is_open: Set[Section]) -> None:
         """A group has changed, and with it the size of all around it."""
         self._is_open = is_open
-        outer: int | None = group_id
-        while outer is not None and outer not in self._changed:
+        for outer in group.around():
+            if outer in self._changed:
+                break
             self._changed.add(outer)
             self._of.pop(outer, None)
-            outer = self._groups[outer].parent
 
     def _found(self) -> tuple[Size, int]:
         """Size and boxes of the whole graph."""
-        waiting = [0] if 0 in self._changed else []
+        waiting = [self._whole] if self._whole in self._changed else []
         for outer in waiting:  # grows while it is read
-            children = self._groups[outer].children
-            waiting += self._changed.intersection(~child for child in children)
-        for group_id in reversed(waiting):
-            self._changed.remove(group_id)
-            if group_id in self._is_open:
-                self._of[group_id] = self._open(group_id)
-        return self._of[0]
+            waiting += self._changed.intersection(outer.inner)
+        for group in reversed(waiting):
+            self._changed.remove(group)
+            if group in self._is_open:
+                self._of[group] = self._open(group)
+        return self._of[self._whole]
 
-    def _leaves_beside(self, child: int) -> int:
+    def _leaves_beside(self, child: Child) -> int:
         """Leaves that are drawn for a child: for single ops."""
         # an open group counts its own leaves, and a closed one draws them inside
-        if child < 0 and self._groups[~child].op is None:
+        if isinstance(child, Section) and child.op is None:
             return 0
         first, after = self.span(child)
         return self._leaves[after] - self._leaves[first]
 
-    def _open(self, group_id: int) -> tuple[Size, int]:
-        children = self._groups[group_id].children
+    def _open(self, group: Section) -> tuple[Size, int]:
+        children = group.children
         if not children:
             return _CLOSED
 
-        wires = self.wires(group_id)
-        shown = [self._of.get(~child, _CLOSED) for child in children]
+        wires = self.wires(group)
+        shown = [self._of.get(child, _CLOSED) for child in children]
         sizes = [size for size, _ in shown]
         leaves = [self._leaves_beside(child) for child in children]
         below = [0.0] * len(children)  # where each child ends, from the lower side up
@@ -154,30 +151,28 @@ class Sizes:
             top + (LEAF[1] + RANK_GAP if leaves[i] else 0.0)
             for i, top in enumerate(tops)
         )
-        width = self._width(below, tops, [size.width for size in sizes], leaves, wires)
-        has_frame = self._groups[group_id].kind == "call"
+        width = _width(below, tops, [size.width for size in sizes], leaves, wires)
         count = sum(boxes for _, boxes in shown) + sum(leaves)
-        extra = FRAME if has_frame else (0.0, AROUND) if group_id == 0 else (0.0, 0.0)
-        return Size(width + extra[0], height + extra[1]), count
+        across, along = _BORDERS.get(group.kind, (0.0, 0.0))
+        return Size(width + across, height + along), count
 
-    def related(self, group_id: int, place: int) -> set[int]:
+    def related(self, group: Section, place: int) -> set[int]:
         """The places of children of a group that lead to one of them, or to which it
         leads, with itself.
         """
         before, after = {place}, {place}
-        wires = self.wires(group_id)
+        wires = self.wires(group)
         before.update(maker for maker, user in wires if user in before)
         after.update(user for maker, user in reversed(wires) if maker in after)
         return before | after
 
-    def wires(self, group_id: int) -> list[tuple[int, int]]:
+    def wires(self, group: Section) -> list[tuple[int, int]]:
         """Which children of a group make what others use, the last users first."""
-        if group_id not in self._wires_of:
-            children = self._groups[group_id].children
-            self._wires_of[group_id] = self._wires(children)
-        return self._wires_of[group_id]
+        if group not in self._wires_of:
+            self._wires_of[group] = self._wires(group.children)
+        return self._wires_of[group]
 
-    def _wires(self, children: list[int]) -> list[tuple[int, int]]:
+    def _wires(self, children: list[Child]) -> list[tuple[int, int]]:
         spans = [self.span(child) for child in children]
         first = spans[0][0]
         low, high = np.searchsorted(self._consumers, [first, spans[-1][1]])
@@ -192,48 +187,34 @@ class Sizes:
 
         return [(pair % count, pair // count) for pair in reversed(pairs.tolist())]
 
-    def _width(
-        self,
-        below: list[float],
-        tops: list[float],
-        widths: list[float],
-        leaves: list[int],
-        wires: list[tuple[int, int]],
-    ) -> float:
-        """The most that stands beside each other."""
-        spans = [(below[i], tops[i], widths[i] + GAP) for i in range(len(below))]
-        spans += [
-            (tops[i], tops[i] + LEAF[1], leaves[i] * (LEAF[0] + GAP))
-            for i in range(len(below))
-            if leaves[i]
-        ]
-        # all edges of one producer share a line, which ends at the last user
-        last: dict[int, int] = {}
-        for maker, user in wires:
-            last[maker] = max(last.get(maker, user), user)
 
-        spans += [(tops[user], below[maker], LINE) for maker, user in last.items()]
-        starts = sorted({start for start, *_ in spans})
-        change = [0.0] * (len(starts) + 1)
+def _width(
+    below: list[float],
+    tops: list[float],
+    widths: list[float],
+    leaves: list[int],
+    wires: list[tuple[int, int]],
+) -> float:
+    """The most that stands beside each other."""
+    spans = [(below[i], tops[i], widths[i] + GAP) for i in range(len(below))]
+    spans += [
+        (tops[i], tops[i] + LEAF[1], leaves[i] * (LEAF[0] + GAP))
+        for i in range(len(below))
+        if leaves[i]
+    ]
+    # all edges of one producer share a line, which ends at the last user
+    last: dict[int, int] = {}
+    for maker, user in wires:
+        last[maker] = max(last.get(maker, user), user)
 
-        for start, end, width in spans:
-            # what ends where another one starts does not stand beside it
-            if end > start:
-                change[bisect_right(starts, start) - 1] += width
-                change[min(bisect_right(starts, end - 1e-6), len(starts))] -= width
+    spans += [(tops[user], below[maker], LINE) for maker, user in last.items()]
+    starts = sorted({start for start, *_ in spans})
+    change = [0.0] * (len(starts) + 1)
 
-        return max(accumulate(change))
+    for start, end, width in spans:
+        # what ends where another one starts does not stand beside it
+        if end > start:
+            change[bisect_right(starts, start) - 1] += width
+            change[min(bisect_right(starts, end - 1e-6), len(starts))] -= width
 
-
-def _spans(groups: Groups, place: dict[int, int]) -> dict[int, tuple[int, int]]:
-    """The places in the order that each group takes."""
-    spans: dict[int, tuple[int, int]] = {}
-    for group_id in reversed(groups.top_down()):
-        inside = groups[group_id].children
-        if not inside:
-            spans[group_id] = (0, 0)
-            continue
-        first, last = inside[0], inside[-1]
-        begin = place[first] if first >= 0 else spans[~first][0]
-        spans[group_id] = begin, (place[last] + 1 if last >= 0 else spans[~last][1])
-    return spans
+    return max(accumulate(change))

@@ -5,9 +5,8 @@ else by how many ops they hold, and where.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
-from gradviz.fold.groups import Groups, Section
+from gradviz.fold.groups import Child, Section, nodes_of
 from gradviz.fold.order import is_view
 from gradviz.graph import Group, GroupKind, Node, Scope
 from gradviz.graph.origins import own_line
@@ -18,29 +17,28 @@ LONGEST = 60
 """Letters of a title that is code."""
 
 
-def group_of(groups: Groups, group_id: int) -> Group:
+def group_of(group: Section) -> Group:
     """What a closed group is called and drawn as; what it holds is not counted."""
-    scopes = calls_in(groups, group_id).values()
-    with_parameters = [scope for scope in scopes if scope.parameters]
+    with_parameters = [scope for scope in scopes_in(group) if scope.parameters]
     return Group(
-        kind_of(groups, group_id),
-        title(groups, group_id),
+        kind_of(group),
+        title(group),
         (),
-        groups[group_id].turns,
-        code=code(groups, group_id),
-        owns=owns(groups, group_id),
+        group.turns,
+        code=code(group),
+        owns=owns(group),
         frozen=bool(with_parameters) and all(one.is_frozen for one in with_parameters),
     )
 
 
-def op_of(groups: Groups, group_id: int) -> Node:
+def op_of(group: Section) -> Node:
     """The op that its views are drawn with, and the variable that holds what the last
     view returned.
     """
-    nodes, op = groups.graph.nodes, groups[group_id].op
-    assert op is not None, "an op is asked for"
-    last = nodes[groups.members(group_id)[-1]]
-    return nodes[op]._replace(assigned=last.assigned or nodes[op].assigned)
+    nodes = group.tree.graph.nodes
+    assert group.op is not None, "an op is asked for"
+    op, last = nodes[group.op], nodes[group.nodes[-1]]
+    return op._replace(assigned=last.assigned or op.assigned)
 
 
 def titled(path: str, type: str) -> str:
@@ -50,34 +48,30 @@ def titled(path: str, type: str) -> str:
     return path if path.rpartition(".")[2] == type else f"{path} {type}".strip()
 
 
-def title(groups: Groups, group_id: int) -> str:
+def title(group: Section) -> str:
     """What a closed group is called. Paths are whole."""
-    group, graph = groups[group_id], groups.graph
     if group.op is not None:
-        return graph.nodes[group.op].op
-    if group.scope is not None:
-        return _of_scope(groups, group_id, graph.scopes[group.scope])
-    if group.is_rest and groups.is_loop(group.parent):
-        assert group.parent is not None
-        return title(groups, group.parent)
-    words = _of_several(groups, group_id)
-    if group.kind == "turn" and group.parent is not None:
-        run = groups[group.parent]
-        return f"{words}, turn {run.children.index(~group_id) + 1} of {run.turns}"
+        return group.tree.graph.nodes[group.op].op
+    if group.record is not None:
+        return _of_scope(group, group.record)
+    run = group.parent
+    if group.is_rest and run is not None and run.is_loop:
+        return title(run)
+    words = _of_several(group)
+    if group.kind == "turn" and run is not None:
+        return f"{words}, turn {run.children.index(group) + 1} of {run.turns}"
     return words
 
 
-def _of_scope(groups: Groups, group_id: int, scope: Scope) -> str:
-    group = groups[group_id]
+def _of_scope(group: Section, scope: Scope) -> str:
     if scope.kind == "turn":
-        calls = list(calls_in(groups, group_id).values())
-        loop = groups[group.parent] if group.parent is not None else None
-        if len(calls) == 1 and loop is not None and not loop.feeds:
+        calls = scopes_in(group)
+        if len(calls) == 1 and group.parent is not None and not group.parent.feeds:
             return calls[0].path  # of siblings, what each calls says which it is
-        construct = groups.construct(group_id)
+        construct = group.construct
         return f"turn {construct.turn if construct is not None else 1:,}"
     if scope.kind in ("loop", "statement", "call"):
-        return clip(_code_of_output(groups, group_id) or scope.path, LONGEST)
+        return clip(_code_of_output(group) or scope.path, LONGEST)
 
     words = titled(scope.path, scope.type)
     if group.part:
@@ -85,72 +79,65 @@ def _of_scope(groups: Groups, group_id: int, scope: Scope) -> str:
     return f"{words}, call {scope.call:,}" if scope.call > 1 else words
 
 
-def code(groups: Groups, group_id: int) -> str:
+def code(group: Section) -> str:
     """The code of a statement, where that is not its title; the variables that turns of
     a loop hand to the next.
     """
-    group, construct = groups[group_id], groups.construct(group_id)
-    if group.kind == "run" and group.is_rest and group.parent is not None:
-        construct = groups.construct(group.parent)
-    if construct is not None and construct.kind == "loop":
-        return code_of(construct)
-    if construct is None or construct.kind != "statement" or not construct.text:
+    construct = group.construct
+    if group.is_rest and group.parent is not None:
+        construct = group.parent.construct
+    if construct is None:
         return ""
-    return "" if _code_of_output(groups, group_id) else code_of(construct)
+    if construct.kind == "statement" and construct.text and not _code_of_output(group):
+        return code_of(construct)
+    return code_of(construct) if construct.kind == "loop" else ""
 
 
-def _code_of_output(groups: Groups, group_id: int) -> str:
+def _code_of_output(group: Section) -> str:
     """The code of a statement that computes an output by its name, which has a box."""
-    construct = groups.construct(group_id)
+    construct = group.construct
     if construct is None or construct.kind != "statement":
         return ""
-    last = groups.members(group_id)[-1]
-    names = {root.name for root in groups.graph.roots_of.get(last, ())}
-    return code_of(construct) if construct.text in names else ""
+    roots = group.tree.graph.roots_of.get(group.nodes[-1], ())
+    return code_of(construct) if construct.text in {root.name for root in roots} else ""
 
 
-def owns(groups: Groups, group_id: int) -> bool:
+def owns(group: Section) -> bool:
     """Whether what is in a group belongs to the modules that its title names."""
-    scope = groups[group_id].scope
-    if scope is not None:
-        return groups.graph.scopes[scope].kind == "module"
-    return not _is_loose(groups, _first_turn(groups, group_id))
+    if group.record is not None:
+        return group.record.kind == "module"
+    return not _is_loose(_first_turn(group))
 
 
-def _is_loose(groups: Groups, child: int) -> bool:
+def _is_loose(child: Child) -> bool:
     """Whether a child has ops outside of modules, or no modules at all."""
-    parts = list(parts_in(groups, child))
-    scopes = [groups[~part].scope if part < 0 else None for part in parts]
-    graph = groups.graph
-    return any(s is None or graph.scopes[s].kind != "module" for s in scopes)
+    records = (_call(part) for part in parts_in(child))
+    return any(record is None or record.kind != "module" for record in records)
 
 
-def _of_several(groups: Groups, group_id: int) -> str:
+def _of_several(group: Section) -> str:
     """`layers.1–11 Block`, `net.0–5`; of what is no list of modules its ops, by lines
     where these are known: `12 ops, lines 41–58`, else by its ends:
     `12 ops, matmul to softmax`.
     """
-    first = _first_turn(groups, group_id)
-    calls = calls_in(groups, group_id).values()
+    first, calls = _first_turn(group), scopes_in(group)
     paths, types = _modules(calls), _types(calls)
-    if not _is_loose(groups, first) and is_list(paths):
+    if not _is_loose(first) and is_list(paths):
         return titled(together(paths), types[0] if len(types) == 1 else "")
 
     functions = {scope.path for scope in calls if not scope.type}
-    if len(functions) == 1 and not paths and len(list(parts_in(groups, first))) == 1:
+    if len(functions) == 1 and not paths and len(list(parts_in(first))) == 1:
         return functions.pop()
-    nodes = list(groups.leaves_of(first))
-    if first >= 0 or groups[~first].op is not None:
-        nodes = groups.members(
-            group_id
-        )  # turns of one op each may differ: `[1]`, `[2]`
-    words = _counted(groups, nodes)
-    return f"… {words}" if groups[group_id].kind == "segment" else words
+    if isinstance(first, int) or first.op is not None:
+        first = group  # turns of one op each may differ: `[1]`, `[2]`
+    words = _counted(first)
+    return f"… {words}" if group.kind == "segment" else words
 
 
-def _counted(groups: Groups, nodes: Sequence[int]) -> str:
-    records, words = groups.graph.nodes, plural(len(nodes), "op")
-    name = ends(groups.ops[node] for node in nodes)
+def _counted(group: Section) -> str:
+    nodes, records = group.nodes, group.tree.graph.nodes
+    words = plural(len(nodes), "op")
+    name = ends(group.tree.ops[node] for node in nodes)
     if " to " not in name:
         return name  # all of them are that op
     lines = [own_line(records[node]) for node in nodes]
@@ -199,47 +186,45 @@ def list_of(path: str) -> str:
     return (stem or ".") if last.isdigit() else ""
 
 
-def parts_in(groups: Groups, child: int) -> Iterator[int]:
+def parts_in(child: Child) -> Iterator[Child]:
     """The outermost calls in a child, and the ops outside of them, in order."""
     waiting = [child]
     while waiting:
         part = waiting.pop()
-        group = groups[~part] if part < 0 else None
-        if group is None or group.op is not None or _is_call(groups, group):
+        if isinstance(part, int) or part.op is not None or _call(part) is not None:
             yield part
         else:
-            waiting.extend(reversed(group.children))
+            waiting.extend(reversed(part.children))
 
 
-def _is_call(groups: Groups, group: Section) -> bool:
-    """Whether a group is a call of a module or of a function of the user's."""
-    if group.scope is None:
-        return False
-    return groups.graph.scopes[group.scope].kind in ("module", "function", "gradient")
+def _call(part: Child) -> Scope | None:
+    """The call of a module or of a function of the user's that a group is."""
+    record = part.record if isinstance(part, Section) else None
+    is_call = record is not None and record.kind in ("module", "function", "gradient")
+    return record if is_call else None
 
 
-def calls_in(groups: Groups, group_id: int) -> dict[int, Scope]:
-    """The outermost calls inside a group, in order, by their groups."""
-    calls = {}
-    for part in parts_in(groups, ~group_id):
-        scope = groups[~part].scope if part < 0 else None
-        if scope is not None:
-            calls[~part] = groups.graph.scopes[scope]
-    return calls
+def calls_in(group: Section) -> list[Section]:
+    """The outermost calls inside a group, in order."""
+    parts = (part for part in parts_in(group) if isinstance(part, Section))
+    return [part for part in parts if part.scope is not None]
 
 
-def has_calls(groups: Groups, group_id: int) -> bool:
+def scopes_in(child: Child) -> list[Scope]:
+    """What the outermost calls in a child are calls of."""
+    return [scope for scope in map(_call, parts_in(child)) if scope is not None]
+
+
+def has_calls(group: Section) -> bool:
     """Whether there is a call inside a group."""
-    inner = (~child for child in groups[group_id].children if child < 0)
-    return any(calls_in(groups, child) for child in inner)
+    return any(map(scopes_in, group.children))
 
 
-def _first_turn(groups: Groups, group_id: int) -> int:
-    """A group as a child, or the first turn of a run."""
-    child = ~group_id
-    while child < 0 and groups[~child].kind == "run":
-        shown = groups[~child].shown
-        child = ~shown[0] if shown else groups[~child].children[0]
+def _first_turn(group: Section) -> Child:
+    """A group itself, or the first turn of a run."""
+    child: Child = group
+    while isinstance(child, Section) and child.kind == "run":
+        child = child.shown[0] if child.shown else child.children[0]
     return child
 
 
@@ -263,19 +248,18 @@ def together(paths: Sequence[str]) -> str:
     return f"{stem}{dot}{', '.join(last)}"
 
 
-def kind_of(groups: Groups, group_id: int) -> GroupKind:
+def kind_of(group: Section) -> GroupKind:
     """What a closed group is drawn as. Turns that feed each other are a loop, unless
     they are different modules.
     """
-    group = groups[group_id]
-    if group.scope is not None and group.kind != "run":
-        kind = groups.graph.scopes[group.scope].kind
-        return _KINDS.get(kind, "module")
+    if group.record is not None and group.kind != "run":
+        return _KINDS.get(group.record.kind, "module")
     if group.kind != "run":
         return "op" if group.op is not None else "chain"
-    if groups.is_loop(group_id) or (group.is_rest and groups.is_loop(group.parent)):
+    around = group.parent if group.is_rest else None
+    if group.is_loop or (around is not None and around.is_loop):
         return "loop" if group.feeds else "repeat"
-    return _kind_of_run(groups, group_id)
+    return _kind_of_run(group)
 
 
 _KINDS: dict[str, GroupKind] = {
@@ -287,41 +271,36 @@ _KINDS: dict[str, GroupKind] = {
 """What the program wrote that is drawn otherwise than a call of a module."""
 
 
-def _kind_of_run(groups: Groups, group_id: int) -> GroupKind:
-    calls = (
-        calls_in(groups, ~child).values()
-        for child in turns_in(groups, group_id)
-        if child < 0
-    )
-    paths = {scope.path for inside in calls for scope in islice(inside, 1)}
+def _kind_of_run(group: Section) -> GroupKind:
+    paths = {scope.path for turn in turns_in(group) for scope in scopes_in(turn)[:1]}
     if len(paths) > 1:
         return "alike"
 
-    turn_of = turns_of(groups, group_id)
+    turn_of = turns_of(group)
     feeds = any(
         turn_of.get(edge.producer, i) != i
         for node, i in turn_of.items()
-        for edge in groups.graph.inputs(node)
+        for edge in group.tree.graph.inputs(node)
     )
     return "loop" if feeds else "repeat" if paths else "alike"
 
 
-def turns_of(groups: Groups, group_id: int) -> dict[int, int]:
+def turns_of(group: Section) -> dict[int, int]:
     """The turn of a run that each node is in."""
     turns: dict[int, int] = {}
-    for turn, child in enumerate(turns_in(groups, group_id)):
-        turns.update(dict.fromkeys(groups.leaves_of(child), turn))
+    for turn, child in enumerate(turns_in(group)):
+        turns.update(dict.fromkeys(nodes_of(child), turn))
     return turns
 
 
-def turns_in(groups: Groups, group_id: int) -> list[int]:
-    """The turns of a run, those of its rest among them, as children."""
-    turns: list[int] = []
-    waiting = list(reversed(groups[group_id].children))
+def turns_in(group: Section) -> list[Child]:
+    """The turns of a run, those of its rest among them."""
+    turns: list[Child] = []
+    waiting = group.children[::-1]
     while waiting:
         child = waiting.pop()
-        if child < 0 and groups[~child].kind in ("run", "segment"):
-            waiting.extend(reversed(groups[~child].children))
+        if isinstance(child, Section) and child.kind in ("run", "segment"):
+            waiting += child.children[::-1]
         else:
             turns.append(child)
     return turns

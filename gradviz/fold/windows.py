@@ -4,10 +4,11 @@ ones, and a box for what lies between.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 
+from gradviz.fold.groups import Child, Section
 from gradviz.fold.opening import Limits, Opening
-from gradviz.fold.titles import calls_in, is_list, list_of
+from gradviz.fold.titles import is_list, list_of, scopes_in
 
 LEAST = 3
 """Children that a window closes."""
@@ -17,89 +18,81 @@ all ops above which room is made for it.
 """
 
 
-def window(opening: Opening, group_id: int, limits: Limits) -> bool:
+def window(opening: Opening, group: Section, limits: Limits) -> bool:
     """Show as many of the first and last children of an open group as the page
     holds; False when it holds none.
 
     What is closed between them are loose ops, and elements of one list: of other
     modules each stands for itself.
     """
-    least, too_many = -1, len(opening.groups[group_id].children)
+    least, too_many = -1, len(group.children)
     windows_before = len(opening.windows)
     # by halving: each try lays out the sizes anew
     while too_many - least > 1:
         shown = (least + too_many) // 2
-        opening.enclose_all(group_id, between(opening, group_id, shown))
+        opening.enclose(group, between(opening, group, shown))
         if opening.fits(limits):
-            least, too_many = (shown, too_many)
+            least = shown
         else:
-            least, too_many = (least, shown)
+            too_many = shown
         opening.undo_to(windows_before)
 
     if least >= 0:
-        opening.enclose_all(group_id, between(opening, group_id, least))
+        opening.enclose(group, between(opening, group, least))
 
     return least >= 0
 
 
-def between(opening: Opening, group_id: int, shown: int) -> list[tuple[int, int]]:
+def between(opening: Opening, group: Section, shown: int) -> list[tuple[int, int]]:
     """Of the stretches that a window leaves closed those of loose ops, and those of
     elements of one list.
     """
     pieces = []
-    children = opening.groups[group_id].children
-
-    for first, after in _stretches(opening, group_id, shown):
-        start = first
-        for end in range(first + 1, after + 1):
-            if end == after or _sort(opening, children[end]) != _sort(
-                opening, children[start]
-            ):
-                if end - start >= LEAST:
-                    pieces.append((start, end))
-                start = end
-
+    for first, after in _stretches(opening, group, shown):
+        for _, alike in groupby(group.children[first:after], key=_sort):
+            end = first + len(list(alike))
+            if end - first >= LEAST:
+                pieces.append((first, end))
+            first = end
     return pieces
 
 
-def _sort(opening: Opening, child: int) -> object:
+def _sort(child: Child) -> object:
     """Equal for children that one box may hold: "" for ops, the list for its
     elements, else the child itself, such as a loop.
     """
-    if child >= 0:
-        return ""
-    if opening.groups.is_loop(~child):
+    if isinstance(child, Section) and child.is_loop:
         return child
-    paths = [scope.path for scope in calls_in(opening.groups, ~child).values()]
+    paths = [scope.path for scope in scopes_in(child)]
     if not paths:
         return ""
     return list_of(paths[0]) if is_list(paths) and list_of(paths[0]) else child
 
 
-def _stretches(opening: Opening, group_id: int, shown: int) -> list[tuple[int, int]]:
+def _stretches(opening: Opening, group: Section, shown: int) -> list[tuple[int, int]]:
     """The stretches of children but some at both ends, what is open, and a large
     part.
     """
-    children = opening.groups[group_id].children
-    if opening.groups[group_id].kind == "run":
+    children = group.children
+    if group.kind == "run":
         return []
 
     first, after = -(-shown // 2), len(children) - shown // 2
-    most = SHARE * opening.sizes.ops(group_id)
+    most = SHARE * opening.sizes.ops(group)
     kept = [
         i
-        for i, child in enumerate(children)
-        if child < 0 and _is_kept(opening, ~child, most)
+        for i, child in enumerate(children[first:after], first)
+        if isinstance(child, Section) and _is_kept(opening, child, most)
     ]
-    ends = pairwise([first - 1, *(i for i in kept if first <= i < after), after])
+    ends = pairwise([first - 1, *kept, after])
 
     return [(a + 1, b) for a, b in ends if LEAST <= b - a - 1 < len(children)]
 
 
-def _is_kept(opening: Opening, group_id: int, most: float) -> bool:
+def _is_kept(opening: Opening, group: Section, most: float) -> bool:
     return (
-        group_id in opening.open
-        or group_id in opening.kept
-        or group_id in opening.windows
-        or opening.sizes.ops(group_id) > most
+        group in opening.open
+        or group in opening.kept
+        or group in opening.windows
+        or opening.sizes.ops(group) > most
     )

@@ -29,6 +29,7 @@ from gradviz.draw.summary import (
 from gradviz.features import load
 from gradviz.fold.folding import unfolded
 from gradviz.fold.grouping import grouped
+from gradviz.fold.groups import Section
 from gradviz.graph import Graph
 from gradviz.graph.folders import without_folders
 from gradviz.page.pack import Pack
@@ -118,7 +119,7 @@ def render(
         if opening is None:
             groups = grouped(graph, views=options.views == "show")
             # a graph that was not folded is shown in full
-            is_open: Container[int] = range(len(groups))
+            is_open: Container[Section] = set(groups)
         else:
             groups, is_open = opening.groups, opening.open
 

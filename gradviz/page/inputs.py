@@ -8,14 +8,15 @@ beside the box that takes it. Knows no cells and no places.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.draw.data_boxes import few_of, sources
-from gradviz.fold.groups import Groups
+from gradviz.fold.groups import Child, Groups, Section, common
 from gradviz.fold.order import is_view
 from gradviz.graph import Data, column
-from gradviz.graph.origins import ScopeTree, around, common, module_path
+from gradviz.graph.origins import ScopeTree, module_path
 from gradviz.report import labels
 from gradviz.wording import tensor_line
 
@@ -30,7 +31,7 @@ class InputBox(NamedTuple):
     for a box each.
     """
 
-    group: int
+    group: Section
     title: str
     line: str
     data: tuple[int, ...]  # places in `Graph.data`
@@ -43,7 +44,7 @@ def is_beside(op: str) -> bool:
     return is_view(op) or op.startswith("ToCopyBackward")
 
 
-Entry = tuple[int, tuple[int, ...]]
+Entry = tuple[Section, tuple[Child, ...]]
 """A group, and its children that take something."""
 
 
@@ -58,18 +59,19 @@ def input_boxes(groups: Groups) -> list[InputBox]:
     """The boxes of a graph, in the order of its data."""
     if not groups.graph.data:
         return []
-    return _with_sources(groups.graph.data, list(_Boxes(groups).boxes()))
+    return _with_sources(groups, list(_Boxes(groups).boxes()))
 
 
-def _with_sources(data: Sequence[Data], boxes: list[InputBox]) -> list[InputBox]:
+def _with_sources(groups: Groups, boxes: list[InputBox]) -> list[InputBox]:
     """The boxes, and those of what they are computed from."""
+    data = groups.graph.data
     place = {one: i for i, box in enumerate(boxes) for one in box.data}
     links: dict[int, dict[int, None]] = {}
     for one, of in sources(data, list(place)).items():
         for source in of:
             if source not in place:
+                group = boxes[place[one]].group if data[source].inner else groups[0]
                 place[source] = len(boxes)
-                group = boxes[place[one]].group if data[source].inner else 0
                 boxes.append(InputBox(group, *_lines(data[source]), (source,), ()))
             links.setdefault(place[one], {})[place[source]] = None
     return [
@@ -107,7 +109,8 @@ class _Boxes:
     def boxes(self) -> Iterator[InputBox]:
         entries: dict[Entry, list[_Use]] = {}
         for index, data in enumerate(self._groups.graph.data):
-            nodes = tuple(node for node in data.nodes if self._groups.home[node] >= 0)
+            homes = {node: self._groups.home[node] for node in data.nodes}
+            nodes = tuple(node for node in data.nodes if homes[node] is not None)
             if nodes:
                 self._enter(entries, self._home(data, nodes), _Use(index, nodes))
 
@@ -126,66 +129,58 @@ class _Boxes:
         for (group, _), some in entries.items():
             yield from self._merged(group, some)
 
-    def _enter(self, entries: dict[Entry, list[_Use]], group: int, use: _Use) -> None:
-        takers = dict.fromkeys(self._child(group, node) for node in use.nodes)
+    def _enter(
+        self, entries: dict[Entry, list[_Use]], group: Section, use: _Use
+    ) -> None:
+        takers = dict.fromkeys(self._way(group, node)[-1] for node in use.nodes)
         entries.setdefault((group, tuple(takers)), []).append(use)
 
-    def _home(self, data: Data, nodes: Iterable[int]) -> int:
-        users = {self._groups.home[node] for node in nodes}
-        group = self._open(common(self._groups, users) or 0)
-        home = self._tree.where_written(self._groups.scope(group), data)
+    def _home(self, data: Data, nodes: Iterable[int]) -> Section:
+        group = self._open(common({self._user(node) for node in nodes}))
+        home = self._tree.where_written(group.scope_around, data)
         scopes = {None, *self._tree.around(home)}
-        outwards = around(self._groups, group)
-        return next(g for g in outwards if self._groups.scope(g) in scopes)
+        return next(outer for outer in group.around() if outer.scope_around in scopes)
 
-    def _open(self, group: int) -> int:
+    def _user(self, node: int) -> Section:
+        """The group of an op."""
+        return self._groups.home[node] or self._groups[0]
+
+    def _open(self, group: Section) -> Section:
         """The innermost group with more to see than one op that takes the tensor."""
-        for outer in around(self._groups, group):
-            if self._working[outer] > 1:
-                return outer
-        return 0
+        outwards = (outer for outer in group.around() if self._working[outer] > 1)
+        return next(outwards, self._groups[0])
 
-    def _by_group(self, nodes: Iterable[int]) -> dict[int, list[int]]:
-        users: dict[int, list[int]] = {}
+    def _by_group(self, nodes: Iterable[int]) -> dict[Section, list[int]]:
+        users: dict[Section, list[int]] = {}
         for node in nodes:
-            group = self._open(self._groups.home[node])
-            users.setdefault(group, []).append(node)
+            users.setdefault(self._open(self._user(node)), []).append(node)
         return users
 
-    def _child(self, group: int, node: int) -> int:
-        """The child of a group that holds a node, groups as ~group."""
-        child = node
-        for outer in around(self._groups, self._groups.home[node]):
-            if outer == group:
+    def _way(self, group: Section, node: int) -> list[Child]:
+        """A node, and the groups around it up to the child of a group that holds it."""
+        way: list[Child] = [node]
+        for outer in self._user(node).around():
+            if outer is group:
                 break
-            child = ~outer
-        return child
+            way.append(outer)
+        return way
 
-    def _ways(self, group: int, uses: Iterable[_Use]) -> int:
+    def _ways(self, group: Section, uses: Iterable[_Use]) -> int:
         """The most children of any group, from this one inwards, that take these."""
-        counts: Counter[int] = Counter()
-        seen: set[int] = set()
-        for use in uses:
-            for node in use.nodes:
-                child = node
-                for outer in around(self._groups, self._groups.home[node]):
-                    # from here outwards, this way was counted with another use
-                    if child in seen:
-                        break
-                    seen.add(child)
-                    counts[outer] += 1
-                    if outer == group:
-                        break
-                    child = ~outer
-        return max(counts.values())
+        takers = (
+            (outer, child)
+            for use in uses
+            for node in use.nodes
+            for child, outer in pairwise([*self._way(group, node), group])
+        )
+        return max(Counter(outer for outer, _ in set(takers)).values())
 
-    def _merged(self, group: int, uses: Iterable[_Use]) -> Iterator[InputBox]:
+    def _merged(self, group: Section, uses: Iterable[_Use]) -> Iterator[InputBox]:
         """One box for what reads alike, and one for the rest of many."""
         alike: dict[tuple[str, ...], list[_Use]] = {}
-        path = self._path(group)
+        path = module_path(self._groups.graph.scopes, group.scope_around)
         for use in uses:
-            data = self._groups.graph.data[use.data]
-            lines = _lines(data, path)
+            lines = _lines(self._groups.graph.data[use.data], path)
             alike.setdefault(lines, []).append(use)
 
         for (title, line), several in few_of(alike):
@@ -193,22 +188,13 @@ class _Boxes:
             places = tuple(use.data for use in several)
             yield InputBox(group, title, line, places, tuple(nodes))
 
-    def _path(self, group: int) -> str:
-        scope = self._groups.scope(group)
-        return module_path(self._groups.graph.scopes, scope)
 
-
-def _working_ops(groups: Groups) -> list[int]:
+def _working_ops(groups: Groups) -> Mapping[Section | None, int]:
     """How many ops do the work of each group."""
-    counts = [0] * len(groups)
     ops = column(groups.graph.nodes, "op")
-    for node, home in enumerate(groups.home):
-        if home >= 0 and not is_beside(ops[node]):
-            counts[home] += 1
-
+    working = (home for i, home in enumerate(groups.home) if not is_beside(ops[i]))
+    counts = Counter(working)
     # inner groups first, so that each adds a complete count to its parent
     for group in reversed(groups.top_down()):
-        parent = groups[group].parent
-        if parent is not None:
-            counts[parent] += counts[group]
+        counts[group.parent] += counts[group]
     return counts

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.fold.groups import Groups
-from gradviz.graph import Graph, column
-from gradviz.graph.origins import around, common
+from gradviz.fold.groups import Groups, Section, common
+from gradviz.graph import column
 from gradviz.layout import Ints
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, no_levels
 from gradviz.layout.layered.sheets import SheetPlacement, place_sheet
@@ -28,11 +27,11 @@ SPLIT_ABOVE = 4
 """A leaf that more boxes of its sheet use is drawn once in each group that uses it."""
 
 
-Homes = dict[int, tuple[int, ...]]
+Homes = dict[int, tuple[Section, ...]]
 """The groups in which a box of a leaf stands, by id of its AccumulateGrad node."""
 
 
-def homes_of_leaves(groups: Groups, graph: Graph) -> Homes:
+def homes_of_leaves(groups: Groups) -> Homes:
     """A parameter stands inside the group that all its users are in, any other leaf on
     the page, one of many uses per use.
 
@@ -40,34 +39,28 @@ def homes_of_leaves(groups: Groups, graph: Graph) -> Homes:
     without users, which an output may be, stands on the page.
     """
     homes: Homes = {}
+    graph = groups.graph
     for leaf in graph.leaves:
-        users = dict.fromkeys(
-            groups.home[edge.consumer] for edge in graph.consumers(leaf.node)
-        )
-        users.pop(-1, None)
+        homes_of_users = (groups.home[e.consumer] for e in graph.consumers(leaf.node))
+        users = list(dict.fromkeys(home for home in homes_of_users if home is not None))
         is_parameter = leaf.kind == "parameter"
-        meeting = common(groups, users) or 0 if is_parameter and users else 0
-        beside = set()
-        for user in users:
-            for group in around(groups, user):
-                if meeting in (group, groups[group].parent):
-                    beside.add(group)
-                    break
+        meeting = common(users) if is_parameter and users else groups[0]
+        beside = {
+            next(g for g in user.around() if meeting in (g, g.parent)) for user in users
+        }
         is_split = len(beside) > SPLIT_ABOVE or (
-            is_parameter and _are_calls_of_one_module(groups, graph, users)
+            is_parameter and _are_calls_of_one_module(users)
         )
         homes[leaf.node] = tuple(users) if is_split else (meeting,)
 
     return homes
 
 
-def _are_calls_of_one_module(
-    groups: Groups, graph: Graph, users: Iterable[int]
-) -> bool:
+def _are_calls_of_one_module(users: Iterable[Section]) -> bool:
     """Whether these are several calls of one module."""
-    scopes = {groups[user].scope for user in users}
-    paths = {None if scope is None else graph.scopes[scope].path for scope in scopes}
-    return len(scopes) > 1 and len(paths) == 1
+    records = {user.scope: user.record for user in users}
+    paths = {record and record.path for record in records.values()}
+    return len(records) > 1 and len(paths) == 1
 
 
 OP, LEAF, COPY, OUTPUT, DATA = range(5)
@@ -88,26 +81,28 @@ class Walk:
     """Everything in the order of a walk from the top of the page: leaves first, then
     what uses them, outputs at the end.
 
-    `cells` and `groups` (ids of `Groups`) as they are met; `items[i]` are the children
-    of group i: cells, or ~group. `inputs` are the boxes of data.
+    `cells` and `groups` as they are met; `items[i]` are the children of group i: cells,
+    or ~group by its number here. `inputs` are the boxes of data.
     """
 
-    def __init__(self, graph: Graph, tree: Groups) -> None:
-        self.graph, self.tree = graph, tree
+    def __init__(self, tree: Groups) -> None:
+        self.graph, self.tree = tree.graph, tree
         self.cells: list[Cell] = []
-        self.groups: list[int] = []
+        self.groups: list[Section] = []
         self.items: list[list[int]] = []
         self.parent: list[int] = []
         self.cell_of: dict[int, int] = {}  # the only cell of a node
-        self.copy_of: dict[tuple[int, int], int] = {}  # the cell of a leaf in a group
-        self._homes = homes_of_leaves(tree, graph)
-        self._inside: dict[int, list[int]] = {}  # leaves by group
+        self.copy_of: dict[
+            tuple[int, Section], int
+        ] = {}  # the cell of a leaf in a group
+        self._homes = homes_of_leaves(tree)
+        self._inside: dict[Section, list[int]] = {}  # leaves by group
         for leaf, homes in self._homes.items():
             for home in homes:
                 self._inside.setdefault(home, []).append(leaf)
 
         self.inputs = input_boxes(tree)
-        self._inputs_in: dict[int, list[int]] = {}  # by group
+        self._inputs_in: dict[Section, list[int]] = {}  # by group
         for number in sources_first(self.inputs):
             group = self.inputs[number].group
             self._inputs_in.setdefault(group, []).append(number)
@@ -115,14 +110,15 @@ class Walk:
         self._walk()
 
     def _walk(self) -> None:
-        waiting = [(self._enter(0, -1), iter(self.tree[0].children))]
+        whole = self.tree[0]
+        waiting = [(self._enter(whole, -1), iter(whole.children))]
         while waiting:
             group, children = waiting[-1]
             for child in children:
-                if child < 0:
-                    inner = self._enter(~child, group)
+                if isinstance(child, Section):
+                    inner = self._enter(child, group)
                     self.items[group].append(~inner)
-                    waiting.append((inner, iter(self.tree[~child].children)))
+                    waiting.append((inner, iter(child.children)))
                     break
                 self._cell(child, OP, group)
             else:
@@ -131,16 +127,16 @@ class Walk:
         for root in range(len(self.graph.roots)):
             self._cell(root, OUTPUT, 0)
 
-    def _enter(self, old: int, parent: int) -> int:
+    def _enter(self, section: Section, parent: int) -> int:
         group = len(self.groups)
-        self.groups.append(old)
+        self.groups.append(section)
         self.items.append([])
         self.parent.append(parent)
 
-        for leaf in sorted(self._inside.get(old, ())):
-            self.copy_of[leaf, old] = len(self.cells)
+        for leaf in sorted(self._inside.get(section, ())):
+            self.copy_of[leaf, section] = len(self.cells)
             self._cell(leaf, COPY if len(self._homes[leaf]) > 1 else LEAF, group)
-        for number in self._inputs_in.get(old, ()):
+        for number in self._inputs_in.get(section, ()):
             self._cell(number, DATA, group)
 
         return group
@@ -194,7 +190,7 @@ class Walk:
         """
         if node in self.cell_of:
             return self.cell_of[node]
-        group, homes = self.tree.home[other] if other >= 0 else 0, self._homes[node]
+        group, homes = self.tree.home[other] if other >= 0 else None, self._homes[node]
         return self.copy_of[node, group if group in homes else homes[0]]
 
 

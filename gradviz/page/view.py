@@ -17,7 +17,7 @@ from gradviz.draw.kinds import kind_of_group, kind_of_node
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
-from gradviz.fold.groups import Groups, Kind
+from gradviz.fold.groups import Groups, Kind, Section
 from gradviz.fold.titles import group_of, op_of
 from gradviz.graph import Node, column
 from gradviz.graph.amounts import parameter_elements
@@ -82,7 +82,7 @@ class Texts:
     ) -> None:
         self._names = names
         self._brief = without_dtype(dtype)
-        self._graph, self._groups, self._walk = walk.graph, walk.tree, walk
+        self._graph, self._walk = walk.graph, walk
         self._numbers = {
             step.node
             for step in walk.graph.backward
@@ -114,12 +114,11 @@ class Texts:
         """The text of a group, by number of the walk: the title that it has in a
         picture.
         """
-        groups, old = self._groups, self._walk.groups[number]
-        group, sums = groups[old], self.sums[number]
+        group, sums = self._walk.groups[number], self.sums[number]
         if group.op is not None:
-            return self._op(op_of(groups, old))
+            return self._op(op_of(group))
 
-        box = group_of(groups, old)
+        box = group_of(group)
         box = box._replace(ops=sums.ops, parameters=sums.parameters)
         words = [plural(box.ops, "op")]
         if group.kind == "statement" and box.code:
@@ -127,13 +126,13 @@ class Texts:
         if box.parameters and box.owns:
             words.append(f"{count_text(box.parameters)} parameters")
         line = shorten(", ".join(words), CELLS)
-        if old == 0:
+        if group.parent is None:
             return Text(shorten(one_line(self._graph.title) or "graph", CELLS), line)
 
         path = self._path(self._walk.parent[number])
         name, kind = one_line(labels.group_title(box, path)), ""
-        if group.scope is not None:
-            module = one_line(self._graph.scopes[group.scope].type)
+        if group.record is not None:
+            module = one_line(group.record.type)
             before, separator, after = name.partition(f" {module}")
             if module and separator:
                 name, kind = before, f"{module}{after}"
@@ -156,8 +155,8 @@ class Texts:
 
     def _path(self, group: int) -> str:
         """Path of the innermost module around what is in a group."""
-        scope = self._groups.scope(self._walk.groups[group]) if group >= 0 else None
-        return module_path(self._groups.graph.scopes, scope)
+        section = self._walk.groups[max(group, 0)]
+        return module_path(self._graph.scopes, section.scope_around)
 
     def _all_sums(self, held: Sequence[int]) -> list[Sums]:
         walk, counted = self._walk, [[0, 0, 0] for _ in self._walk.groups]
@@ -191,16 +190,15 @@ def main_ops(walk: Walk) -> list[list[int]]:
         if cell.kind == OP and not is_beside(ops[cell.record]):
             working[cell.group].append(number)
 
-    for group in range(len(walk.groups) - 1, 0, -1):
+    for number in range(len(walk.groups) - 1, 0, -1):
         # which says that they are many
-        working[walk.parent[group]] += working[group][: FEW + 1]
+        working[walk.parent[number]] += working[number][: FEW + 1]
 
     mains: list[list[int]] = []
-    for old, cells in zip(walk.groups, working):
-        host = walk.tree[old].op
-        if host is not None:
+    for group, cells in zip(walk.groups, working):
+        if group.op is not None:
             # an op with its views: the op does the work
-            mains.append([host])
+            mains.append([group.op])
         elif len(cells) <= FEW:
             mains.append([walk.cells[number].record for number in sorted(cells)])
         else:
@@ -215,7 +213,7 @@ CHEVRON = 20.0
 
 def view(
     groups: Groups,
-    is_open: Container[int],
+    is_open: Container[Section],
     dtype: str,
     names: labels.OpNames,
     held: Sequence[int],
@@ -223,7 +221,7 @@ def view(
     """Everything that is drawn of a graph, with these groups open at first. `dtype` is
     the one that goes without saying, `held` the bytes that each node holds.
     """
-    walk = Walk(groups.graph, groups)
+    walk = Walk(groups)
     texts = Texts(walk, dtype, names, held)
     table, words, pack = Table(), Table(), Pack()
     cell_text = table.numbers(map(texts.cell, walk.cells))
@@ -234,7 +232,7 @@ def view(
     pack.add(title=title, line=line, type=kind, color=color)
     pack.add(cellText=cell_text, groupText=group_text)
     pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
-    _tree(pack, groups, walk, is_open)
+    _tree(pack, walk, is_open)
 
     widths: list[float] = [text.width for text in table.rows]
 
@@ -247,14 +245,14 @@ def view(
     return pack
 
 
-def _tree(pack: Pack, groups: Groups, walk: Walk, is_open: Container[int]) -> None:
+def _tree(pack: Pack, walk: Walk, is_open: Container[Section]) -> None:
     kinds, mains = get_args(Kind), main_ops(walk)
     pack.add(
         record=(cell.record for cell in walk.cells),
         kind=(cell.kind for cell in walk.cells),
-        scope=(groups[old].scope for old in walk.groups),
-        groupKind=(kinds.index(groups[old].kind) for old in walk.groups),
-        open=(int(old in is_open) for old in walk.groups),
+        scope=(group.scope for group in walk.groups),
+        groupKind=(kinds.index(group.kind) for group in walk.groups),
+        open=(int(group in is_open) for group in walk.groups),
         mains=chain.from_iterable(mains),
         mainCount=map(len, mains),
         boxData=chain.from_iterable(box.data for box in walk.inputs),

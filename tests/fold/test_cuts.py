@@ -13,7 +13,7 @@ from gradviz.draw.options import Options
 from gradviz.fold.export import exported
 from gradviz.fold.folding import folded
 from gradviz.fold.grouping import grouped
-from gradviz.fold.groups import Groups
+from gradviz.fold.groups import Groups, Section
 from gradviz.fold.opening import Opening
 from gradviz.graph import Graph
 from gradviz.run.reading import read_graph
@@ -32,10 +32,10 @@ def recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grap
     return graph
 
 
-def some_open(groups: Groups, rng: random.Random) -> set[int]:
-    is_open = {0}
+def some_open(groups: Groups, rng: random.Random) -> set[Section]:
+    is_open = {groups[0]}
     for group in groups.top_down()[1:]:
-        if groups[group].parent in is_open and rng.random() < 0.6:
+        if group.parent in is_open and rng.random() < 0.6:
             is_open.add(group)
     return is_open
 
@@ -61,9 +61,9 @@ def test_what_ran_at_one_time_is_one_box(name: str, tmp_path: Path, monkeypatch:
     """Each construct whose nodes no other op of the graph interrupts stands in one group: in no parts."""
     groups = grouped(recorded(name, tmp_path, monkeypatch))
     place = {node: i for i, node in enumerate(groups.order)}
-    for group_id, group in enumerate(groups):
+    for group in groups:
         if group.scope in groups.constructs:
-            places = sorted(place[node] for node in groups.members(group_id))
+            places = sorted(place[node] for node in group.nodes)
             assert places == list(range(places[0], places[-1] + 1))
             assert not group.part, groups.constructs[group.scope]
 
@@ -72,8 +72,7 @@ def opened(graph: Graph) -> list[str]:
     """The paths of modules that the first view opens."""
     opening = shown(graph, Options()).opening
     assert opening is not None
-    scopes = (opening.groups[group].scope for group in opening.open)
-    return sorted(opening.groups.graph.scopes[scope].path for scope in scopes if scope is not None)
+    return sorted(group.record.path for group in opening.open if group.record is not None)
 
 
 def test_a_module_opens_in_the_turn_that_is_shown_though_an_earlier_turn_ran_it(
@@ -88,7 +87,7 @@ def test_heads_beside_each_other_are_in_one_state(tmp_path: Path, monkeypatch: p
     assert len(heads) in (0, 3)
     opening = shown(graph, Options()).opening
     assert opening is not None
-    windows = [opening.groups.scope(opening.groups[window].parent) for window in opening.windows]
+    windows = [window.scope_around for window in opening.windows]
     assert not any("attention_" in opening.groups.graph.scopes[scope].path for scope in windows if scope is not None)
 
 

@@ -13,7 +13,7 @@ from tests.page.graphs import blocks
 
 def walk(graph: Graph, *data: Data) -> Walk:
     with_data = replace(graph, data=data)
-    return Walk(with_data, grouped(with_data))
+    return Walk(grouped(with_data))
 
 
 def boxes(made: Walk) -> list[tuple[str, str]]:
@@ -21,7 +21,7 @@ def boxes(made: Walk) -> list[tuple[str, str]]:
     found = []
     for cell in made.cells:
         if cell.kind == DATA:
-            scope = made.tree.scope(made.groups[cell.group])
+            scope = made.groups[cell.group].scope_around
             found.append((made.inputs[cell.record].title, made.graph.scopes[scope].type if scope is not None else ""))
     return found
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from gradviz.draw.kinds import kind_of_node
 from gradviz.fold.export import fold
 from gradviz.fold.grouping import grouped
-from gradviz.fold.groups import Groups
+from gradviz.fold.groups import Groups, Section
 from gradviz.fold.opening import Opening
 from gradviz.fold.segments import MOST
 from gradviz.graph import Edge, Graph, Node, Root, Scope
@@ -26,7 +26,7 @@ EVERY = {**GRAPHS, **PAGES}
 def prepared(graph: Graph, shown: Graph | None = None) -> tuple[Groups, Walk, Sheets]:
     opening = shown.folding.opening if shown is not None else None
     groups = opening.groups if opening is not None else grouped(graph)
-    made = Walk(graph, groups)
+    made = Walk(groups)
     return groups, made, make_sheets(made, lambda item: 80.0)
 
 
@@ -50,7 +50,7 @@ def check(graph: Graph) -> None:
         for (a, b), points in zip(laid.shape.edges, laid.points):
             assert laid.y[a] <= points[1] <= points[-1] <= laid.y[b]  # downwards
     assert len(made.edges()) == len(graph.edges) + sum(root.node is not None for root in graph.roots)
-    assert sorted(made.groups) == list(range(len(groups)))
+    assert len(made.groups) == len(groups) and set(made.groups) == set(groups)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -76,18 +76,18 @@ def test_the_first_view_is_what_the_static_picture_shows() -> None:
     shown = fold(graph)
     groups, made, _ = prepared(graph, shown)
     is_open = opening_of(shown).open
-    visible = [at for at in range(len(groups)) if at not in is_open and (groups[at].parent or 0) in is_open]
+    visible = [group for group in groups if group not in is_open and group.parent in is_open]
     boxes = {node.group.nodes for node in shown.nodes if node.group is not None}
 
-    def ops(at: int) -> tuple[int, ...]:
-        inside = {made.groups.index(at)}
+    def ops(group: Section) -> tuple[int, ...]:
+        inside = {made.groups.index(group)}
         inside.update(
             i for i, parent in enumerate(made.parent) if parent in inside
         )  # every group after the one around it
         return tuple(sorted(cell.record for cell in made.cells if cell.kind == OP and cell.group in inside))
 
     folded = {tuple(i for i in box if i not in graph.leaf_of) for box in boxes}
-    assert {ops(at) for at in visible} == folded
+    assert {ops(group) for group in visible} == folded
 
 
 def test_a_closed_box_has_the_color_that_it_has_in_the_picture() -> None:
@@ -97,9 +97,9 @@ def test_a_closed_box_has_the_color_that_it_has_in_the_picture() -> None:
         scopes = tuple(scope._replace(type=types.get(scope.type, scope.type)) for scope in graph.scopes)
         graph = replace(graph, scopes=scopes)
         shown = fold(graph)
-        groups, made, _ = prepared(graph, shown)
+        _, made, _ = prepared(graph, shown)
         texts = Texts(made)
-        colors = {frozenset(groups.members(old)): texts.group(i).color for i, old in enumerate(made.groups)}
+        colors = {frozenset(group.nodes): texts.group(i).color for i, group in enumerate(made.groups)}
         boxes = [node for node in shown.nodes if node.group is not None]
         for node in boxes:
             assert node.group is not None
@@ -112,7 +112,7 @@ def test_segments_are_closed_where_the_static_picture_folds() -> None:
     graph = chain(700)
     shown = fold(graph)
     groups, _, _ = prepared(graph, shown)
-    segments = [at for at in range(len(groups)) if groups[at].kind == "segment"]
+    segments = [group for group in groups if group.kind == "segment"]
     assert segments and opening_of(shown).open.isdisjoint(segments)
     assert fold(graph, depth="all") is graph
 
@@ -165,8 +165,8 @@ def test_parameters_of_a_module_that_is_called_again_stand_in_each_call() -> Non
 
 def test_a_parameter_stands_inside_the_module_that_uses_it() -> None:
     graph = blocks(3)
-    groups, made, _ = prepared(graph)
+    _, made, _ = prepared(graph)
     for cell in made.cells:
         if cell.kind == LEAF:
-            scope = groups[made.groups[cell.group]].scope
+            scope = made.groups[cell.group].scope
             assert scope is not None and graph.scopes[scope].type == "Inner"

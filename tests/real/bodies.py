@@ -8,8 +8,8 @@ from collections.abc import Iterator, Set
 
 from gradviz.draw.options import Options
 from gradviz.fold.filling import LAYER
-from gradviz.fold.groups import Groups
-from gradviz.fold.titles import calls_in, is_list, list_of, title
+from gradviz.fold.groups import Groups, Section
+from gradviz.fold.titles import calls_in, is_list, list_of, scopes_in, title
 from gradviz.fold.windows import SHARE
 from gradviz.graph import Graph
 from tests.drawn import shown
@@ -22,11 +22,11 @@ def closed_bodies(graph: Graph) -> list[str]:
         return []
     groups, is_open = opening.groups, opening.open
     most = SHARE * len(groups.order)
-    beside = {key for at in is_open if groups[at].scope is not None for key in _keys(groups, at)}
+    beside = {key for group in is_open for key in _keys(group)}
     return [
-        f"{title(groups, at)}, {len(groups.members(at)):,} of {len(groups.order):,} ops"
-        for at in _closed(groups, is_open)
-        if len(groups.members(at)) > most and not groups[at].is_rest and beside.isdisjoint(_held(groups, at))
+        f"{title(group)}, {len(group.nodes):,} of {len(groups.order):,} ops"
+        for group in _closed(groups, is_open)
+        if len(group.nodes) > most and not group.is_rest and beside.isdisjoint(_held(group))
     ]
 
 
@@ -35,39 +35,38 @@ def joined_modules(graph: Graph) -> list[str]:
     opening = shown(graph, Options()).opening
     if opening is None:
         return []
-    groups = opening.groups
     found = []
-    for at in _closed(groups, opening.open):
-        paths = list(dict.fromkeys(scope.path for scope in calls_in(groups, at).values() if scope.type))
-        if groups[at].kind == "segment" and len(paths) > 1 and not is_list(paths):
-            found.append(f"{title(groups, at)}: {', '.join(paths)}")
+    for group in _closed(opening.groups, opening.open):
+        paths = list(dict.fromkeys(scope.path for scope in scopes_in(group) if scope.type))
+        if group.kind == "segment" and len(paths) > 1 and not is_list(paths):
+            found.append(f"{title(group)}: {', '.join(paths)}")
     return found
 
 
-def _closed(groups: Groups, is_open: Set[int]) -> Iterator[int]:
-    for at, group in enumerate(groups):
+def _closed(groups: Groups, is_open: Set[Section]) -> Iterator[Section]:
+    for group in groups[1:]:
         # a recurrent layer is one box, however many ops it runs
-        is_layer = group.scope is not None and LAYER.search(groups.graph.scopes[group.scope].type)
-        shut = at and at not in is_open and (group.parent or 0) in is_open
-        if shut and group.op is None and not is_layer:
-            yield at
+        is_layer = group.record is not None and LAYER.search(group.record.type)
+        if group not in is_open and group.parent in is_open and group.op is None and not is_layer:
+            yield group
 
 
-def _keys(groups: Groups, at: int) -> set[object]:
+def _keys(group: Section) -> set[object]:
     """What calls have in common that show about the same when open: the structure, the module, or the list and the class."""
-    scope = groups[at].scope or 0
-    path = groups.graph.scopes[scope].path
-    keys: set[object] = {groups.structure.get(scope, ("call", scope)), path}
+    if group.scope is None or group.record is None:
+        return set()
+    path = group.record.path
+    keys: set[object] = {group.tree.structure.get(group.scope, ("call", group.scope)), path}
     if list_of(path):
-        keys.add((list_of(path), groups.graph.scopes[scope].type))
+        keys.add((list_of(path), group.record.type))
     return keys
 
 
-def _held(groups: Groups, at: int) -> set[object]:
+def _held(group: Section) -> set[object]:
     """The same of the call that a group is, else of the calls that most of its ops lie in."""
-    if groups[at].scope is not None:
-        return _keys(groups, at)
+    if group.scope is not None:
+        return _keys(group)
     ops = Counter[object]()
-    for call in calls_in(groups, at):
-        ops.update(dict.fromkeys(_keys(groups, call), len(groups.members(call))))
-    return {key for key, count in ops.items() if 2 * count > len(groups.members(at))}
+    for call in calls_in(group):
+        ops.update(dict.fromkeys(_keys(call), len(call.nodes)))
+    return {key for key, count in ops.items() if 2 * count > len(group.nodes)}

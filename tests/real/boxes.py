@@ -39,14 +39,13 @@ def _of_picture(folding: Folding) -> Iterator[Box]:
 
 def _of_page(folding: Folding) -> Iterator[Box]:
     groups = folding.opening.groups if folding.opening is not None else grouped(folding.graph)
-    is_open = folding.opening.open if folding.opening is not None else range(len(groups))
-    walk = Walk(groups.graph, groups)
+    is_open = folding.opening.open if folding.opening is not None else set(groups)
+    walk = Walk(groups)
     texts = Texts(walk)
-    for number, at in enumerate(walk.groups):
-        parent = groups[at].parent
-        if at not in is_open and (parent is None or parent in is_open):
+    for number, group in enumerate(walk.groups):
+        if group not in is_open and (group.parent is None or group.parent in is_open):
             text = texts.group(number)
-            yield " ".join(filter(None, (text.title, text.type))), tuple(sorted(groups.members(at)))
+            yield " ".join(filter(None, (text.title, text.type))), tuple(sorted(group.nodes))
     for cell in walk.cells:
         if cell.kind == OP and walk.groups[cell.group] in is_open:
             yield texts.cell(cell).title, (cell.record,)

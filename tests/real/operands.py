@@ -69,14 +69,13 @@ def named_by_one(graph: Graph) -> Iterator[str]:
     opening = shown(graph, Options()).opening
     if opening is None:
         return
-    groups = opening.groups
-    for child, _ in opening.visible():
-        group = groups[~child] if child < 0 else None
-        if group is None or group.op is not None or group.scope is not None:
+    for group in opening.closed():
+        if group.op is not None or group.scope is not None:
             continue
-        work = {text for op, text in (groups.ops[node] for node in groups.members(~child)) if not is_view(op)}
-        if len(work) > 1 and title(groups, ~child) in work:
-            yield f"{title(groups, ~child)!r} holds {', '.join(sorted(work))}"
+        ops = (opening.groups.ops[node] for node in group.nodes)
+        work = {text for op, text in ops if not is_view(op)}
+        if len(work) > 1 and title(group) in work:
+            yield f"{title(group)!r} holds {', '.join(sorted(work))}"
 
 
 def unexplained(name: str, graph: Graph) -> list[str]:
