@@ -119,7 +119,7 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
 
 def _answer(live: LiveOutputs, walked: Walked, tensor: torch.Tensor, name: str) -> Any:
     """Why no gradient reaches it, where there is what finds that out."""
-    answers = hook("gradviz.cuts.answers:answers_at")
+    answers = hook("gradviz.cuts.answers:Answers")
     return answers(live, walked).answer(tensor, name) if answers is not None else None
 
 

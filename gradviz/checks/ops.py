@@ -4,11 +4,10 @@ after it, also behind changes of shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import TypeVar
 
 from gradviz.graph import Graph, TensorInfo
+from gradviz.graph.walks import behind as behind, makers as makers, spread as spread
 
 RESHAPES = frozenset(
     [
@@ -65,37 +64,9 @@ def shape(graph: Graph, node: int) -> Sizes:
     return sizes if sizes == tensor.shape else None
 
 
-def makers(graph: Graph, node: int) -> list[int]:
-    """The nodes that made the inputs of an operation."""
-    producers = graph.producers
-    return [producers[place] for place in graph.input_places(node)]
-
-
 def users(graph: Graph, node: int) -> list[int]:
     """The operations that take what a node made."""
     return [edge.consumer for edge in graph.consumers(node)]
-
-
-T = TypeVar("T")
-
-
-def spread(start: Iterable[T], onward: Callable[[T], Iterable[T]]) -> Iterator[T]:
-    """What some steps lead to, they themselves first, each once; `onward` tells what
-    comes next.
-    """
-    seen = dict.fromkeys(start)
-    waiting = [*seen]
-    for item in waiting:  # grows while it is read
-        yield item
-        new = [other for other in dict.fromkeys(onward(item)) if other not in seen]
-        seen |= dict.fromkeys(new)
-        waiting += new
-
-
-def behind(graph: Graph, start: Iterable[int | None]) -> Iterator[int]:
-    """The nodes that these lead to, they themselves among them."""
-    nodes = (node for node in start if node is not None)
-    return spread(nodes, lambda node: makers(graph, node))
 
 
 def user(graph: Graph, node: int) -> int | None:

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import ast
 from ast import AST
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from types import FrameType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -24,15 +23,13 @@ from gradviz.packages import with_text
 from gradviz.source.cut import Cut
 from gradviz.source.search import freezes
 from gradviz.variables.objects import joined, members
-from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import below, gathered, outermost_modules
 from gradviz.walker.tensors import grad_fn_of, tensor_info
 from gradviz.wording import line_text
 
 if TYPE_CHECKING:
-    from gradviz.recording.record import ModuleRun, Recording
+    from gradviz.recording.record import ModuleRun
     from gradviz.run.outputs import LiveOutputs
-    from gradviz.walker.places import Attribution
     from gradviz.walker.walk import Walked
 
 Kind = Literal[
@@ -64,21 +61,14 @@ class Answer(NamedTuple):
 
 
 class Answers:
-    """Of one moment of a program, before its backward runs. Hold it no longer than its
-    tensors. `since` is the number of the first node of this step.
+    """What can be answered before the backward of these outputs runs. Hold it no longer
+    than its tensors. `since` is the number of the first node of this step.
     """
 
-    def __init__(
-        self,
-        walked: Walked,
-        variables: Sequence[Namespace],
-        recording: Recording | None,
-        frame: FrameType | None,
-        since: int = 0,
-    ) -> None:
-        self._walked, self._variables = walked, variables
-        self._recording, self._frame, self._since = recording, frame, since
-        self._modules = dict(below(outermost_modules(None, variables)))
+    def __init__(self, live: LiveOutputs, walked: Walked, since: int = 0) -> None:
+        self._live, self._walked, self._since = live, walked, since
+        outermost = outermost_modules(None, live.variables)
+        self._modules = dict(below(outermost))
         self._owner = {
             id(tensor): path
             # the first path of a module that several lead to wins
@@ -87,7 +77,7 @@ class Answers:
             for _, tensor in members(module, table)
         }
 
-        for name, model in outermost_modules(None, variables):
+        for name, model in outermost:
             for path, shard, _ in gathered("", model):
                 owner = joined(name, path.rpartition(".")[0])
                 self._owner.setdefault(id(shard), owner)
@@ -95,10 +85,9 @@ class Answers:
     @cached_property
     def engine(self) -> Engine:
         """What follows the lines."""
-        walked = self._walked
-        return Engine(
-            walked.graph, walked.variables, self._variables, self._frame, self._since
-        )
+        graph, leaves = self._walked.graph, self._walked.variables
+        live = self._live
+        return Engine(graph, leaves, live.variables, live.frame, self._since)
 
     @cached_property
     def cuts(self) -> list[FoundCut]:
@@ -131,15 +120,14 @@ class Answers:
             if is_leaf and id(tensor) not in inside:
                 yield tensor, names
 
-    def marked(
-        self, graph: Graph, attribution: Attribution | None, cuts: bool
-    ) -> Graph:
+    def marked(self, cuts: bool) -> Graph:
         """The graph with the tensors to which it does not lead, and why; with `cuts`
         also with what lines cut off, drawn beside it.
         """
+        graph = self._walked.graph
         if cuts:
             graph = with_cuts(
-                self._walked, self.cuts, self.engine.reads.live, attribution
+                self._live, self._walked, self.cuts, self.engine.reads.live
             )
         absent = []
         for tensor, names in self.missing():
@@ -267,7 +255,8 @@ class Answers:
         ran.
         """
         path = self._owner.get(id(tensor))
-        if path is None or self._recording is None:
+        recording = self._live.recording
+        if path is None or recording is None:
             return "", None
         while "." in path and isinstance(self._modules[path], _CONTAINERS):
             outer = path.rpartition(".")[0]
@@ -275,7 +264,7 @@ class Answers:
                 break
             path = outer
         module = self._modules[path]
-        return path or type(module).__name__, self._recording.run_of(module)
+        return path or type(module).__name__, recording.run_of(module)
 
     def _hidden(self) -> str:
         """What in the graph hides the tensors that it uses."""
@@ -284,11 +273,6 @@ class Answers:
             if "checkpoint" in flags:
                 return graph.ops[node]
         return ""
-
-
-def answers_at(live: LiveOutputs, walked: Walked) -> Answers:
-    """What can be answered before the backward of these outputs runs."""
-    return Answers(walked, live.variables, live.recording, live.frame)
 
 
 def _told(found: FoundCut, direct: bool, more: str = "") -> Answer:

@@ -11,6 +11,7 @@ import ast
 from ast import AST, Call
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from gradviz.cuts.dataflow import CodeFile, Inflow, dotted
 from gradviz.cuts.leaves import LeafReads
 from gradviz.cuts.ran import RanCode
 from gradviz.graph import Graph, SourceLine
+from gradviz.graph.walks import spread
 from gradviz.source.cut import Cut, DetachKind, Origin
 from gradviz.source.statements import called, covers
 from gradviz.variables.objects import is_a
@@ -82,7 +84,6 @@ class Engine:
         self.reads = LeafReads(self.ran, variables)
         self._known: dict[AST, bool] = {}
         self._inflows: dict[AST, Sequence[Inflow]] = {}
-        self._consumers: dict[AST, list[tuple[AST, Inflow]]] = {}
 
     # -- what goes into a value ----------------------------------------------------
 
@@ -139,21 +140,17 @@ class Engine:
         return self._known[node]
 
     def _had_graph(self, node: AST) -> bool:
-        waiting, seen = [node], {node}
-        while waiting:
-            each = waiting.pop()
-            if self._is_leaf(each) or self._lives_with_graph(each):
-                return True
-            known = self._is_computed(each)
-            if known:
-                return True
-            if known is False:
-                continue
-            for one in self.inputs(each):
-                if one.kind is None and one.value not in seen:
-                    seen.add(one.value)
-                    waiting.append(one.value)
-        return False
+        def onward(each: AST) -> Iterator[AST]:
+            if self._is_computed(each) is None:
+                passing = (one for one in self.inputs(each) if one.kind is None)
+                yield from (one.value for one in passing)
+
+        return any(
+            self._is_leaf(each)
+            or self._lives_with_graph(each)
+            or self._is_computed(each)
+            for each in spread([node], onward)
+        )
 
     def _lives_with_graph(self, node: AST) -> bool:
         """Whether a variable has a tensor with a graph, where nothing was recorded."""
@@ -235,33 +232,37 @@ class Engine:
         is_leaf = any(producer in graph.leaf_of for producer in producers)
         return bool(graph.nodes[node].none_inputs) or is_leaf
 
+    def _steps(self, state: State) -> Iterator[tuple[Inflow, State]]:
+        """What goes into a value, with the calls inside which that is looked at."""
+        value, stack = state
+        for one in self.inputs(value):
+            after = _outwards(stack, one)
+            if after is not None:
+                yield one, (one.value, after)
+
     def _cuts_from(self, node: AST, every: bool = False) -> list[LostValue]:
         """The cuts through which something goes into a value that has no graph; with
         `every` also beside what has one.
         """
-        waiting: list[State] = [(node, ())]
-        seen, found = {waiting[0]}, list[LostValue]()
-        while waiting:
-            each, stack = waiting.pop()
-            off = self.ran.code(each).off(each)
-            if off is not None and self._runs_leaves(each):
-                found.append(LostValue(each, Inflow(each, off.kind)))
-                continue
-            for one in self.inputs(each):
-                after = _outwards(stack, one)
-                if after is None:
-                    continue
+        found: list[LostValue] = []
+
+        def onward(state: State) -> Iterator[State]:
+            value, _ = state
+            off = self.ran.code(value).off(value)
+            # the call of a module that has leaves
+            if off is not None and isinstance(value, Call) and value in self.reads.read:
+                found.append(LostValue(value, Inflow(value, off.kind)))
+                return
+            for one, inner in self._steps(state):
                 has_graph = self.has_graph(one.value)
                 if has_graph and one.kind is not None:
-                    found.append(LostValue(_cutting(each, one), one))
-                elif (every or not has_graph) and (one.value, after) not in seen:
-                    seen.add((one.value, after))
-                    waiting.append((one.value, after))
-        return found
+                    found.append(LostValue(_cutting(value, one), one))
+                elif every or not has_graph:
+                    yield inner
 
-    def _runs_leaves(self, node: AST) -> bool:
-        """Whether a value is the call of a module that has leaves."""
-        return isinstance(node, Call) and node in self.reads.read
+        start: State = node, ()
+        list(spread([start], onward))
+        return found
 
     def _losing(self) -> Iterator[tuple[LostValue, AST]]:
         """The cuts because of which an output has no graph: the surest ones."""
@@ -317,21 +318,18 @@ class Engine:
                             node = self._leaves[id(tensor)]
                             yield node, LostValue(one.value, one), one.value
 
-    def _behind(self, start: AST, off: bool) -> frozenset[AST]:
+    def _behind(self, node: AST, off: bool) -> frozenset[AST]:
         """The values that go into one with their graph; with `off` also where recording
         is off.
         """
-        waiting: list[State] = [(start, ())]
-        seen = {waiting[0]}
-        while waiting:
-            each, stack = waiting.pop()
-            for one in self.inputs(each):
-                after = _outwards(stack, one)
-                passes = one.kind is None or (off and one.kind in _OFF)
-                if after is not None and passes and (one.value, after) not in seen:
-                    seen.add((one.value, after))
-                    waiting.append((one.value, after))
-        return frozenset(each for each, _ in seen)
+
+        def onward(state: State) -> Iterator[State]:
+            for one, inner in self._steps(state):
+                if one.kind is None or (off and one.kind in _OFF):
+                    yield inner
+
+        start: State = node, ()
+        return frozenset(value for value, _ in spread([start], onward))
 
     def _found(self, place: LostValue, operand: AST, nodes: Sequence[int]) -> FoundCut:
         at, lost = place
@@ -429,15 +427,10 @@ class Engine:
     def lines_behind(self) -> set[tuple[str, int]]:
         """The lines that compute what goes into the graph, whether with a graph or not."""
         values = map(self.ran.value_at, self.ran.site_of.values())
-        seen = {value for value in values if value is not None}
-        waiting = list(seen)
-        while waiting:
-            for one in self.inputs(waiting.pop()):
-                if one.value not in seen:
-                    seen.add(one.value)
-                    waiting.append(one.value)
-        lines = (self.ran.line(node) for node in seen)
-        return {(line.file, line.line) for line in lines}
+        every = spread(
+            filter(None, values), lambda node: [one.value for one in self.inputs(node)]
+        )
+        return {(line.file, line.line) for line in map(self.ran.line, every)}
 
     def without_effect(self) -> Iterator[tuple[SourceLine, str, str, str]]:
         """The lines of this step that drop what they compute: with their code, what is
@@ -472,28 +465,28 @@ class Engine:
 
     def dead_ends(self, reads: Iterable[AST]) -> list[AST]:
         """The last values on every way from some on."""
-        if not self._consumers:
-            self._find_consumers()
-        waiting: list[State] = [(node, ()) for node in reads]
-        seen, ends = set(waiting), list[AST]()
-        while waiting:
-            each, stack = waiting.pop()
-            goes_on = False
-            for value, one in self._consumers.get(each, ()):
-                after = _inwards(stack, one)
-                goes_on |= after is not None
-                if after is not None and (value, after) not in seen:
-                    seen.add((value, after))
-                    waiting.append((value, after))
-            if not goes_on:
-                ends.append(each)
-        return ends
 
-    def _find_consumers(self) -> None:
+        def onward(state: State) -> Iterator[State]:
+            for value, one in self._consumers.get(state[0], ()):
+                # the other way round: from what goes in to what it goes into
+                turned = one._replace(enters=one.leaves, leaves=one.enters)
+                after = _outwards(state[1], turned)
+                if after is not None:
+                    yield value, after
+
+        starts: list[State] = [(node, ()) for node in reads]
+        every = spread(starts, onward)
+        return [state[0] for state in every if not any(onward(state))]
+
+    @cached_property
+    def _consumers(self) -> Mapping[AST, Sequence[tuple[AST, Inflow]]]:
+        """What each value goes into."""
+        found = defaultdict(list)
         for code in list(self.ran.files.values()):
             for value in (*code.values, *code.parameters):
                 for one in self.inputs(value):
-                    self._consumers.setdefault(one.value, []).append((value, one))
+                    found[one.value].append((value, one))
+        return found
 
     def unread(self, node: AST) -> tuple[SourceLine, str] | None:
         """What is said of a value that nothing goes on with; None where that is not
@@ -541,11 +534,6 @@ def _outwards(stack: Stack, one: Inflow) -> Stack | None:
     if one.enters is not None and stack:
         return stack[:-1] if stack[-1] is one.enters else None
     return stack
-
-
-def _inwards(stack: Stack, one: Inflow) -> Stack | None:
-    """The same the other way round: from what goes in to what it goes into."""
-    return _outwards(stack, one._replace(enters=one.leaves, leaves=one.enters))
 
 
 def _parts(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:

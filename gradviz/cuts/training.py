@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradviz.armour.isolation import isolated
-from gradviz.cuts.answers import Answers, answers_at
+from gradviz.cuts.answers import Answers
 from gradviz.graph import Graph, SourceLine
 from gradviz.report import labels
 from gradviz.report.results import displayed
@@ -67,7 +67,7 @@ def training(live: LiveOutputs) -> Training:
         inspect=walks.append,
     ).with_root_names(live.names)
     with isolated():
-        answers = answers_at(live, walks[0])
+        answers = Answers(live, walks[0])
         reached: dict[int, list[str]] = {}
         for root in graph.roots:
             for node in _behind(graph, root.node):

@@ -57,10 +57,10 @@ def read_graph(live: LiveOutputs, cuts: bool = False) -> Graph:
             attribution=live.attribution,
             inspect=walks.append,
         )
-        answers = hook("gradviz.cuts.answers:answers_at")
+        answers = hook("gradviz.cuts.answers:Answers")
         if answers is not None:
             with isolated():
-                graph = answers(live, walks[0]).marked(graph, live.attribution, cuts)
+                graph = answers(live, walks[0]).marked(cuts)
 
     return replace(graph, notes=(*live.notes, *graph.notes)).with_root_names(live.names)
 

@@ -10,6 +10,7 @@ the walk, and what the walk touched stays safe to delete (`armour/keepers.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -67,6 +68,7 @@ def capture(
     attribution: Attribution | None = None,
     inspect: Callable[[Walked], None] | None = None,
     read_compiled: bool = True,
+    beside: Sequence[torch.Tensor] = (),
 ) -> Graph:
     """The graph behind `outputs`, with names from `model`, else `params`, else
     `variables` (inner namespace first).
@@ -76,7 +78,8 @@ def capture(
     tensor in `outputs`, and with `need_graph` NoGraphError when none of them has a
     graph. `inspect` is shown the live nodes behind the graph before they are let go.
     With `read_compiled`, compiled functions say what they run, and have no edge to an
-    input that they give no gradient.
+    input that they give no gradient. What lies behind tensors `beside` the outputs is numbered after all else, and they
+    are the last roots.
     """
     with paused(), isolated():
         tensors = flatten(outputs)
@@ -87,13 +90,16 @@ def capture(
                 find_root(root_name(variable, path, tensor, names), tensor)
                 for path, tensor in tensors
             ]
+            others = [find_root("", tensor) for tensor in beside]
             # some outputs without a graph are fine, such as metrics beside a loss
             if need_graph and all(root.node is None for root in roots):
                 raise NoGraphError(no_graph(roots))
 
-            traversal = traverse(starts(roots))
+            traversal = traverse(starts(others), traverse(starts(roots)))
             _keep_named(names, traversal)
-            described = Description(traversal, roots, names, saved, attribution)
+            described = Description(
+                traversal, [*roots, *others], names, saved, attribution
+            )
             graph = _graph(described, traversal, title or _title(roots), attribution)
             # a compiled function is one node; this says what runs in it
             with_regions = hook("gradviz.compiled.live:with_regions")
@@ -156,25 +162,25 @@ def live_nodes(outputs: Sequence[Output]) -> list[Node]:
 # -- visiting --------------------------------------------------------------------------
 
 
-def traverse(starts: Sequence[Node]) -> Traversal:
-    """Visit everything reachable from `starts`. The caller holds the roots, so no node
-    dies on the way.
+def traverse(starts: Sequence[Node], before: Traversal | None = None) -> Traversal:
+    """Visit everything reachable from `starts`, after what was visited `before`. The
+    caller holds the roots, so no node dies on the way.
 
     Keepers are set at once as each node is visited, so that even an interrupted walk
     leaves a graph safe to delete. Only a graph that is too small to matter gets none.
     """
-    nodes = list(dict.fromkeys(starts))
-    index = {node: i for i, node in enumerate(nodes)}
-    sequences = [node._sequence_nr() for node in nodes]
-    edges: list[Edge] = []
-    none_inputs: dict[int, int] = {}
+    so_far = before or Traversal([], {}, [], [], {}, {})
+    nodes, index, sequences, edges, none_inputs, _ = so_far
+    first = len(nodes)
+    _begin_at(starts, so_far)
     # keepers of the first nodes, set when the graph turns out to be large
     waiting: list[tuple[Node, list[Node]]] = []
     find, add_edge, new = index.get, edges.append, tuple.__new__
     protect, band, last, small = private.wrappers_are_preserved(), BAND, LAST, SMALL
 
     with Stage("walk", "nodes", nodes.__len__):
-        for consumer, node in enumerate(nodes):  # grows while it is read
+        visited = islice(nodes, first, None)  # grows while it is read
+        for consumer, node in enumerate(visited, first):
             sequence = sequences[consumer]
             floor = sequence - sequence % band
             kept: list[Node] | None = None
@@ -211,6 +217,15 @@ def traverse(starts: Sequence[Node]) -> Traversal:
 
     variables = _variables(nodes, sequences)
     return Traversal(nodes, index, sequences, edges, none_inputs, variables)
+
+
+def _begin_at(starts: Sequence[Node], so_far: Traversal) -> None:
+    """Number the nodes to begin at that nobody has visited."""
+    for node in starts:
+        if node not in so_far.position_of:
+            so_far.position_of[node] = len(so_far.nodes)
+            so_far.nodes.append(node)
+            so_far.sequences.append(node._sequence_nr())
 
 
 def _variables(

@@ -122,12 +122,11 @@ class Collector:
 
         def inspect(walked: Walked) -> None:
             self._collect(call, walked, live)
-            answers = Answers(walked, live.variables, recording, live.frame, call.since)
+            answers = Answers(live, walked, call.since)
             with self._reading("cuts", live.call):
                 self._answer(call, answers)
             if self._draws:
-                drawn = answers.marked(walked.graph, attribution, cuts=True)
-                call.drawn = drawn.with_root_names(live.names)
+                call.drawn = answers.marked(cuts=True).with_root_names(live.names)
 
         capture(
             live.outputs,
