@@ -22,7 +22,7 @@ from gradviz.recording.running import RunningCall
 from gradviz.source.bindings import Binding, Bindings, Reaching, dotted
 from gradviz.source.expressions import (
     argument,
-    calls,
+    function_name,
     is_import_called,
     is_number_attribute,
     is_number_parameter,
@@ -41,19 +41,17 @@ MOST_STEPS = 20
 
 
 class Where(NamedTuple):
-    """A moment in a call of a function: the site that runs, the turns of loops, and the
-    innermost call of a module around. `moment` is no other one's.
+    """A moment in a call of a function: the site that runs and what is written there,
+    the turns of loops, and the innermost call of a module around. `moment` is no other
+    one's.
     """
 
     call: RunningCall
     site: CallSite
+    spot: Spot
     module: ModuleCall | None
     turns: Turns
     moment: Hashable
-
-    @property
-    def spot(self) -> Spot | None:
-        return spots_of(self.site.code).at(self.site.instruction)
 
 
 class Operands(NamedTuple):
@@ -93,35 +91,29 @@ class OperandReader:
             taken.setdefault(edge.consumer, set()).add(edge.position)
 
         found = Operands({}, {}, set())
-        for node, kind in enumerate(self._bare.kinds):
-            where = self._where(node)
-            if where is None:
+        for node, (site, module, call) in enumerate(zip(*self._noted)):
+            if not _runs(call, site):
                 continue
-            if where.module is not None and where.module.site is where.site:
+            if module is not None and module.site is site:
                 found.in_torch.add(node)
                 continue
-            edges = taken.get(node, set())
-            count = len(edges) + none_inputs.get(node, 0)
-            empty = [i for i in range(count) if i not in edges]
-            op = op_of(getattr(kind, "__name__", ""))
-            self._read_node(node, op, where, count, empty, found)
+            where = self._moment(call, site, module, node)
+            if where is not None:
+                edges = taken.get(node, set())
+                count = len(edges) + none_inputs.get(node, 0)
+                empty = [i for i in range(count) if i not in edges]
+                self._read_node(node, where, count, empty, found)
         return found
 
     def _read_node(
-        self,
-        node: int,
-        op: str,
-        where: Where,
-        count: int,
-        empty: Sequence[int],
-        found: Operands,
+        self, node: int, where: Where, count: int, empty: Sequence[int], found: Operands
     ) -> None:
         """Add the operands of a node of which entries of `count` are `empty`."""
-        spot = where.spot
-        given = given_to(spot, op, count) if spot is not None else None
-        if spot is None or given is None:
+        op = op_of(getattr(self._bare.kinds[node], "__name__", ""))
+        given = given_to(where.spot, op, count)
+        if given is None:
             return
-        if self._is_reversed(spot, op, empty, given, where):
+        if self._is_reversed(op, empty, given, where):
             found.numbers[node] = 1
             return
         slots = entries(op, count)
@@ -147,17 +139,12 @@ class OperandReader:
         return self._operand(expression, position, slot, where)
 
     def _is_reversed(
-        self,
-        spot: Spot,
-        op: str,
-        roles: Sequence[int | str],
-        given: Given,
-        where: Where,
+        self, op: str, roles: Sequence[int | str], given: Given, where: Where
     ) -> bool:
         """Whether torch got `x + 0` of `0 + x`."""
         if op not in ("add", "mul") or roles != [1] or 0 not in given:
             return False
-        if isinstance(spot.node, ast.Call):
+        if isinstance(where.spot.node, ast.Call):
             return False
         return self._began_as_number(given[0], where)
 
@@ -165,7 +152,7 @@ class OperandReader:
         """What the code gave for a parameter of a module's call."""
         module = call.module.ref()
         code = getattr(class_attribute(type(module), "forward"), "__code__", None)
-        where = self._where_called(call)
+        where = self._moment(call.function, call.site, call.parent, call)
         if where is None or code is None or not _is_own_call(call):
             return None
         value = argument(where.spot, code, parameter, 1)
@@ -179,36 +166,30 @@ class OperandReader:
 
     # -- moments -----------------------------------------------------------------------
 
-    def _where(self, node: int) -> Where | None:
-        sites, modules, functions = self._noted
-        if node >= len(sites):
+    def _moment(
+        self,
+        call: RunningCall | None,
+        site: CallSite | None,
+        module: ModuleCall | None,
+        moment: int | RunningCall | ModuleCall,
+    ) -> Where | None:
+        """None where the call does not run the site, or nothing tells what stands there."""
+        if call is None or site is None or not _runs(call, site):
             return None
-        call, site = functions[node], sites[node]
-        if call is None or site is None or not _fits(call, site):
+        spot = spots_of(site.code).at(site.instruction)
+        if spot is None:
             return None
-        turns = self._turns.get(node, {})
-        return Where(call, site, modules[node], turns, node)
-
-    def _where_called(self, call: ModuleCall) -> Where | None:
-        site, function = call.site, call.function
-        if site is None or function is None or not _fits(function, site):
-            return None
-        turns = self._turns.get(call, {})
-        return Where(function, site, call.parent, turns, call)
+        return Where(call, site, spot, module, self._turns.get(moment, {}), moment)
 
     def _caller(self, where: Where) -> Where | None:
         """The moment at which the function was called."""
         call, site = where.call.caller, where.site.caller
-        module, inner = where.module, where.call
+        module, moment = where.module, where.call
         while module is not None and module.function is call:
-            inner_module, module = module, module.parent
-            if inner_module.site is site:
-                turns = self._turns.get(inner_module, {})
-                if call is not None and site is not None and _fits(call, site):
-                    return Where(call, site, module, turns, inner_module)
-        if call is None or site is None or not _fits(call, site):
-            return None
-        return Where(call, site, module, self._turns.get(inner, {}), inner)
+            inner, module = module, module.parent
+            if inner.site is site:
+                return self._moment(call, site, module, inner)
+        return self._moment(call, site, module, moment)
 
     def _home(self, name: str, where: Where) -> tuple[Where, Reaching] | None:
         """The moment, in the function that a name belongs to, at which it has its value
@@ -216,11 +197,8 @@ class OperandReader:
         """
         root = name.partition(".")[0]
         for _ in range(MOST_STEPS):
-            spot = where.spot
-            if spot is None:
-                return None
-            bindings = self._bindings_of(spot.function)
-            reaching = bindings.before(root, spot.node)
+            bindings = self._bindings_of(where.spot.function)
+            reaching = bindings.before(root, where.spot.node)
             code = where.site.code
             is_own = code.co_name not in OWN_CODE
             if reaching.binding is not None and (is_own or reaching.binding.scope):
@@ -262,13 +240,12 @@ class OperandReader:
         self, expression: ast.expr, position: int | None, slot: str, where: Where
     ) -> Operand | None:
         expression, where = self._followed(expression, where)
-        spot = where.spot
-        if spot is None or self._is_number(expression, where):
+        if self._is_number(expression, where):
             return None
         in_library = bool(package_of(where.site.code.co_filename))
         if in_library and self._is_called_by_script(where):
             return None
-        text = _text(spot, expression)
+        text = where.spot.file.of(expression)
         value = self._held(expression, where)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return None
@@ -304,8 +281,6 @@ class OperandReader:
                 break
             there, reaching = home
             binding = home[1].binding
-            spot = there.spot
-            assert spot is not None
             if binding.is_parameter:
                 passed = self._passed(binding, expression.id, there)
                 if passed is None or not names_variable(passed[0]):
@@ -322,12 +297,12 @@ class OperandReader:
         self, binding: Binding, name: str, reaching: Reaching, where: Where
     ) -> bool:
         """Whether a name is another name of a variable that is still the same."""
-        value, spot = binding.value, where.spot
-        if not isinstance(value, ast.Name) or not reaching.is_certain or spot is None:
+        value = binding.value
+        if not isinstance(value, ast.Name) or not reaching.is_certain:
             return False
-        bindings = self._bindings_of(spot.function)
+        bindings = self._bindings_of(where.spot.function)
         then = bindings.before(value.id, binding.node)
-        now = bindings.before(value.id, spot.node)
+        now = bindings.before(value.id, where.spot.node)
         return value.id != name and then.binding == now.binding and now.is_certain
 
     def _passed(
@@ -346,7 +321,7 @@ class OperandReader:
             if not _is_own_call(module) or is_import_called(outer.spot):
                 return None  # by a module of torch's, as by Sequential
             skip = 1
-        elif not calls(outer.spot, code.co_name):
+        elif outer.spot.called != code.co_name:
             return None
         elif code.co_varnames[:1] in (("self",), ("cls",)):
             skip = 1
@@ -363,7 +338,8 @@ class OperandReader:
             parts.append(self._version(name, where, not is_name))
         if any(isinstance(part, ast.Call) for part in ast.walk(expression)):
             # each time that it is computed it is another tensor
-            parts += [where.call, id(expression), self._turn(_loops(where), where)]
+            turn = self._turn(where.spot.loops, where)
+            parts += [where.call, id(expression), turn]
         return (text, *parts)
 
     def _version(self, name: str, where: Where, with_changes: bool) -> Hashable:
@@ -372,7 +348,6 @@ class OperandReader:
             return where.moment, name
         there = home[0]
         spot = there.spot
-        assert spot is not None
         own: list[Hashable] = [there.call]
         parts = name.split(".")
         bindings = self._bindings_of(spot.function)
@@ -403,12 +378,11 @@ class OperandReader:
 
     def _stays(self, expression: ast.expr, where: Where) -> bool:
         """Whether a variable of the script is given its value once, before this."""
-        spot = where.spot
-        if where.site.code.co_name != "<module>" or spot is None:
+        if where.site.code.co_name != "<module>":
             return False
         if not isinstance(expression, ast.Name):
             return False
-        return self._bindings_of(spot.function).is_single(expression.id)
+        return self._bindings_of(where.spot.function).is_single(expression.id)
 
     # -- numbers -----------------------------------------------------------------------
 
@@ -432,41 +406,35 @@ class OperandReader:
 
     def _is_number_name(self, name: str, where: Where, depth: int) -> bool:
         home = self._home(name, where)
-        if home is None:
+        binding = home[1].binding if home is not None else None
+        if home is None or binding is None:
             value = self._global(name, where)
             return value is not None and self._is_number(value, where, depth + 1)
-        there, (binding, is_certain, _) = home
-        spot = there.spot
-        if binding is None or spot is None:
-            value = self._global(name, where)
-            return value is not None and self._is_number(value, where, depth + 1)
+        there, reaching = home
         if binding.counts:
             return True
         if binding.is_parameter:
             passed = self._passed(binding, name, there)
             if passed is not None:
                 return self._is_number(*passed, depth + 1)
-            return is_number_parameter(spot.function.root, name)
-        if binding.value is None or not is_certain:
+            return is_number_parameter(there.spot.function.root, name)
+        if binding.value is None or not reaching.is_certain:
             return False
-        before = there._replace(site=there.site)
-        return self._is_number(binding.value, before, depth + 1)
+        return self._is_number(binding.value, there, depth + 1)
 
     def _global(self, name: str, where: Where) -> ast.expr | None:
         """The one value that a file gives a variable."""
         if name in where.site.code.co_varnames:
             return None
-        outside = spots_of(where.site.code).file.outside
+        outside = where.spot.file.outside
         return self._bindings_of(outside).only_value(name)
 
     def _began_as_number(self, expression: ast.expr, where: Where) -> bool:
         """Whether this is a number, or a variable that began as one, as a sum does."""
         if self._is_number(expression, where):
             return True
-        name, spot = dotted(expression), where.spot
-        if not name or spot is None:
-            return False
-        values = self._bindings_of(spot.function).values(name)
+        name = dotted(expression)
+        values = self._bindings_of(where.spot.function).values(name)
         return any(self._is_number(value, where) for value in values)
 
     def _held(self, expression: ast.expr, where: Where) -> object:
@@ -505,14 +473,10 @@ class OperandReader:
             if module is not None:
                 found: torch.nn.Module | None = module.module.ref()
                 return found
-            if outer is None or outer.spot is None:
+            if outer is None:
                 return None
-            called = getattr(outer.spot.node, "func", None)
-            if (
-                code.co_name not in OWN_CODE
-                and (dotted(called) if called is not None else "")
-                != f"self.{code.co_name}"
-            ):
+            is_method = function_name(outer.spot) == f"self.{code.co_name}"
+            if code.co_name not in OWN_CODE and not is_method:
                 return None
             where = outer
         return None
@@ -526,20 +490,12 @@ def _forward_of(where: Where) -> ModuleCall | None:
     return module if where.site.code.co_name == "forward" else None
 
 
-def _fits(call: RunningCall, site: CallSite) -> bool:
-    return call.code is site.code
+def _runs(call: RunningCall | None, site: CallSite | None) -> bool:
+    """Whether a call of a function runs the code of a site itself."""
+    return call is not None and site is not None and call.code is site.code
 
 
 def _is_own_call(call: ModuleCall) -> bool:
     """Whether the code called this module itself, and no module of torch's did."""
     parent = call.parent
     return parent is None or parent.site is not call.site
-
-
-def _loops(where: Where) -> list[ast.AST]:
-    spot = where.spot
-    return spot.loops if spot is not None else []
-
-
-def _text(spot: Spot, expression: ast.expr) -> str:
-    return spot.file.of(expression)

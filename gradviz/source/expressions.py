@@ -15,14 +15,9 @@ from gradviz.source.bindings import dotted
 from gradviz.source.spots import Spot
 
 
-def calls(spot: Spot | None, name: str) -> bool:
-    called = getattr(spot.node, "func", None) if spot is not None else None
-    return name in (getattr(called, "attr", ""), getattr(called, "id", ""))
-
-
-def argument(spot: Spot | None, code: Any, name: str, skip: int) -> ast.expr | None:
+def argument(spot: Spot, code: Any, name: str, skip: int) -> ast.expr | None:
     """What a call gave for a parameter of a function of which it leaves out `skip`."""
-    node = spot.node if spot is not None else None
+    node = spot.node
     count = code.co_argcount + code.co_kwonlyargcount
     parameters = code.co_varnames[:count]
     if not isinstance(node, ast.Call) or name not in parameters:
@@ -39,12 +34,15 @@ def argument(spot: Spot | None, code: Any, name: str, skip: int) -> ast.expr | N
     return None
 
 
-def is_import_called(spot: Spot | None) -> bool:
+def function_name(spot: Spot) -> str:
+    """The name of what is called, such as `self.head`; "" for what has none."""
+    function = getattr(spot.node, "func", None)
+    return dotted(function) if function is not None else ""
+
+
+def is_import_called(spot: Spot) -> bool:
     """Whether a function that calls what it is given is called: `functional_call`."""
-    called = getattr(spot.node, "func", None) if spot is not None else None
-    if spot is None or called is None:
-        return False
-    return dotted(called).partition(".")[0] in spot.file.imported
+    return function_name(spot).partition(".")[0] in spot.file.imported
 
 
 def is_number_parameter(function: ast.AST, name: str) -> bool:
@@ -67,10 +65,8 @@ def is_number_parameter(function: ast.AST, name: str) -> bool:
     )
 
 
-def is_number_attribute(spot: Spot | None, name: str) -> bool:
+def is_number_attribute(spot: Spot, name: str) -> bool:
     """Whether a class gives an attribute of its objects numbers alone."""
-    if spot is None:
-        return False
     values = spot.file.attributes(spot.function.root).get(name, [])
     numbers = [
         isinstance(value, ast.Constant)
