@@ -145,7 +145,7 @@ def compare(name: str) -> None:
     del y
     runs: dict[str, Callable[[torch.Tensor], Any]] = {
         "bare": bare,
-        "walk(saved=False)": lambda y: capture(y, saved=False),
+        "walk(saved=False)": lambda y: capture(y, saved=False).graph,
         "walk(saved=True)": capture,
     }
     print(f"{name}: {nodes:,} nodes")
@@ -168,7 +168,7 @@ def against_torchviz() -> None:
     whole = Options.of({"depth": "all"})
 
     def ours(y: torch.Tensor) -> Any:
-        return render(capture(y, saved=False), "dot", whole)
+        return render(capture(y, saved=False).graph, "dot", whole)
 
     for name, steps in (("chain", 5_000), ("lstm", 300)):
         make = {"chain": chain, "lstm": lstm}[name]
@@ -186,7 +186,7 @@ import gc, os, sys, time
 from benchmarks.walk import bare, chain, questions
 from gradviz.walker.walk import capture
 runs = {"bare": bare, "bare, collector off": bare, "questions": questions, "walk": capture}
-runs["saved=False"] = lambda y: capture(y, saved=False)
+runs["saved=False"] = lambda y: capture(y, saved=False).graph
 capture(chain(100))
 y = chain(int(sys.argv[2]))
 gc.collect()
@@ -250,7 +250,7 @@ capture(make(100))
 y = make(int(sys.argv[2]))
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
-graph = capture(y, saved=sys.argv[3] == "True")
+graph = capture(y, saved=sys.argv[3] == "True").graph
 print((peak() - before) / len(graph.nodes))
 """
 

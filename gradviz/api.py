@@ -92,7 +92,7 @@ def _walked(
         variables=variables,
         saved=saved,
         attribution=owned,
-    )
+    ).graph
     if owned is None:
         return graph
 
@@ -110,7 +110,7 @@ def graph_behind(outputs: object, frame: FrameType) -> Graph:
     if recording is None:
         return _walked(outputs, variables)
     attribution = recording.attribution(None, variables)
-    return capture(outputs, variables=variables, attribution=attribution)
+    return capture(outputs, variables=variables, attribution=attribution).graph
 
 
 def _checked(

@@ -70,17 +70,15 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
     """What can be said of `tensor`, which the caller calls `name`, before the backward
     of these outputs runs. Without a name it is that of a variable or parameter.
     """
-    walks: list[Walked] = []
-    graph = capture(
+    walked = capture(
         live.outputs,
         variables=live.variables,
         title=live.title,
         attribution=live.attribution,
         saved=False,
         need_graph=False,
-        inspect=walks.append,
-    ).with_root_names(live.names)
-    (walked,) = walks
+    )
+    graph = walked.graph.with_root_names(live.names)
     names = walked.names.leaf(tensor)
     name = name or next(iter(names), "the tensor")
 

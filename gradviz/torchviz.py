@@ -78,7 +78,7 @@ def make_dot(
         if isinstance(tensor, torch.Tensor)
     ]
     outputs = list({id(tensor): tensor for _, tensor in found}.values())
-    graph = capture(outputs, params=params, need_graph=False, read_compiled=False)
+    graph = capture(outputs, params=params, need_graph=False, read_compiled=False).graph
     bases: dict[int, int] = {}
     same_base = {}
 

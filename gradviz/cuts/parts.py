@@ -49,7 +49,7 @@ def with_cuts(
         need_graph=False,
         attribution=live.attribution,
         beside=[tensor for _, tensors in parts for tensor in tensors],
-    )
+    ).graph
     drawing, others = WithCuts(graph, whole), iter(whole.roots[len(graph.roots) :])
     for found, tensors in parts:
         behind_it = list(islice(others, len(tensors)))

@@ -57,23 +57,22 @@ class Training(NamedTuple):
 
 def training(live: LiveOutputs) -> Training:
     """What trains what, before the backward of these outputs runs."""
-    walks: list[Walked] = []
-    graph = capture(
+    walked = capture(
         live.outputs,
         variables=live.variables,
         attribution=live.attribution,
         saved=False,
         need_graph=False,
-        inspect=walks.append,
-    ).with_root_names(live.names)
+    )
+    graph = walked.graph.with_root_names(live.names)
     with isolated():
-        answers = Answers(live, walks[0])
+        answers = Answers(live, walked)
         reached: dict[int, list[str]] = {}
         for root in graph.roots:
             for node in _behind(graph, root.node):
                 reached.setdefault(node, []).append(root.name)
         parts: dict[TrainedPart, list[str]] = {}
-        for name, part in _each(walks[0], answers, live.variables, reached):
+        for name, part in _each(walked, answers, live.variables, reached):
             parts.setdefault(part, []).append(name)
     joined = [part._replace(names=tuple(names)) for part, names in parts.items()]
     return Training(tuple(root.name for root in graph.roots), tuple(joined))

@@ -73,16 +73,15 @@ def open_graph(
 
     Raises what `capture` raises, and GradientError when every output is a leaf.
     """
-    walks: list[Walked] = []
-    graph = capture(
+    walked = capture(
         outputs,
         model=model,
         params=params,
         variables=variables,
         title=title,
         attribution=attribution,
-        inspect=walks.append,
     )
+    graph = walked.graph
     if not private.HAS_RAW_DATA:  # a call could run hooks and recompute
         raise GradientError(
             f"torch {torch.__version__} does not tell which saved tensors a hook would have to unpack, so no backward "
@@ -112,7 +111,6 @@ def open_graph(
             f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through"
         )
 
-    (walked,) = walks
     held = [tensor for tensor, _ in walked.names.named()]
     held += [as_tensor(output) for _, output in flatten(outputs)]
     return LiveGraph(

@@ -76,7 +76,8 @@ def _lines(
         return
 
     attribution = recording.attribution(None, spaces) if recording is not None else None
-    graph = capture(list(outputs.values()), variables=spaces, attribution=attribution)
+    tensors = list(outputs.values())
+    graph = capture(tensors, variables=spaces, attribution=attribution).graph
     held = saved(graph, "op").total.held
     yield f"gradviz: out of memory; {bytes_text(held)} are saved for backward"
     for by in ("line", "module"):

@@ -152,7 +152,7 @@ class Recording:
                 variables=variables,
                 saved=saved,
                 attribution=self.attribution(model, variables),
-            )
+            ).graph
 
     def last_outputs(
         self, error: BaseException, variables: Sequence[Namespace] | None = None

@@ -177,7 +177,7 @@ def _not_depended_on(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
     if not tensors:
         return {}
-    graph = capture(list(tensors.values()), saved=False, need_graph=False)
+    graph = capture(list(tensors.values()), saved=False, need_graph=False).graph
     used = {(edge.producer, edge.output) for edge in graph.edges}
     # what another output was computed from is on the way to that one
     return {

@@ -45,22 +45,21 @@ def read_graph(live: LiveOutputs, cuts: bool = False) -> Graph:
     """
     from gradviz.armour.isolation import isolated
     from gradviz.variables.objects import reading_once
-    from gradviz.walker.walk import Walked, capture
+    from gradviz.walker.walk import capture
 
-    walks: list[Walked] = []
     with reading_once():
-        graph = capture(
+        walked = capture(
             live.outputs,
             variables=live.variables,
             title=live.title,
             need_graph=not cuts,  # a loss that was cut off shows where
             attribution=live.attribution,
-            inspect=walks.append,
         )
+        graph = walked.graph
         answers = hook("gradviz.cuts.answers:Answers")
         if answers is not None:
             with isolated():
-                graph = answers(live, walks[0]).marked(cuts)
+                graph = answers(live, walked).marked(cuts)
 
     return replace(graph, notes=(*live.notes, *graph.notes)).with_root_names(live.names)
 

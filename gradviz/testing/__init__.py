@@ -96,11 +96,10 @@ def assert_all_get_gradients(outputs: object, model: torch.nn.Module) -> None:
         `gradviz.why` says why.
     """
     __tracebackhide__ = True
-    from gradviz.walker.walk import Walked, capture
+    from gradviz.walker.walk import capture
 
-    walks: list[Walked] = []
-    capture(outputs, saved=False, inspect=walks.append)
-    reached = set(map(id, walks[0].variables.values()))
+    walked = capture(outputs, saved=False)
+    reached = set(map(id, walked.variables.values()))
     named = model.named_parameters()
     wanted = {name: id(tensor) for name, tensor in named if tensor.requires_grad}
     missing = [name for name, tensor in wanted.items() if tensor not in reached]

@@ -66,20 +66,18 @@ def capture(
     saved: bool = True,
     need_graph: bool = True,
     attribution: Attribution | None = None,
-    inspect: Callable[[Walked], None] | None = None,
     read_compiled: bool = True,
     beside: Sequence[torch.Tensor] = (),
-) -> Graph:
+) -> Walked:
     """The graph behind `outputs`, with names from `model`, else `params`, else
-    `variables` (inner namespace first).
+    `variables` (inner namespace first), and the live nodes behind it.
 
     `attribution` knows the scopes and source lines of the nodes. With `saved=False`
     saved tensors and attributes are not read. Raises NotATensorError when there is no
     tensor in `outputs`, and with `need_graph` NoGraphError when none of them has a
-    graph. `inspect` is shown the live nodes behind the graph before they are let go.
-    With `read_compiled`, compiled functions say what they run, and have no edge to an
-    input that they give no gradient. What lies behind tensors `beside` the outputs is numbered after all else, and they
-    are the last roots.
+    graph. With `read_compiled`, compiled functions say what they run, and have no edge
+    to an input that they give no gradient. What lies behind tensors `beside` the
+    outputs is numbered after all else, and they are the last roots.
     """
     with paused(), isolated():
         tensors = flatten(outputs)
@@ -106,9 +104,16 @@ def capture(
             if read_compiled and with_regions is not None:
                 graph = with_regions(graph, traversal.nodes)
 
-        if inspect is not None:
-            inspect(_walked(graph, described, traversal, names))
-        return graph
+        # a leaf that is an output has no live node
+        missing = len(graph.nodes) - len(traversal.nodes)
+        return Walked(
+            graph,
+            [*traversal.nodes, *[None] * missing],
+            traversal.position_of,
+            described.variables,
+            names,
+            described.storages.known,
+        )
 
 
 def _title(roots: Sequence[LiveRoot]) -> str:
@@ -136,18 +141,6 @@ def _graph(
         torch=str(torch.__version__),
         attribution=attribution.kind if attribution is not None else "",
         notes=(*private.missing(), *places.notes),
-    )
-
-
-def _walked(
-    graph: Graph, described: Description, traversal: Traversal, names: Names
-) -> Walked:
-    # a leaf that is an output has no live node
-    missing = len(graph.nodes) - len(traversal.nodes)
-    nodes = [*traversal.nodes, *[None] * missing]
-    known = described.storages.known
-    return Walked(
-        graph, nodes, traversal.position_of, described.variables, names, known
     )
 
 

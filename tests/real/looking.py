@@ -88,7 +88,7 @@ def _use_library(seen: Seen, live: LiveOutputs, path: Path) -> None:
     seen.inferred = _walk_there(live, _model)
     if live.recording is not None:
         attribution = live.recording.attribution(_model, live.variables)
-        seen.by_model = capture(live.outputs, model=_model, variables=live.variables, attribution=attribution)
+        seen.by_model = capture(live.outputs, model=_model, variables=live.variables, attribution=attribution).graph
     seen.inferred.save(str(path))
 
 

@@ -109,9 +109,9 @@ def test_operators(group: int) -> None:
             made = run_operator(op, sample)
             roots = with_graph(made)
             if not roots:  # such as `contiguous`, which returns its input
-                assert all(root.node is not None or root.why for root in capture(made, need_graph=False).roots)
+                assert all(root.node is not None or root.why for root in capture(made, need_graph=False).graph.roots)
                 continue
-            graph = capture(roots)
+            graph = capture(roots).graph
             check(graph)
             if number < WRITTEN:
                 check_json(graph)
@@ -142,7 +142,7 @@ def test_modules() -> None:
             roots = with_graph(made)
             if not roots:
                 continue
-            graph = capture(roots, model=module)
+            graph = capture(roots, model=module).graph
             walked += 1
             check(graph)
             if number < WRITTEN:

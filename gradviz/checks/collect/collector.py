@@ -120,23 +120,20 @@ class Collector:
         if recording is not None:
             attribution = recording.attribution(self._model, live.variables)
 
-        def inspect(walked: Walked) -> None:
-            self._collect(call, walked, live)
-            answers = Answers(live, walked, call.since)
-            with self._reading("cuts", live.call):
-                self._answer(call, answers)
-            if self._draws:
-                call.drawn = answers.marked(cuts=True).with_root_names(live.names)
-
-        capture(
+        walked = capture(
             live.outputs,
             model=self._model,
             variables=live.variables,
             title=live.title,
             need_graph=False,
             attribution=attribution,
-            inspect=inspect,
         )
+        self._collect(call, walked, live)
+        answers = Answers(live, walked, call.since)
+        with self._reading("cuts", live.call):
+            self._answer(call, answers)
+        if self._draws:
+            call.drawn = answers.marked(cuts=True).with_root_names(live.names)
         with self._reading("the script's code", live.call):
             read_code(call, live)
         if live.call is not None:
