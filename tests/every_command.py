@@ -45,7 +45,7 @@ LINES = {
     "paths": ("train.py --to model.0.weight",),
     "diff": ("g.json other.json", "train.py --at 1 --at 2"),
     "merge": ("g.json g.json", "g.json g.json -o m.svg"),
-    "check": ("train.py", "train.py --format sarif", "--explain no-graph"),
+    "check": ("train.py", "train.py --sarif", "--explain no-graph"),
     "formula": ("softmax",),
     "demo": ("",),
 }

@@ -131,21 +131,19 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     is_flag=True,
     help="Print all names, the reasons of notes, and the checks that ran.",
 )
+@json_option("Print the findings as JSON.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "sarif"]),
-    default="text",
-    show_default=True,
-    help="Print a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
+    "--sarif",
+    "as_sarif",
+    is_flag=True,
+    help="Print SARIF 2.1.0, which editors and CI show at the lines.",
 )
-@json_option("The same as --format json.")
 @target_argument
 def command(
     source: Source,
     fail_on: str,
-    form: str,
     as_json: bool,
+    as_sarif: bool,
     verbose: bool,
     ignore: tuple[str, ...],
     baseline: str | None,
@@ -174,7 +172,12 @@ def command(
         if page is not None:
             with shown_in_any_case(captured):
                 write_page(findings, page)
-        _write(findings, "json" if as_json else form, verbose, stream)
+        if as_sarif:
+            write_json(stream, load("gradviz.checks.sarif:sarif")(findings))
+        elif as_json:
+            write_json(stream, findings.as_data())
+        else:
+            _print(findings, verbose, stream)
 
     if reports() and fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         error = captured.error
@@ -211,18 +214,11 @@ def findings_of(source: Source, **options: Any) -> RunResult[Findings]:
     )
 
 
-def _write(findings: Findings, form: str, verbose: bool, stream: TextIO) -> None:
-    """Write the findings in a format."""
+def _print(findings: Findings, verbose: bool, stream: TextIO) -> None:
     from gradviz.checks.output import FindingsTable
-    from gradviz.checks.sarif import sarif
 
-    if form == "text":
-        write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
-        stream.write(
-            f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else ""
-        )
-    else:
-        write_json(stream, sarif(findings) if form == "sarif" else findings.as_data())
+    write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
+    stream.write(f"{_ALSO}\n" if click.get_current_context().meta.get(SHORT) else "")
 
 
 def write_page(findings: Findings, path: str) -> None:

@@ -47,7 +47,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--limit",
     ),
     "Which checks": ("--only", "--ignore", "--baseline", "--list", "--explain"),
-    "Output": ("--format", "--force", "--json", "--verbose", "--fail-on"),
+    "Output": ("--format", "--force", "--json", "--sarif", "--verbose", "--fail-on"),
     "Running the script": (
         "--module",
         "--at",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import Field
-from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -138,14 +138,6 @@ def json_option(help: str) -> Callable[[F], F]:
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
-Form = Literal["table", "json"]
-
-
-def form_option(help: str) -> Callable[[F], F]:
-    """`--json`, which the command gets as `form`."""
-    return click.option("--json", "form", flag_value="json", default="table", help=help)
-
-
 def row_limit(top: int | None, rows: int) -> int:
     """How many rows to show, 0 for all: what `--top` says, else so many in a table."""
     return top if top is not None else rows
@@ -153,13 +145,13 @@ def row_limit(top: int | None, rows: int) -> int:
 
 def write_result(
     stream: TextIO,
-    form: Form,
+    as_json: bool,
     data: Callable[[], Any],
     table: Callable[[], RenderableType],
     title: str = "",
 ) -> None:
     """Write a result in the format asked for."""
-    if form == "json":
+    if as_json:
         write_json(stream, data())
     else:
         write_table(stream, table(), title)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
+from gradviz.cli.options import json_option, row_limit, top_option, write_result
 from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import TargetCommand, target_argument
@@ -25,9 +25,9 @@ _ROWS = 100
 
 @click.command("tensors", cls=TargetCommand)
 @top_option(_ROWS)
-@form_option("Print all tensors as JSON.")
+@json_option("Print all tensors as JSON.")
 @target_argument
-def command(source: Source, top: int | None, form: Form) -> None:
+def command(source: Source, top: int | None, as_json: bool) -> None:
     """List the script's tensors with their autograd state.
 
     The script stops after the first optimizer step, so gradients exist; without an
@@ -42,7 +42,7 @@ def command(source: Source, top: int | None, form: Form) -> None:
         data = {"title": listed.title, "tensors": listed.tensors}
         title = listed.title if listed.at_call or rank() else ""
         write_result(
-            stream, form, lambda: data, lambda: table(listed.tensors, rows), title
+            stream, as_json, lambda: data, lambda: table(listed.tensors, rows), title
         )
 
     captured.raise_failure()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gradviz.cli.completion import module_paths
-from gradviz.cli.options import Form, json_option, write_result
+from gradviz.cli.options import json_option, write_result
 from gradviz.cli.source import Source
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import TargetCommand, target_argument
 from gradviz.errors import NotATensorError
 from gradviz.features import load
+from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
     import torch
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 @click.command("why", cls=TargetCommand)
 @json_option("Print everything as JSON.")
 @target_argument
-@click.argument("name", metavar="[NAME]", required=False, shell_complete=module_paths)
-def command(source: Source, name: str | None, as_json: bool) -> None:
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=module_paths)
+def command(source: Source, names: tuple[str, ...], as_json: bool) -> None:
     """Say why a tensor gets a gradient, or none.
 
     NAME is a variable or parameter (w, model.fc.weight); w.grad means the same. Says
@@ -33,15 +34,23 @@ def command(source: Source, name: str | None, as_json: bool) -> None:
     line cuts the graph. Without NAME: which loss and which optimizer reach which
     parameter, in one table.
     """
-    if name is None:
+    if not names:
         _of_all(source, as_json)
         return
+
+    def read(live: LiveOutputs) -> list[Why]:
+        return [explained(live, name, source.target.short) for name in names]
+
     with result_stream() as stream:
-        captured = source.read(lambda live: explained(live, name, source.target.short))
-        why, table = captured.result, load("gradviz.explanation:why_table")
-        write_result(
-            stream, "json" if as_json else "table", why._asdict, lambda: table(why)
-        )
+        captured = source.read(read)
+        answers, table = captured.result, load("gradviz.explanation:why_table")
+        if as_json:
+            write_json(stream, answers if len(answers) > 1 else answers[0])
+        else:
+            for why in answers:
+                if why is not answers[0]:
+                    stream.write("\n")
+                write_table(stream, table(why))
     captured.raise_failure()
 
 
@@ -50,8 +59,7 @@ def _of_all(source: Source, as_json: bool) -> None:
     with result_stream() as stream:
         captured = source.read(load("gradviz.cuts.training:training"))
         found, table = captured.result, load("gradviz.cuts.training:training_table")
-        form: Form = "json" if as_json else "table"
-        write_result(stream, form, found.as_data, lambda: table(found))
+        write_result(stream, as_json, found.as_data, lambda: table(found))
     captured.raise_failure()
 
 

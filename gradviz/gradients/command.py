@@ -11,8 +11,7 @@ import click
 
 from gradviz.cli.completion import module_paths
 from gradviz.cli.options import (
-    Form,
-    form_option,
+    json_option,
     row_limit,
     run_custom_option,
     top_option,
@@ -65,10 +64,10 @@ BY = ("module", "leaf")
 )
 @top_option(FLOW_ROWS)
 @run_custom_option
-@form_option("Print every edge, leaf and function as JSON.")
+@json_option("Print every edge, leaf and function as JSON.")
 @target_argument
 def flow_command(
-    source: Source, by: Any, top: int | None, run_custom: bool, form: Form
+    source: Source, by: Any, top: int | None, run_custom: bool, as_json: bool
 ) -> None:
     """Show how large the gradient is along the graph.
 
@@ -89,7 +88,7 @@ def flow_command(
         )
         write_result(
             stream,
-            form,
+            as_json,
             lambda: flow_data(flow),
             lambda: table(flow, by, rows),
             flow.graph.title,
@@ -152,10 +151,15 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
     help="Follow all paths up to this number, else only the largest.",
 )
 @run_custom_option
-@form_option("Print every path that was followed as JSON.")
+@json_option("Print every path that was followed as JSON.")
 @target_argument
 def paths_command(
-    source: Source, name: str, top: int | None, limit: int, run_custom: bool, form: Form
+    source: Source,
+    name: str,
+    top: int | None,
+    limit: int,
+    run_custom: bool,
+    as_json: bool,
 ) -> None:
     """Show the chain rule path by path.
 
@@ -173,7 +177,7 @@ def paths_command(
         )
         write_result(
             stream,
-            form,
+            as_json,
             lambda: paths_data(paths, top),
             lambda: table(paths, rows),
             paths.graph.title,

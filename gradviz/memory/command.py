@@ -12,8 +12,7 @@ import click
 from gradviz.cli.launch import reports
 from gradviz.cli.options import (
     ByteSize,
-    Form,
-    form_option,
+    json_option,
     row_limit,
     top_option,
     write_result,
@@ -46,11 +45,11 @@ BY = ("line", "module", "op", "tensor")
     metavar="SIZE",
     help="Print the modules to wrap in a checkpoint so that at most this is saved, such as 40GiB. Exit code 1 if no plan fits.",
 )
-@form_option("Print exact bytes as JSON; all rows unless --top is given.")
+@json_option("Print exact bytes as JSON; all rows unless --top is given.")
 @input_option
 @target_argument
 def command(
-    source: Source, by: Any, top: int | None, budget: int | None, form: Form
+    source: Source, by: Any, top: int | None, budget: int | None, as_json: bool
 ) -> None:
     """Show the tensors saved for backward, in bytes.
 
@@ -76,7 +75,7 @@ def command(
                 advice = checkpoint_plan(graph, budget)
             data = partial(advice_data, advice, graph.title)
             table = partial(load("gradviz.memory.table:advice_table"), advice)
-        write_result(stream, form, data, table, graph.title)
+        write_result(stream, as_json, data, table, graph.title)
 
     captured.raise_failure()
     if budget is not None and not advice.fits and reports():

@@ -1,4 +1,4 @@
-"""`gradviz check --format sarif`: what the schema of SARIF 2.1.0 asks for, and the lines that findings are about."""
+"""`gradviz check --sarif`: what the schema of SARIF 2.1.0 asks for, and the lines that findings are about."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALLOWED = {
 
 
 def log(path: Path) -> dict[str, Any]:
-    return json.loads(CliRunner().invoke(cli, ["check", str(path), "--format", "sarif"]).stdout)
+    return json.loads(CliRunner().invoke(cli, ["check", str(path), "--sarif"]).stdout)
 
 
 def objects(made: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -126,14 +126,6 @@ def test_results_are_the_findings_at_their_lines(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path / "elsewhere")
     (outside,) = log(path)["runs"][0]["results"]
     assert outside["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == path.as_uri()
-
-
-def test_json_is_a_short_name_of_a_format(tmp_path: Path) -> None:
-    path = written(tmp_path, UNUSED)
-    outputs = [
-        CliRunner().invoke(cli, ["check", str(path), *more]).stdout for more in (["--json"], ["--format", "json"])
-    ]
-    assert outputs[0] == outputs[1] and json.loads(outputs[0])["findings"]
 
 
 def test_a_finding_says_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_a_saved_graph_of_a_notebook_still_names_its_cells(gradviz: Gradviz, tra
 
 
 def test_sarif_names_the_notebook_and_the_cell(gradviz: Gradviz, train: Path) -> None:
-    report = json.loads(gradviz("check", train.name, "--format", "sarif", "--fail-on", "never").stdout)
+    report = json.loads(gradviz("check", train.name, "--sarif", "--fail-on", "never").stdout)
     (place,) = report["runs"][0]["results"][0]["locations"]
     assert place["physicalLocation"] == {"artifactLocation": {"uri": "train.ipynb"}}
     assert place["logicalLocations"] == [{"name": "cell 2, line 7"}]

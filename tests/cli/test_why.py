@@ -144,3 +144,12 @@ def test_a_module_of_python_stands_for_the_target(
     script(tmp_path, "import torch\nw = torch.ones(2, requires_grad=True)\n(w * 2).sum().backward()\n", "trained.py")
     monkeypatch.chdir(tmp_path)
     assert gradviz("why", "-m", "trained", "w").stdout == gradviz("why", "trained.py", "w").stdout
+
+
+def test_several_names_are_answered_in_their_order(gradviz: Gradviz, tmp_path: Path) -> None:
+    path, names = script(tmp_path, NET), ("net.head.bias", "net.spare.bias")
+    alone = [gradviz("why", path, name).stdout.partition("\n\n")[0] for name in names]
+    shown = gradviz("why", path, *names).stdout
+    assert all(title in shown for title in alone) and shown.index(alone[0]) < shown.index(alone[1])
+    both = json.loads(gradviz("why", path, *names, "--json").stdout)
+    assert [(one["name"], one["reason"]) for one in both] == [(name, REASONS[name][0]) for name in names]
