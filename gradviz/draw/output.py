@@ -176,8 +176,10 @@ class Format(NamedTuple):
 
 
 _RASTER = "gradviz.draw.raster"
-_TREE = {"by", "names", "depth", "leaves", "saved", "max_rows", "columns"}
-_DATA = frozenset({"title"})
+_TREE = frozenset(
+    {"title", "by", "names", "depth", "leaves", "saved", "max_rows", "columns"}
+)
+_DATA = frozenset({"title", "color"})  # `--color grad` measures what they hold
 _PAGE = {"names", "depth", "focus", "expand", "views", "theme", "color", "links"}
 _ROWS = (
     Format(
@@ -216,7 +218,7 @@ _ROWS = (
         (".html", ".htm"),
         "page that opens, explains and plays the graph",
         "gradviz.page.html:render",
-        rb'(?s)\A<!doctype html>.{0,999}<meta name="generator" content="gradviz">',
+        rb'(?s)\A<!doctype html>.{0,999}<meta name="generator" content="gradviz" />',
         options=_DATA | _PAGE,
         still=False,
     ),
@@ -226,7 +228,7 @@ _ROWS = (
         "tree in plain text",
         "gradviz.draw.tree:render_text",
         rb"\n[\d,]+ backward functions?, .* edges?\n(?:.+\n)*\Z",
-        options=_DATA | _TREE,
+        options=_TREE,
         folded=False,
     ),
     Format(

@@ -164,7 +164,7 @@ def _pieces(
     summary = clean(". ".join(about(graph)))
     sheet, code = style(), script()
     words = {
-        "theme": "" if options.theme == "auto" else f' data-theme="{options.theme}"',
+        "theme": "" if options.theme == "auto" else f'data-theme="{options.theme}"',
         "policy": policy(code, sheet),
         "title": _escaped(title),
         "style": sheet,

@@ -72,7 +72,7 @@ def test_modules_of_a_saved_graph(tmp_path: Path) -> None:
         ("render", "focus"),
         ("render", "expand"),
         ("paths", "name"),
-        ("why", "name"),
+        ("why", "names"),
         ("formula", "op"),
         ("check", "only"),
         ("check", "ignore"),
