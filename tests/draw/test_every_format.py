@@ -34,7 +34,10 @@ def test_it_draws_and_is_deterministic(format: str, name: str) -> None:
 @pytest.mark.parametrize("format", TEXT_FORMATS)
 @pytest.mark.parametrize("name", [name for name in GRAPHS if name != "odd_names"])
 def test_every_visible_node_and_leaf_is_mentioned(format: str, name: str) -> None:
-    graph, text = GRAPHS[name], plain(str(render(GRAPHS[name], format, Options(depth="all"))))
+    graph, text = (
+        GRAPHS[name],
+        plain(str(render(GRAPHS[name], format, Options(depth="all" if format in READ else "auto")))),
+    )
     for node in graph.nodes:
         if node.id not in graph.leaf_of:
             usual = "variable" if format == "txt" else "forward"
