@@ -4,19 +4,19 @@ reads alike is one box, and at most a few boxes stand at one place.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gradviz.draw import details
 from gradviz.draw.frames import Frames
 from gradviz.fold.folding import Folding
+from gradviz.fold.sizes import MOST_DATA
 from gradviz.graph import Data
 from gradviz.report import labels
 
 T = TypeVar("T")
 Lines = tuple[str, ...]
-# boxes for the data that enters one box; the last one stands for the rest
-MOST_DATA = 5
 
 
 class Entry(NamedTuple):
@@ -54,10 +54,14 @@ def sources(data: Sequence[Data], drawn: Iterable[int]) -> dict[int, list[int]]:
 
 
 def few_of(alike: dict[Lines, list[T]]) -> Iterator[tuple[Lines, list[T]]]:
-    """Data that enters at one place, by its lines: `x[:, t] ×11`, and at most
-    `MOST_DATA` boxes.
+    """Data that enters at one place, by its lines: `x[:, t] ×11`, without the shape where
+    turns differ in it, and at most `MOST_DATA` boxes.
     """
-    lines = list(alike.items())
+    titles = Counter(title for title, *_ in alike)
+    merged: dict[Lines, list[T]] = {}
+    for one, data in alike.items():
+        merged.setdefault(one if titles[one[0]] == 1 else (one[0], ""), []).extend(data)
+    lines = list(merged.items())
     most = MOST_DATA if len(lines) <= MOST_DATA else MOST_DATA - 1
     for (title, *rest), data in lines[:most]:
         again = f" {labels.again(len(data))}" if len(data) > 1 else ""

@@ -313,6 +313,7 @@ class Drafter:
         for entry, alike in entries.items():
             for lines, several in data_boxes.few_of(alike):
                 self.data += several
+                lines = tuple(filter(None, lines))
                 drawn = self._add("input", lines, None, several[0], scope=entry.scope)
                 for box in entry.boxes:
                     self._link(drawn, box)

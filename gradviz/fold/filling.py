@@ -15,7 +15,7 @@ from gradviz.fold.grouping import SMALL
 from gradviz.fold.groups import Section
 from gradviz.fold.opening import Limits, Opening
 from gradviz.fold.order import is_view
-from gradviz.fold.titles import has_calls, list_of, parts_in
+from gradviz.fold.titles import has_calls, list_of, parts_in, turns_in
 from gradviz.fold.windows import SHARE, between, window
 
 LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
@@ -113,8 +113,10 @@ class Filling:
         for group in few:  # grows while it is read
             if group.parent not in self.opening.open:
                 continue
-            self.opening.unfold(group)
-            for opened in (group, *group.shown):
+            shown = _with_turns(group, self._siblings(group))
+            for opened in shown:
+                self.opening.unfold(opened)
+            for opened in dict.fromkeys((*shown, *group.shown)):
                 inner = self._closed(opened)
                 few += [one for one in inner if one not in self.opening.open]
         # all or none: with some of them a reader would ask why these
@@ -173,20 +175,24 @@ class Filling:
             opening.enclose(outer, pieces)
         return False
 
-    def _try_siblings(self, run: Section, limits: Limits) -> bool:
-        """Open a run of turns of which none needs another, with all of them."""
-        if run.kind != "run" or len(run.inner) != 2 or self._sizes.wires(run):
-            return False
-        first, rest = run.inner
-        others = rest.inner if rest.is_rest else [rest]
+    def _siblings(self, run: Section) -> list[Section]:
+        """The turns of a run of which none needs another; nothing where they do."""
+        if run.kind != "run" or run.feeds:
+            return []
+        if run.turns > FEW if run.is_loop else self._sizes.wires(run):
+            return []
+        turns = [turn for turn in turns_in(run) if isinstance(turn, Section)]
         # a module that is called again says so, and stays closed
-        if not all(map(self._may_try, (first, *others))):
+        return turns if all(map(self._may_try, turns)) else []
+
+    def _try_siblings(self, run: Section, limits: Limits) -> bool:
+        """Open a run of siblings with all its turns."""
+        siblings = self._siblings(run)
+        if not siblings:
             return False
-        around = others[0].parent or run
-        turns = [turn for turn in others if turn.kind == "turn"]
-        opened = list(dict.fromkeys((run, around, *turns)))
+        opened = _with_turns(run, siblings)
         if self._unfolded(opened, limits):
-            self._alike[first] = others
+            self._alike[siblings[0]] = siblings[1:]
             return True
         self._close(opened)
         return False
@@ -238,22 +244,23 @@ class Filling:
         return min(1.0, max(closed.values(), default=0.0) / max(self._ops, 1.0))
 
     def _repeated(self) -> Iterator[Section]:
-        """Of modules that repeat and have a large part of all ops, in none that do, the
-        first call of the usual size.
+        """Of modules that repeat and have a large part of the ops of a model, in none
+        that do, the first call of the usual size.
         """
         ops = self._sizes.ops
         kinds: dict[object, list[Section]] = {}
         for group in self.opening.groups:
-            if _is_module(group) and not group.part:
+            if _has_parameters(group) and not group.part:
                 kinds.setdefault(_place(group), []).append(group)
 
         totals = [(sum(map(ops, calls)), calls) for calls in kinds.values()]
+        model = max((ops(call) for _, calls in totals for call in calls), default=0)
         totals.sort(key=lambda kind: (-kind[0], kind[1][0].number))
         inside: set[Section] = set()
         for total, calls in totals:
-            if total <= SHARE * self._ops or len(calls) < 2:
+            if total <= SHARE * model or len(calls) < 2:
                 continue
-            if _is_layer(calls[0]) or _is_list(calls[0]):
+            if is_layer(calls[0]) or _is_list(calls[0]):
                 continue
             if not inside.isdisjoint(calls[0].around()):
                 continue
@@ -303,7 +310,7 @@ class Filling:
         return list(shares)
 
     def _may_try(self, group: Section) -> bool:
-        return self.opening.may_open(group) and not _is_layer(group)
+        return self.opening.may_open(group) and not is_layer(group)
 
     def _ops_of_one(self, group: Section) -> int:
         """Ops of a group, of a run those of its first turn."""
@@ -316,20 +323,33 @@ class Filling:
 # -- what groups have in common --------------------------------------------------------
 
 
-def _is_module(group: Section) -> bool:
-    """Whether a group is a call of a module."""
-    return group.record is not None and bool(group.record.type)
+def _has_parameters(group: Section) -> bool:
+    """Whether a group is a call of a module that has some, as far as is known."""
+    record = group.record
+    return record is not None and bool(record.type) and record.parameters != 0
 
 
-def _is_layer(group: Section) -> bool:
+def _with_turns(run: Section, turns: list[Section]) -> list[Section]:
+    """What shows these turns of a run when it is open."""
+    around = [turn.parent or run for turn in turns]
+    shown = [turn for turn in turns if turn.kind == "turn"]
+    return list(dict.fromkeys((run, *around, *shown)))
+
+
+def is_layer(group: Section) -> bool:
     """Whether a call is a layer that its class says all about: a linear map, a
-    convolution, an activation, a norm, a recurrent cell.
+    convolution, an activation, a norm, a recurrent cell; attention, a loss, and whatever
+    else torch computes by itself.
     """
-    if not _is_module(group) or has_calls(group):
+    record = group.record
+    if record is None or not record.type or has_calls(group):
         return False
-    work = sum(not is_view(op) for op in group.op_names)
-    assert group.record is not None, "a module is a call"
-    return work <= 1 or LAYER.search(group.record.type) is not None
+    if sum(not is_view(op) for op in group.op_names) <= 1:
+        return True
+    lines = {group.tree.graph.nodes[node].source for node in group.nodes}
+    if len(lines) == 1 and None not in lines and not group.tree.is_written(group.scope):
+        return True
+    return LAYER.search(record.type) is not None
 
 
 def _is_list(group: Section) -> bool:

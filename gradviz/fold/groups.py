@@ -168,6 +168,16 @@ class Groups(list[Section]):
         """The backward function of each node, and the text of its op."""
         return [(node.op, op_text(node)) for node in self.graph.nodes]
 
+    def is_written(self, scope: int | None) -> bool:
+        """Whether the program has a place in a call of a module, as far as is known:
+        others are torch's own.
+        """
+        return scope in self._written or not self._written
+
+    @cached_property
+    def _written(self) -> set[int | None]:
+        return {one.scope for one in self.recorded.program}
+
     def top_down(self) -> list[Section]:
         """All groups, every one after the group around it."""
         order = self[:1]

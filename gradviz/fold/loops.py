@@ -3,7 +3,7 @@ others.
 
 Turns that use what earlier ones made are a run: the first that is like the others is
 shown, the rest is one box. Turns between which only an accumulator goes are siblings:
-all are shown, or none.
+of a few all are shown where a page holds them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from collections.abc import Sequence
 
 from gradviz.fold.groups import Groups, Section
 from gradviz.graph import Graph
-
-FEW = 4
-"""Turns that use nothing of each other and are all shown."""
 
 
 def show_turns(groups: Groups) -> None:
@@ -37,10 +34,6 @@ def _show(loop: Section) -> None:
     loop.turns = len(turns)
     loop.feeds = _feeds(turns)
     first = _typical(turns)
-    if not loop.feeds and len(turns) <= FEW:
-        loop.shown = turns
-        return
-
     loop.shown = [turns[first]]
     pieces = [
         (begin, end)

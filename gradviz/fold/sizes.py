@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Set
 from itertools import accumulate
 from typing import NamedTuple
@@ -23,6 +23,8 @@ GAP, RANK_GAP = 18.0, 31.0
 LINE = 10.0  # of an edge that passes by
 _BORDERS = {"call": (28.0, 40.0), "all": (0.0, 120.0)}
 """What the border of a module adds, and title, legend and footer."""
+MOST_DATA = 5
+"""Boxes for the data that enters one box; the last one stands for the rest."""
 
 
 class Size(NamedTuple):
@@ -61,6 +63,14 @@ class Sizes:
                 if consumer in self._span:
                     uses[self._span[consumer][0]] += 1
         self._leaves = list(accumulate(uses, initial=0))
+
+        # data by the place where it is used first; what reads alike is one box
+        self._data = sorted(
+            (min(self._span[node][0] for node in data.nodes), data.text, data.names)
+            for data in groups.graph.data
+            if data.nodes
+        )
+        self._data_of: dict[tuple[int, int], int] = {}
 
         self._wires_of: dict[Section, list[tuple[int, int]]] = {}
         self._of: dict[Child, tuple[Size, int]] = {}
@@ -129,6 +139,17 @@ class Sizes:
         first, after = self.span(child)
         return self._leaves[after] - self._leaves[first]
 
+    def _data_beside(self, child: Child) -> int:
+        """Boxes for the data that a child takes; an open group counts its own."""
+        if child in self._is_open:
+            return 0
+        first, after = self.span(child)
+        if (first, after) not in self._data_of:
+            begin, end = (bisect_left(self._data, (at,)) for at in (first, after))
+            kinds = {one[1:] for one in self._data[begin:end]}
+            self._data_of[first, after] = min(len(kinds), MOST_DATA)
+        return self._data_of[first, after]
+
     def _open(self, group: Section) -> tuple[Size, int]:
         children = group.children
         if not children:
@@ -151,6 +172,9 @@ class Sizes:
             top + (LEAF[1] + RANK_GAP if leaves[i] else 0.0)
             for i, top in enumerate(tops)
         )
+        # data stands wherever there is room above its op
+        for i, child in enumerate(children):
+            leaves[i] += self._data_beside(child)
         width = _width(below, tops, [size.width for size in sizes], leaves, wires)
         count = sum(boxes for _, boxes in shown) + sum(leaves)
         across, along = _BORDERS.get(group.kind, (0.0, 0.0))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Set
 
 from gradviz.draw.options import Options
-from gradviz.fold.filling import LAYER
+from gradviz.fold.filling import is_layer
 from gradviz.fold.groups import Groups, Section
 from gradviz.fold.titles import calls_in, is_list, list_of, scopes_in, title
 from gradviz.fold.windows import SHARE
@@ -45,9 +45,8 @@ def joined_modules(graph: Graph) -> list[str]:
 
 def _closed(groups: Groups, is_open: Set[Section]) -> Iterator[Section]:
     for group in groups[1:]:
-        # a recurrent layer is one box, however many ops it runs
-        is_layer = group.record is not None and LAYER.search(group.record.type)
-        if group not in is_open and group.parent in is_open and group.op is None and not is_layer:
+        # a recurrent layer is one box, however many ops it runs, and so is attention
+        if group not in is_open and group.parent in is_open and group.op is None and not is_layer(group):
             yield group
 
 

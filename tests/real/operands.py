@@ -30,24 +30,15 @@ OF_TWO = {
 
 REASONS: dict[str, dict[str, str]] = {
     "dlrm_sparse": {"matmul, line 31": "T and its transpose come from one box"},
-    "mamba_lm": {"mul, line 215": "discrete_B and hidden_states come from one window"},
     "maml_fomaml_backward": {"add, line 28": "a sum that began with a number"},
     "moe_router": {"add, line 87": "a sum that began with a number"},
-    "multitask_uncertainty": {"add, line 95": "the 0 that sum() begins with"},
-    "pinn_burgers": {f"{op}, line {line}": "made by grad()" for op in ("div", "matmul") for line in (47, 49)},
-    "pinn_lbfgs_oscillator": {"matmul, line 20": "made by grad()", "matmul, line 25": "made by grad()"},
     "seq2seq_attention": {"add, line 69": "a sum that began with a number"},
     "simclr": {"matmul, line 46": "features and their transpose"},
-    "spectral_weight_norm": {
-        "matmul, line 55": "the constant base of torch's orthogonal parametrization",
-        "sub, line 55": "a matrix and its transpose",
-    },
     "style_transfer": {
         "add, line 102": "a sum that began with a number",
         "add, line 104": "a sum that began with a number",
         "matmul, line 21": "features and their transpose",
     },
-    "transformer_translation": {"matmul, line 69": "both come from one window"},
     "vqvae_ema": {"add, line 46": "the ReLU in the block changes x in place, so both come from the block"},
     "wgan_gp": {"matmul, line 52": "made by grad()"},
 }
