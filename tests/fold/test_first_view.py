@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
+import gradviz
+from gradviz.draw.options import Options
 from gradviz.fold.export import fold
 from gradviz.fold.fold import PAGE, UPRIGHT, Measure
 from gradviz.fold.sizes import Size
+from gradviz.fold.titles import title
 from gradviz.graph import Graph, Root, Scope
 from tests.builders import cycles, tensor
+from tests.drawn import shown
 from tests.fold.test_fold import Program, functions, inside, pages, programs, titles
 
 
@@ -277,3 +282,60 @@ def test_what_is_said_to_be_open_is_what_the_graph_shows(most: int) -> None:
     """As the page reads it, of a picture that was not the last one that was tried."""
     graph = fold(network(loss=30), measure=pages(most))
     assert len(list(graph.folding.opening.visible())) == boxes(graph) - len(graph.leaves)
+
+
+# -- of programs ---------------------------------------------------------------------------------------------------------
+
+
+class Pair(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.second(torch.relu(self.first(x)))
+
+
+class Gate(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(x)
+
+
+def first_look(loss: torch.Tensor, recording: gradviz.Recording) -> tuple[set[str], set[str]]:
+    """What a picture opens, and what it closes, by title."""
+    opening = shown(recording.graph(loss), Options()).opening
+    assert opening is not None
+    groups = opening.groups
+    shut = {title(groups, ~child) for child, _ in opening.visible() if child < 0}
+    return {title(groups, group) for group in opening.open}, shut
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_what_torch_computes_by_itself_stays_closed_however_much_room_there_is(double: bool) -> None:
+    net, x, y = torch.nn.Sequential(Pair(), Gate()), torch.ones(2, 4), torch.ones(2, 4)
+    attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+    lstm = torch.nn.LSTM(4, 4, batch_first=True)
+    if double:  # which unrolls its steps
+        net, attention, lstm = (module.double() for module in (net, attention, lstm))
+        x, y = x.double(), y.double()
+    with gradviz.record() as recording:
+        h = net(x)[None]
+        h, _ = attention(h, h, h)
+        h, _ = lstm(h)
+        loss = torch.nn.KLDivLoss(reduction="sum")(h[0].log_softmax(-1), y) + torch.nn.CosineEmbeddingLoss()(h[0], y, torch.ones(2))
+    is_open, shut = first_look(loss, recording)
+    assert {"net.0 Pair", "net.1 Gate"} <= is_open
+    assert {"attention MultiheadAttention", "lstm LSTM", "KLDivLoss", "CosineEmbeddingLoss"} <= shut
+
+
+def test_a_body_is_open_beside_a_loss_of_more_ops_and_data_than_a_page_holds() -> None:
+    net = torch.nn.Sequential(*(torch.nn.Sequential(Pair(), torch.nn.ReLU(), Pair()) for _ in range(3)))
+    x, data = torch.ones(2, 4), [[torch.rand(2, 4) for _ in range(8)] for _ in range(3)]
+    with gradviz.record() as recording:
+        out, loss = net(x), torch.zeros(())
+        for a, b, c, d, e, f, g, h in data:
+            part = ((out * a + b) * c + d).tanh()
+            other = ((out * e + f) * g + h).exp()
+            loss = loss + (part * other).mean() + (part - other).abs().mean()
+    is_open, _ = first_look(loss, recording)
+    assert "net.0 Sequential" in is_open
