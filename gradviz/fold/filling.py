@@ -248,13 +248,14 @@ class Filling:
         that do, the first call of the usual size.
         """
         ops = self._sizes.ops
+        whole_calls = [group for group in self.opening.groups if not group.part]
+        modules = list(filter(_has_parameters, whole_calls))
         kinds: dict[object, list[Section]] = {}
-        for group in self.opening.groups:
-            if _has_parameters(group) and not group.part:
-                kinds.setdefault(_place(group), []).append(group)
+        for module in modules:
+            kinds.setdefault(_place(module), []).append(module)
 
         totals = [(sum(map(ops, calls)), calls) for calls in kinds.values()]
-        model = max((ops(call) for _, calls in totals for call in calls), default=0)
+        model = max(map(ops, modules), default=0)
         totals.sort(key=lambda kind: (-kind[0], kind[1][0].number))
         inside: set[Section] = set()
         for total, calls in totals:
