@@ -83,8 +83,9 @@ NEAR: dict[str, str] = {
         x = torch.randn(8, 4)
         code = encoder(x)
         code = code + (torch.round(code) - code).detach()
+        phase = 3 * code - torch.floor(3 * code)
         loss = (decoder(code) - x).square().mean() + 0.1 * (code - torch.round(code)).square().mean()
-        loss.backward()
+        (loss + phase.mean()).backward()
     """,
     "never-reached": """
         import torch

@@ -100,6 +100,19 @@ fit(clone, optimizer)
         "x = net[0](x); x = x + (torch.round(x) - x).detach()",
         HEAD + NET + SGD + LOOP.replace("# CHANGE", "x = torch.round(net[0](x))").replace("(net(x)", "(net[1](x)"),
     ),
+    "a term that is rounded beside one that is not": Fault(
+        "no-slope",
+        "torch.round(",
+        "let the gradient pass straight through: y = x + (torch.round(x) - x).detach()",
+        "x = torch.round(net(x) * 2)",
+        "x = net(x) * 2; x = x + (torch.round(x) - x).detach()",
+        HEAD
+        + NET
+        + SGD
+        + LOOP.replace("# CHANGE", "first = net(x).tanh(); x = torch.round(net(x) * 2)").replace(
+            "(net(x) -", "(first * x -"
+        ),
+    ),
     "the second derivative of ReLUs": Fault(
         "no-slope",
         "slope = ",

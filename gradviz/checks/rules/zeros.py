@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import behind, kind, makers, spread
+from gradviz.checks.ops import behind, kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.words import first_names, made_at, nodes_of
+from gradviz.checks.words import first_names, made_at, nodes_of, verb
 from gradviz.graph import Graph, Leaf
 
 _AROUND = "let the gradient pass straight through: y = x + (torch.{op}(x) - x).detach()"
@@ -33,6 +33,12 @@ _ZERO = Row(
     "In {line}, {mend}.",
 )
 
+_PARTLY = Row(
+    "no gradient passes {code}: {what} is 0 everywhere",
+    "nothing else uses what goes into it, so that {names} {learn} nothing through it, and only by other paths",
+    "In {line}, {mend}.",
+)
+
 
 @check(
     "no-slope",
@@ -48,7 +54,9 @@ def no_slope(context: BackwardCall) -> Diagnoses:
     ReLUs is 0 for the same reason.
 
     How it is found: all paths in the graph from the output to a leaf lead through such
-    an operation, and its gradient, where backward() has filled it, is exactly 0.
+    an operation, and its gradient, where backward() has filled it, is exactly 0. Where a
+    leaf has other paths, too: what the operation is given goes nowhere else, and the
+    operation is no term of a sum, as the `floor(x)` of `x - floor(x)` is.
 
     What to do: let the gradient pass around the operation (straight-through estimator),
     or use a smooth one.
@@ -87,6 +95,18 @@ def no_slope(context: BackwardCall) -> Diagnoses:
             mend=mend,
         )._replace(nodes=(node, *nodes_of(leaves)), follows=("no-effect",))
 
+    for node in _stopping(graph, passing) if not zero and not context.asked else ():
+        what, mend = _what(graph, node)
+        reached = set(behind(graph, makers(graph, node)))
+        leaves = [leaf for leaf in graph.leaves if leaf.node in reached]
+        yield _PARTLY.filled(
+            names := first_names(leaves),
+            made_at(graph, node),
+            what=what,
+            learn=verb(names, "learns", "learn"),
+            mend=mend,
+        )._replace(nodes=(node,))
+
 
 def _what(graph: Graph, node: int) -> tuple[str, str]:
     """What is 0 of an operation, and what to do about it."""
@@ -112,6 +132,19 @@ def _passing(graph: Graph) -> Iterator[int]:
     """The nodes that a gradient other than 0 may come to."""
     roots = [root.node for root in graph.roots if root.node is not None]
     return spread(roots, lambda node: _onward(graph, node)[0])
+
+
+def _stopping(graph: Graph, passing: set[int]) -> Iterator[int]:
+    """The operations that stop the gradient of what goes nowhere else."""
+    for node in sorted(passing):
+        if kind(graph, node) not in _FLAT or not passing.isdisjoint(
+            makers(graph, node)
+        ):
+            continue
+        used = users(graph, node)
+        is_term = any(kind(graph, each) in ("Add", "Sub") for each in used)
+        if used and not is_term:
+            yield node
 
 
 def _by_cause(
