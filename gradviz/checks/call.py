@@ -63,7 +63,6 @@ class Parameter(NamedTuple):
     sharded: bool = False  # the graph holds another tensor in its place, unknown which
     # functional_call ran its module with another tensor in its place
     replaced: bool = False
-    answer: Answer | None = None  # why it gets no gradient
 
 
 class Model(NamedTuple):

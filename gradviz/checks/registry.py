@@ -70,6 +70,9 @@ class Diagnosis(NamedTuple):
     where: str = ""
 
 
+_FIELDS = {"nodes", "severity", "part", "follows", "where"}
+
+
 class Row(NamedTuple):
     """What is said of one kind of finding. {names} are those it is about, with
     {is_}, {has}, {do}, {them} for one or several; {code} is the line, {line} its place,
@@ -85,9 +88,12 @@ class Row(NamedTuple):
         names: Names,
         source: SourceLine | None = None,
         *given: object,
-        **words: object,
+        **words: Any,
     ) -> Diagnosis:
-        """The same with the words filled in, of the things with these names, at a line."""
+        """The same with the words filled in, of the things with these names, at a line.
+        `words` that are fields of a diagnosis become these.
+        """
+        fields = {key: words.pop(key) for key in _FIELDS.intersection(words)}
         words = {
             "names": listed(names),
             "is_": verb(names, "is", "are"),
@@ -99,7 +105,7 @@ class Row(NamedTuple):
             "text": source.text if source else "",
         } | words
         summary, why, fix = (part.format(*given, **words) for part in self)
-        return Diagnosis(summary, names, why, fix, source=source)
+        return Diagnosis(summary, names, why, fix, source=source, **fields)
 
 
 Diagnoses = Iterator[Diagnosis]

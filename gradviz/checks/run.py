@@ -8,7 +8,7 @@ and rows that belong together are found.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -118,17 +118,14 @@ class OptimizerRow:
     first_call: int = 0  # the backward call in front of its first step
     last_call: int = 0  # and of its last one
     held: set[int] = field(default_factory=set)
-    # the ledger: what it held last, at how many steps that was looked at, and at how
-    # many of these each tensor had a gradient
+    # what it held last, and what of it had a gradient when a step began
     current: set[int] = field(default_factory=set)
-    looked: int = 0
-    given: Counter[int] = field(default_factory=Counter)
+    given: set[int] = field(default_factory=set)
     # its largest learning rate: the last two, and the step that took the last one first
     rates: tuple[float, ...] = ()
     rated: int = 0
     # require no gradient, and were updated all the same
     frozen: set[int] = field(default_factory=set)
-    fed: bool = False  # one of them had a gradient when a step began
     reached: bool = False  # one of them was in the graph of a call
 
     def rate(self, rate: float) -> None:
@@ -267,8 +264,7 @@ class TrainingRun:
     @property
     def given(self) -> set[int]:
         """Identities of what backward reached, or has had a gradient at a step."""
-        fed = (row.given.keys() for row in self.optimizers)
-        return set(self.leaves).union(*fed)
+        return set(self.leaves).union(*(row.given for row in self.optimizers))
 
     def named(self, keys: Iterable[int]) -> Names:
         """The first names of leaves, by identity, in the order in which they were met."""

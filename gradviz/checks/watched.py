@@ -75,10 +75,6 @@ class WatchedRun:
         self._watch.engine_ended()
         self._collector.afterwards(call, filled)
         self._watch.seen_enough |= call.is_broken and not self._run.scaled
-        for leaf in call.leaf_gradients:
-            if leaf.norm:
-                names = call.graph.leaf_of[leaf.node].names
-                self._run.nonzero |= dict.fromkeys(names, call.call or 0)
         return call
 
     def finish(

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from gradviz.cuts.classes import class_around, forward_of, made_at
-from gradviz.cuts.dataflow import dotted
 from gradviz.cuts.engine import Engine, FoundCut
 from gradviz.cuts.parts import with_cuts
 from gradviz.cuts.words import cut_words
 from gradviz.graph import Absent, Graph, SourceLine
 from gradviz.packages import with_text
+from gradviz.source.bindings import dotted
 from gradviz.source.cut import Cut
 from gradviz.source.search import freezes
 from gradviz.variables.objects import joined, members

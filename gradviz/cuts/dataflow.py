@@ -13,7 +13,8 @@ from ast import AST, Call, Module
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from gradviz.cuts.operations import WITH_INDICES, Effect, effect
+from gradviz.cuts.operations import WITH_INDICES, Effect, Inflow, effect
+from gradviz.source.bindings import dotted
 from gradviz.source.cut import DetachKind
 from gradviz.source.feeding import ADDING
 from gradviz.source.statements import FUNCTION, called, recording_off
@@ -24,20 +25,6 @@ Path = tuple[tuple[AST, str], ...]
 """The blocks around a statement, the outermost first: what has them, and which of its
 blocks it is.
 """
-
-
-class Inflow(NamedTuple):
-    """A value that goes into another one. `kind`: its graph does not, and how it is lost.
-
-    `enters` is the call whose argument it is, `leaves` the call that returns it, and
-    `element` which one of the values that it returns.
-    """
-
-    value: AST
-    kind: DetachKind | None = None
-    enters: Call | None = None
-    leaves: Call | None = None
-    element: int | None = None
 
 
 class _Binding(NamedTuple):
@@ -354,17 +341,6 @@ class CodeFile:
         return None
 
 
-def dotted(node: Any) -> str:
-    """The code of `a` or `a.b.c`; "" of anything else."""
-    names = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    return ".".join([node.id, *reversed(names)])
-
-
 def base(node: Any) -> str:
     """The name of what holds a part: `self.h` of `self.h.data[0]`."""
     while isinstance(node, (ast.Subscript, ast.Starred)) or (
@@ -374,24 +350,17 @@ def base(node: Any) -> str:
     return dotted(node)
 
 
-def _is_plain(target: AST) -> bool:
-    return dotted(target) != ""
-
-
 def _given(node: Any) -> Iterator[Given]:
     """The names that a statement gives a value, or a part of it, and whether they keep
     what they had.
     """
     if isinstance(node, ast.AugAssign):
-        yield base(node.target), Inflow(node), not _is_plain(node.target)
+        yield base(node.target), Inflow(node), not dotted(node.target)
         return
-    pairs: list[tuple[Any, Any]] = []
-    if isinstance(node, ast.Assign):
-        pairs = [(target, node.value) for target in node.targets]
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        pairs = [(node.target, node.value)]
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        pairs = [(node.target, node.iter)]
+    target = getattr(node, "target", None)
+    targets = [target] if target is not None else getattr(node, "targets", ())
+    value = getattr(node, "value", getattr(node, "iter", None))
+    pairs = [(target, value) for target in targets if value is not None]
     for item in getattr(node, "items", ()):
         if item.optional_vars is not None:
             pairs.append((item.optional_vars, item.context_expr))
@@ -415,7 +384,7 @@ def _targets(target: Any, value: Any) -> Iterator[Given]:
         return
     is_data = isinstance(target, ast.Attribute) and target.attr == "data"
     kind: DetachKind | None = "written" if is_data else None
-    yield base(target), Inflow(value, kind), is_data or not _is_plain(target)
+    yield base(target), Inflow(value, kind), is_data or not dotted(target)
 
 
 def gives_indices(node: Any) -> bool:

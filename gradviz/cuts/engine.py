@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.cuts.dataflow import CodeFile, Inflow, dotted
+from gradviz.cuts.dataflow import CodeFile
 from gradviz.cuts.leaves import LeafReads
+from gradviz.cuts.operations import Inflow
 from gradviz.cuts.ran import RanCode
 from gradviz.graph import Graph, SourceLine
 from gradviz.graph.walks import spread
+from gradviz.source.bindings import dotted
 from gradviz.source.cut import Cut, DetachKind, Origin
 from gradviz.source.statements import called, covers
 from gradviz.variables.objects import is_a

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from gradviz.cuts.dataflow import CodeFile, dotted
+from gradviz.cuts.dataflow import CodeFile
 from gradviz.cuts.ran import RanCode
 from gradviz.packages import is_foundation, package_of
+from gradviz.source.bindings import dotted
 from gradviz.variables.objects import is_a, members, own_attributes, submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import outermost_modules

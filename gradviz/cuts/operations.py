@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from gradviz.source.bindings import dotted
 from gradviz.source.cut import COMPARISONS, METHODS, DetachKind
 from gradviz.source.feeding import ADDING
 from gradviz.source.statements import called
 
 if TYPE_CHECKING:
-    from gradviz.cuts.dataflow import CodeFile, Inflow
+    from gradviz.cuts.dataflow import CodeFile
 
 
 def _words(text: str) -> frozenset[str]:
@@ -78,6 +79,20 @@ COMPARED: dict[type[ast.cmpop], str] = {
 }
 
 
+class Inflow(NamedTuple):
+    """A value that goes into another one. `kind`: its graph does not, and how it is lost.
+
+    `enters` is the call whose argument it is, `leaves` the call that returns it, and
+    `element` which one of the values that it returns.
+    """
+
+    value: AST
+    kind: DetachKind | None = None
+    enters: Call | None = None
+    leaves: Call | None = None
+    element: int | None = None
+
+
 class Effect(NamedTuple):
     """`inputs` are the values that go in. `operation` is what cuts, as torch calls it.
 
@@ -136,8 +151,6 @@ _COMPUTE = (ast.BinOp, ast.AugAssign, ast.UnaryOp)
 
 
 def _inflows(parts: Iterable[Any], kind: DetachKind | None = None) -> list[Inflow]:
-    from gradviz.cuts.dataflow import Inflow
-
     return [Inflow(part, kind) for part in parts if part is not None]
 
 
@@ -183,8 +196,6 @@ class _Called(NamedTuple):
 
 
 def _read_call(call: Call, code: CodeFile) -> _Called:
-    from gradviz.cuts.dataflow import dotted
-
     owner: Any = getattr(call.func, "value", None)
     named = [keyword.value for keyword in call.keywords]
     values: list[AST] = [*call.args, *named]

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
-from gradviz.cuts.dataflow import CodeFile, FunctionCode, dotted
+from gradviz.cuts.dataflow import CodeFile, FunctionCode
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import CallSite, package_of, with_text
 from gradviz.recording.session import running
+from gradviz.source.bindings import dotted
 from gradviz.source.spots import span_of
 from gradviz.source.statements import tree_of
 from gradviz.source.syntax import value_spans

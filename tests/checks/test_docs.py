@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.pages import EXAMPLE, SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.checks.watched import WatchedRun
@@ -58,7 +59,7 @@ def test_all_functions_of_torch_that_are_watched_are_listed() -> None:
     text = (DOCS / "recording.md").read_text()
     watched = WatchedRun(parse_target(str(DOCS / "make_checks.py")), runs_on=True, values=False, cuts=False)
     collector = watched._collector
-    readers = collector._loop, collector._modes, collector._losses, watched._functions, watched._watch
+    readers = LoopWatch(collector.recorder), collector._modes, watched._functions, watched._watch
     functions = [function for reader in readers for function, _ in reader.listeners()]
     assert len(functions) > 20
     for function in functions:

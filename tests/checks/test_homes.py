@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from gradviz.checks.collect.lines import home
+from gradviz.checks.collect.models import homes_of
+from gradviz.graph import Leaf, TensorInfo
 from tests.checks.test_scripts import check, written
 
 SCRIPT = """
@@ -59,10 +60,10 @@ def test_the_advice_makes_the_module_list_them(make: str, use: str, tmp_path: Pa
 def test_where_a_parameter_is_kept() -> None:
     net = nn.ModuleDict({"part": nn.Sequential(nn.Linear(1, 1))})
     models = [("net", net)]
-    found = [home([name], models) for name in ("net.part.0.kept[2]", "net.kept.weight", "other.kept[0]", "net")]
-    assert [(one.attribute, one.container) if one is not None else None for one in found] == [
-        ("self.kept", "torch.nn.ParameterList"),
-        ("self.kept", ""),
-        None,
-        None,
-    ]
+    names = "net.part.0.kept[2]", "net.kept.weight", "other.kept[0]", "net"
+    leaves = [Leaf(i, (name,), "parameter", TensorInfo((1,), "float32", "cpu")) for i, name in enumerate(names)]
+    found = homes_of(leaves, models)
+    assert {i: (one.attribute, one.container) for i, one in found.items()} == {
+        0: ("self.kept", "torch.nn.ParameterList"),
+        1: ("self.kept", ""),
+    }

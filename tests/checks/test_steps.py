@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradviz.checks.collect.leaves import LeafWatch
+from gradviz.checks.collect.ledger import Ledger
 from gradviz.checks.collect.modes import ModeWatch
-from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Interval
 from gradviz.cli.main import cli
@@ -273,8 +272,7 @@ def test_nothing_is_found(name: str, steps: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_watch_keeps_nothing_alive() -> None:
     recorder = Recorder()
-    modes = ModeWatch(recorder)
-    watch = LeafWatch(recorder, OptimizerWatch(recorder, modes), modes)
+    watch = Ledger(recorder, ModeWatch(recorder))
     leaf = torch.ones(3, requires_grad=True)
     for expected in ({}, {7: Interval()}):
         assert watch.intervals({7: leaf}) == expected

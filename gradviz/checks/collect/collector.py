@@ -7,33 +7,23 @@ conclude from the facts is none of its business.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
 
 import torch
 
 from gradviz.armour.isolation import isolated
 from gradviz.armour.signals import signalled
 from gradviz.armour.taps import all_tapped
-from gradviz.checks.call import (
-    BackwardCall,
-    Gradients,
-    Home,
-    Model,
-    NamedTensor,
-    Parameter,
-)
+from gradviz.checks.call import BackwardCall, Gradients, Model, NamedTensor, Parameter
 from gradviz.checks.collect.held import cycles, made_in_place
-from gradviz.checks.collect.leaves import LeafWatch
-from gradviz.checks.collect.lines import Models, home
+from gradviz.checks.collect.ledger import Ledger
 from gradviz.checks.collect.loop import LoopWatch
-from gradviz.checks.collect.losses import LossWatch
-from gradviz.checks.collect.models import ModelReader, Reading
+from gradviz.checks.collect.models import Reading, homes_of, note_misuse, read_objects
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
-from gradviz.checks.collect.optimizers import OptimizerWatch
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.checks.words import all_names
@@ -64,29 +54,22 @@ class Collector:
         values: bool = False,
         cuts: bool = False,
     ) -> None:
-        self._model, self._values = model, values
+        self._given, self._values, self._draws = (model, optimizer), values, cuts
         self.recorder = Recorder()
         self.run = self.recorder.run
         self._modes = ModeWatch(self.recorder)
-        self._loop = LoopWatch(self.recorder)
-        self._losses = LossWatch(self.recorder)
-        self.optimizers = OptimizerWatch(self.recorder, self._modes)
-        self._leaf_watch = LeafWatch(self.recorder, self.optimizers, self._modes)
-        self._draws = cuts
-        self._reader = ModelReader(model, optimizer, self.recorder, self.optimizers)
-        # of the call that was read last, until its backward has run
+        self._ledger = Ledger(self.recorder, self._modes)
+        # of the call that was read last, until its backward has run; leaves by node
         self._parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
-        self._reading_parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
-        self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
+        self._leaves: dict[int, torch.Tensor] = {}
         # parts of calls that could not be read, and why
         self.dropped: dict[str, str] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, the user's code may run, and is watched."""
-        watches = self._loop, self._modes, self._losses
-        listeners = chain.from_iterable(watch.listeners() for watch in watches)
-        with self.optimizers.watching(), all_tapped(listeners):
+        loop = LoopWatch(self.recorder).listeners()
+        with self._ledger.watching(), all_tapped((*loop, *self._modes.listeners())):
             yield
 
     @contextmanager
@@ -116,39 +99,40 @@ class Collector:
             ran=live.ran,
             create_graph=live.create_graph,
         )
-        recording, attribution = live.recording, None
-        if recording is not None:
-            attribution = recording.attribution(self._model, live.variables)
+        (model, _), attribution = self._given, None
+        if live.recording is not None:
+            attribution = live.recording.attribution(model, live.variables)
 
         walked = capture(
             live.outputs,
-            model=self._model,
+            model=model,
             variables=live.variables,
             title=live.title,
             need_graph=False,
             attribution=attribution,
         )
-        self._collect(call, walked, live)
+        reading = read_objects(walked, live, *self._given, self.recorder.replaced)
+        self._collect(call, reading)
         answers = Answers(live, walked, call.since)
         with self._reading("cuts", live.call):
-            self._answer(call, answers)
+            self._answer(call, reading, answers)
         if self._draws:
             call.drawn = answers.marked(cuts=True).with_root_names(live.names)
         with self._reading("the script's code", live.call):
             read_code(call, live)
         if live.call is not None:
             with self._reading("what variables hold", live.call):
-                self.recorder.steps.look(live.variables)
+                self.recorder.look(live.variables)
         return call
 
-    def _collect(self, call: BackwardCall, walked: Walked, live: LiveOutputs) -> None:
+    def _collect(self, call: BackwardCall, reading: Reading) -> None:
         """Note the facts about tensors, modules and optimizers."""
-        number, recorder = live.call, self.recorder
+        walked, live, recorder = reading.walked, reading.live, self.recorder
+        number = live.call
         # only a run that is watched on tells of each call
         if number is not None and number != recorder.number:
             recorder.backward(number, live, loss_of([live.outputs]))
-        call.ends, call.before = recorder.steps.ends[:], recorder.steps.before
-        reading = self._reader.reading(walked, live)
+        call.ends, call.before = recorder.ends[:], recorder.before
         call.graph = walked.graph.with_root_names(live.names)
         wanted = set(map(id, live.inputs))
         leaves = reading.leaf_of.items()
@@ -156,8 +140,7 @@ class Collector:
         self.run.used.update(all_names(call.graph.leaves))
         call.grad_enabled = torch.is_grad_enabled()
         call.parameters = tuple(parameter for parameter, _ in reading.parameters)
-        self._reading_parameters = reading.parameters
-        certain = self._model is not None
+        certain = self._given[0] is not None
         call.models = tuple(
             Model(
                 name, type(model).__name__, certain, vars(model).get("training", True)
@@ -165,57 +148,59 @@ class Collector:
             for name, model in reading.models
         )
 
-        self._parameters = ()
         if number is not None:
             with self._reading("gradients", number):
                 variables = walked.variables.items()
                 self._leaves = {node: leaf for node, leaf in variables if leaf.is_leaf}
                 self._parameters = reading.parameters
-                call.intervals = self._leaf_watch.intervals(self._leaves, live.ran)
+                call.intervals = self._ledger.intervals(self._leaves, live.ran)
         with self._reading("the optimizers", number):
             if number is not None:
-                self._leaf_watch.reached(reading)
-            call.optimizers = tuple(self._reader.held(reading))
+                self._reached(reading)
+            call.optimizers = tuple(self._ledger.held(reading))
         with self._reading("the variables", number):
             call.named_tensors = tuple(_named_tensors(reading))
         with self._reading("the modules", number):
-            call.homes = homes_of(call, reading.models)
+            listed = {parameter.node for parameter in call.parameters}
+            others = [leaf for leaf in call.graph.leaves if leaf.node not in listed]
+            call.homes = homes_of(others, reading.models)
         with self._reading("reference cycles", number):
             call.cycles = cycles(walked)
             call.in_place = made_in_place(call.graph)
         with self._reading("numbers", number):
             self._read_numbers(call, walked, live)
 
-    def _answer(self, call: BackwardCall, answers: Answers) -> None:
-        """Note what was cut off, and why parameters get no gradient."""
+    def _reached(self, reading: Reading) -> None:
+        """A backward call is about to run through these leaves."""
+        self._ledger.reached(reading)
+        fills, leaves = reading.live.accumulates, reading.walked.variables.values()
+        self.recorder.reaches(map(id, leaves) if fills else ())
+        note_misuse(self.recorder, reading)
+        models = reading.models
+        self._modes.models = {name: weakref.ref(model) for name, model in models}
+
+    def _answer(self, call: BackwardCall, reading: Reading, answers: Answers) -> None:
+        """Note what was cut off, and why leaves get no gradient."""
+        engine = answers.engine
         entered: dict[int, list[Cut]] = defaultdict(list)
         for found in answers.cuts:
             for node in found.nodes:
                 entered[node].append(found.cut)
         call.entered = {node: tuple(cuts) for node, cuts in entered.items()}
-        self.run.trained_with |= answers.engine.lines_behind()
-        for source, *about in answers.engine.without_effect():
+        self.run.trained_with |= engine.lines_behind()
+        for source, *about in engine.without_effect():
             self.recorder.note(Kind.NO_EFFECT, source, *about)
-        off = answers.engine.switched_off()
+        off = engine.switched_off()
         before = [found.cut for found in answers.before]
         call.cuts_before = (off,) if off is not None else tuple(before)
-        call.origin = answers.engine.origin()
-        call.answers = {
-            names[0]: answers.answer(tensor, names[0])
-            for tensor, names in answers.missing()
-        }
-        # the same under the names that the checks use
-        parameters = []
-        for parameter, tensor in self._reading_parameters:
+        call.origin = engine.origin()
+
+        missing = [(tensor, names[0]) for tensor, names in answers.missing()]
+        # the checks may have other names for parameters
+        for parameter, tensor in reading.parameters:
             if parameter.node is None:
-                answer = answers.answer(tensor, parameter.names[0])
-                parameter = parameter._replace(answer=answer)
-            parameters.append(parameter)
-        call.parameters = tuple(parameters)
-        if self._parameters:
-            pairs = zip(parameters, self._reading_parameters)
-            self._parameters = [(one, tensor) for one, (_, tensor) in pairs]
-        self._reading_parameters = ()
+                missing.append((tensor, parameter.names[0]))
+        call.answers = {name: answers.answer(tensor, name) for tensor, name in missing}
 
     def _read_numbers(
         self, call: BackwardCall, walked: Walked, live: LiveOutputs
@@ -233,14 +218,12 @@ class Collector:
         """Backward has run: note what it left in `.grad`."""
         # let go of the user's tensors, whatever happens below
         before, self._parameters = self._parameters, ()
-        self._reading_parameters = ()
         leaves, self._leaves = self._leaves, {}
-
         if not filled:
             call.intervals = {}
             return
 
-        self._leaf_watch.after(leaves, call.intervals)
+        self._ledger.after(leaves, call.intervals)
         call.after = True
         parameters = []
         for parameter, tensor in before:
@@ -255,20 +238,7 @@ class Collector:
             # gradients of the user's own classes may refuse anything
             with suppress(Exception):
                 call.gradients = Gradients(gradients_left(leaves))
-
-
-def homes_of(call: BackwardCall, models: Models) -> dict[int, Home]:
-    """Where modules keep parameters, and other leaves, that none of them lists, by
-    node.
-    """
-    listed = {parameter.node for parameter in call.parameters}
-    homes: dict[int, Home] = {}
-    for leaf in call.graph.leaves:
-        if leaf.node not in listed:
-            place = home(leaf.names, models)
-            if place is not None:
-                homes[leaf.node] = place
-    return homes
+        self.recorder.left(call.leaf_gradients, leaves)
 
 
 def read_code(call: BackwardCall, live: LiveOutputs) -> None:

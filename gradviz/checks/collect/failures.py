@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gradviz.armour.isolation import isolated
-from gradviz.checks.collect.lines import Variables, leaf_of
+from gradviz.checks.collect.behind import Variables, leaf_of
 from gradviz.checks.run import Raised
 from gradviz.checks.words import Names
 from gradviz.errors import text_of

@@ -26,7 +26,7 @@ import torch
 
 from gradviz.armour.isolation import isolated
 from gradviz.armour.taps import Began
-from gradviz.checks.collect.lines import PLAIN
+from gradviz.checks.collect.behind import PLAIN
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.slopes import faults_of, is_real
 from gradviz.checks.run import Kind

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from gradviz.checks.call import Cycle
-from gradviz.checks.collect.lines import Variables, names_behind
+from gradviz.checks.collect.behind import Variables, names_behind
 from gradviz.checks.run import RetainedHistory, steps_of
 from gradviz.cuts.classes import assignment_in
 from gradviz.graph import Graph, SourceLine

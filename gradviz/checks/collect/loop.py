@@ -1,38 +1,59 @@
-"""Logs the calls of a training loop beside backward and step: resets and schedules; and
-whether a loss was scaled.
+"""Logs the calls of a training loop beside backward and step: resets and schedules,
+whether a loss was scaled, and what named losses are given, their shapes and which leaves
+are behind a target that has a graph.
+
+Reads no number, and keeps identities only.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 import torch
+from torch.nn import functional
 from torch.nn.utils import stateless
 from torch.optim import lr_scheduler
 
+from gradviz.armour.isolation import isolated
 from gradviz.armour.taps import Began
+from gradviz.checks.collect.behind import leaves_behind
 from gradviz.checks.collect.recorder import Recorder
-from gradviz.checks.run import Kind
+from gradviz.checks.run import Kind, LossArguments
+
+LOOKED = 3
+"""Calls of a loss in each line that are looked at."""
+_LOSSES = (
+    functional.mse_loss,
+    functional.l1_loss,
+    functional.smooth_l1_loss,
+    functional.huber_loss,
+    functional.kl_div,
+    functional.cross_entropy,
+    functional.binary_cross_entropy,
+    functional.binary_cross_entropy_with_logits,
+)
 
 
 class LoopWatch:
     """Of one run."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self._recorder, self._losses = recorder, Counter[object]()
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         yield torch.optim.Optimizer.zero_grad, self._reset
         yield torch.nn.Module.zero_grad, self._reset
         yield torch.amp.GradScaler.scale, self._scaled
         yield stateless._functional_call, self._replaces
-
-        # a guard that only their step() makes
+        # a guard that only the step() of a scheduler makes
         guard: Any = lr_scheduler._enable_get_lr_call
         yield guard.__init__, self._scheduled
+        for function in _LOSSES:
+            yield function, self._loss
 
     def _reset(self, frame: FrameType, holder: Any, *_: Any, **__: Any) -> None:
         self._recorder.log(Kind.ZERO, frame, holder)
@@ -40,9 +61,7 @@ class LoopWatch:
     def _scaled(self, _: FrameType, scaler: Any, *__: Any) -> None:
         self._recorder.run.scaled |= scaler.is_enabled()
 
-    def _replaces(
-        self, _: FrameType, module: torch.nn.Module, *__: Any, **___: Any
-    ) -> None:
+    def _replaces(self, _: FrameType, module: Any, *__: Any, **___: Any) -> None:
         """A module runs with other tensors in place of its parameters."""
         self._recorder.replaced.add(module)
 
@@ -53,3 +72,21 @@ class LoopWatch:
             caller = caller.f_back
         with suppress(Exception):  # a scheduler of the user's own may hold anything
             self._recorder.log(Kind.SCHEDULE, caller, scheduler.optimizer)
+
+    def _loss(
+        self, frame: FrameType, given: Any, target: Any, *_: Any, **__: Any
+    ) -> None:
+        tensors = type(given) is type(target) is torch.Tensor
+        if not tensors or self._recorder.rests or not torch.is_grad_enabled():
+            return
+        source, function = self._recorder.line(frame), frame.f_code.co_name
+        self._losses[source] += 1
+        if source is None or self._losses[source] > LOOKED:
+            return
+        arguments = LossArguments(function, (tuple(given.shape), tuple(target.shape)))
+        if target.requires_grad:
+            with isolated():
+                leaves = frozenset(leaves_behind([target]))
+                inputs = frozenset(leaves_behind([given]))
+                arguments = arguments._replace(leaves=leaves, input_leaves=inputs)
+        self._recorder.run.loss_arguments[source] = arguments

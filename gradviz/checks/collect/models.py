@@ -1,36 +1,36 @@
 """Reads models and optimizers: which there are, their parameters with the nodes of the
-graph, and how their modules ran.
+graph, how their modules ran, and where a module keeps what it does not list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, product
 from typing import NamedTuple
 
 import torch
 
-from gradviz.checks.call import NamedTensor, Optimizer, Parameter
-from gradviz.checks.collect.lines import Models, Variables
-from gradviz.checks.collect.numbers import optimized
-from gradviz.checks.collect.optimizers import OptimizerWatch
+from gradviz.checks.call import Home, Parameter
+from gradviz.checks.collect.behind import Models, Variables
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
+from gradviz.cuts.classes import made_at
+from gradviz.graph import Leaf
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.search import freezes, matching
 from gradviz.variables.objects import (
     every_path,
     joined,
+    members,
     own_attributes,
     parameters as own_parameters,
     submodules,
 )
-from gradviz.variables.scanner import as_written, scan, value_of
+from gradviz.variables.scanner import scan, value_of
 from gradviz.walker.names import gathered, outermost_modules, registered
 from gradviz.walker.walk import Walked
-
-Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
 
 
 class Reading(NamedTuple):
@@ -42,166 +42,180 @@ class Reading(NamedTuple):
     live: LiveOutputs
     leaf_of: Mapping[int, int]
     models: Models
-    optimizers: Optimizers
+    optimizers: Sequence[tuple[str, torch.optim.Optimizer]]
     parameters: Sequence[tuple[Parameter, torch.Tensor]]
 
 
-class ModelReader:
-    """Of one run. `model` and `optimizer` as the user gave them; without, the variables
-    are searched.
+def read_objects(
+    walked: Walked,
+    live: LiveOutputs,
+    model: torch.nn.Module | None,
+    optimizer: torch.optim.Optimizer | None,
+    replaced: Collection[torch.nn.Module],
+) -> Reading:
+    """What there is at a call. `model` and `optimizer` as the user gave them; without,
+    the variables are searched. `functional_call` ran the modules that are `replaced`.
     """
-
-    def __init__(
-        self,
-        model: torch.nn.Module | None,
-        optimizer: torch.optim.Optimizer | None,
-        recorder: Recorder,
-        watch: OptimizerWatch,
-    ) -> None:
-        self._model, self._optimizer = model, optimizer
-        self._recorder, self._watch = recorder, watch
-
-    def reading(self, walked: Walked, live: LiveOutputs) -> Reading:
-        """What there is at a call."""
-        leaf_of = {id(tensor): node for node, tensor in walked.variables.items()}
-        models = self._models(live.variables)
-        optimizers = self._optimizers(live.variables)
-        parameters = self._parameters(models, leaf_of, live.recording)
-        return Reading(walked, live, leaf_of, models, optimizers, parameters)
-
-    def _models(self, variables: Variables) -> Models:
-        if self._model is not None:
-            return outermost_modules(self._model, variables)[:1]
-        outermost = outermost_modules(None, variables)
-        inside = tuple(f"{name}." for name, _ in outermost)
-        # a layer in a plain list of another module is in none of that one's tables
-        return [
-            (name, model)
-            for name, model in outermost
-            if not name.startswith(inside) and own_parameters(model)
-        ]
-
-    def _optimizers(self, variables: Variables) -> Optimizers:
-        if self._optimizer is not None:
-            return [("optimizer", self._optimizer)]
-        found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
-        for variable in scan(variables):
-            if variable.kind == "optimizer":
-                found.setdefault(id(variable.value), (variable.name, variable.value))
-        return list(found.values())
-
-    def _parameters(
-        self, models: Models, leaf_of: Mapping[int, int], recording: Recording | None
-    ) -> list[tuple[Parameter, torch.Tensor]]:
-        """Each parameter once, under all its names, and the live tensor."""
-        found: dict[int, tuple[Parameter, torch.Tensor]] = {}
-
-        for i, (prefix, model) in enumerate(models):
-            modules = dict(every_path(model))
-            shards: dict[str, tuple[torch.Tensor, torch.Tensor | None]] = {}
-            for path, shard, whole in gathered("", model):
-                shards[path] = shard, whole
-            for path, tensor, kind in registered("", model):
-                if kind != "parameter":
-                    continue
-                # the shard has the gradient, the graph the whole
-                tensor, leaf = shards.get(path, (tensor, tensor))
-                key, name = id(tensor), joined(prefix, path)
-                if key in found:
-                    names = (*found[key][0].names, name)
-                    found[key] = found[key][0]._replace(names=names), tensor
-                    continue
-
-                owner = path.rpartition(".")[0]
-                parameter = Parameter(
-                    names=(name,),
-                    module=joined(prefix, owner),
-                    type=type(modules[owner]).__name__,
-                    model=i,
-                    requires_grad=tensor.requires_grad,
-                    has_grad=tensor.grad is not None,
-                    node=leaf_of.get(id(leaf)),
-                    sharded=leaf is None,
-                    run=recording.run_of(modules[owner])
-                    if recording is not None
-                    else ModuleRun(-1),
-                )
-                parameter = parameter._replace(replaced=self._replaced(modules, owner))
-                found[key] = parameter, tensor
-
-        return list(found.values())
-
-    def _replaced(self, modules: Mapping[str, torch.nn.Module], path: str) -> bool:
-        """Whether `functional_call` ran the module with this path, or one around it."""
-        around = accumulate(path.split("."), "{}.{}".format)
-        return any(modules[each] in self._recorder.replaced for each in ("", *around))
-
-    def held(self, reading: Reading) -> Iterator[Optimizer]:
-        """The optimizers with what they hold, of which the names are noted."""
-        walked, variables = reading.walked, reading.live.variables
-        for name, optimizer in reading.optimizers:
-            row, tensors = self._watch.row(optimizer), list[NamedTensor]()
-            row.name = name
-            for tensor in optimized(optimizer):
-                names, node = walked.names.leaf(tensor), reading.leaf_of.get(id(tensor))
-                self._recorder.run.names.setdefault(id(tensor), names)
-                tensors.append(NamedTensor(names, node))
-            written = as_written(name, variables)
-            yield Optimizer(written, tuple(tensors), row)
+    leaf_of = {id(tensor): node for node, tensor in walked.variables.items()}
+    models = _models(model, live.variables)
+    optimizers = {id(optimizer): ("optimizer", optimizer)} if optimizer else {}
+    for variable in scan(live.variables) if optimizer is None else ():
+        if variable.kind == "optimizer":
+            found = variable.name, variable.value
+            optimizers.setdefault(id(variable.value), found)
+    parameters = _parameters(models, leaf_of, live.recording, replaced)
+    return Reading(walked, live, leaf_of, models, list(optimizers.values()), parameters)
 
 
-def note_direct_calls(recorder: Recorder, reading: Reading) -> None:
-    """Where forward() of a module with hooks, or of a custom Function, is called in place
-    of the module or of apply().
+def _models(model: torch.nn.Module | None, variables: Variables) -> Models:
+    outermost = outermost_modules(model, variables)
+    if model is not None:
+        return outermost[:1]
+    inside = tuple(f"{name}." for name, _ in outermost)
+    # a layer in a plain list of another module is in none of that one's tables
+    return [
+        (name, model)
+        for name, model in outermost
+        if not name.startswith(inside) and own_parameters(model)
+    ]
+
+
+def _parameters(
+    models: Models,
+    leaf_of: Mapping[int, int],
+    recording: Recording | None,
+    replaced: Collection[torch.nn.Module],
+) -> list[tuple[Parameter, torch.Tensor]]:
+    """Each parameter once, under all its names, and the live tensor."""
+    found: dict[int, tuple[Parameter, torch.Tensor]] = {}
+
+    for i, (prefix, model) in enumerate(models):
+        modules = dict(every_path(model))
+        whole_of = {path: (shard, whole) for path, shard, whole in gathered("", model)}
+        for path, tensor, kind in registered("", model):
+            if kind != "parameter":
+                continue
+            # the shard has the gradient, the graph the whole
+            tensor, leaf = whole_of.get(path, (tensor, tensor))
+            key, name = id(tensor), joined(prefix, path)
+            if key in found:
+                names = (*found[key][0].names, name)
+                found[key] = found[key][0]._replace(names=names), tensor
+                continue
+
+            owner = path.rpartition(".")[0]
+            around = ["", *accumulate(owner.split("."), "{}.{}".format)]
+            run = ModuleRun(-1)
+            if recording is not None:
+                run = recording.run_of(modules[owner])
+            parameter = Parameter(
+                names=(name,),
+                module=joined(prefix, owner),
+                type=type(modules[owner]).__name__,
+                model=i,
+                requires_grad=tensor.requires_grad,
+                has_grad=tensor.grad is not None,
+                node=leaf_of.get(id(leaf)),
+                sharded=leaf is None,
+                run=run,
+                replaced=any(modules[each] in replaced for each in around),
+            )
+            found[key] = parameter, tensor
+
+    return list(found.values())
+
+
+# -- what does something else than it looks like ----------------------------------------
+
+_HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks"
+
+
+def note_misuse(recorder: Recorder, reading: Reading) -> None:
+    """Modules that somebody wants to freeze by an attribute which torch does not read;
+    and where forward() of a module with hooks, or of a custom Function, is called in
+    place of the module or of apply().
     """
-    live, graph, hooked = reading.live, reading.walked.graph, _uncalled(reading)
-    files = {space.get("__file__") for space in live.variables}
-    for file in sorted(each for each in files if type(each) is str):
+    off, hooked = _misused(reading)
+    spaces = reading.live.variables
+    files = dict.fromkeys(space.get("__file__") for space in spaces)
+    # the files that variables belong to
+    written = [file for file in files if type(file) is str]
+    if off:
+        source = next(filter(None, map(freezes, written)), None)
+        recorder.note(Kind.NO_SWITCH, source, *off)
+    for file in sorted(written):
         for source, match in matching(file, r"([\w.]+)\.forward\("):
             holder, last = match[1], match[1].rpartition(".")[2]
-            value = value_of(holder, live.variables)
+            value = value_of(holder, spaces)
             if last in hooked:
                 recorder.note(Kind.NO_HOOK, source, hooked[last])
             is_custom = isinstance(value, type) and issubclass(value, _FUNCTION)
-            if is_custom and f"{value.__name__}Backward" not in graph.ops:
+            named = f"{getattr(value, '__name__', '')}Backward"
+            if is_custom and named not in reading.walked.graph.ops:
                 recorder.note(Kind.NO_APPLY, source, holder)
+
+
+def _misused(reading: Reading) -> tuple[list[str], dict[str, str]]:
+    """The modules with such an attribute; and those with hooks that take part in the
+    graph and were not called, by the last part of their name.
+    """
+    off, hooked = list[str](), dict[str, str]()
+    for name, model in reading.models:
+        for path, module in submodules(model):
+            held, tensors = own_attributes(module), own_parameters(module)
+            switched = held.get("requires_grad") is False
+            if switched and any(tensor.requires_grad for tensor in tensors):
+                off.append(joined(name, path))
+            used = any(id(tensor) in reading.leaf_of for tensor in tensors)
+            if used and any(map(held.get, _HOOKS)) and not _is_called(reading, module):
+                hooked[path.rpartition(".")[2]] = joined(name, path)
+    return off, hooked
 
 
 _FUNCTION = torch.autograd.Function
 
 
-def _uncalled(reading: Reading) -> dict[str, str]:
-    """The modules with hooks that take part in the graph and were not called, by the
-    last part of their name.
+def _is_called(reading: Reading, module: torch.nn.Module) -> bool:
+    """Whether a module was called, as far as that is known."""
+    recording = reading.live.recording
+    return recording is None or recording.run_of(module).calls > 0
+
+
+# -- what no module lists --------------------------------------------------------------
+
+# `extra`, or `extra[0]`, and what comes behind
+_FIRST = re.compile(r"(\w+)(?:\[(.*?)\])?(.*)", re.DOTALL)
+
+
+def homes_of(leaves: Iterable[Leaf], models: Models) -> dict[int, Home]:
+    """Where modules keep leaves whose names begin with those of models, by node."""
+    homes: dict[int, Home] = {}
+    for leaf in leaves:
+        for name, (prefix, model) in product(leaf.names, models):
+            if name.startswith(f"{prefix}.") and leaf.node not in homes:
+                found = _home(name[len(prefix) + 1 :], model)
+                if found is not None:
+                    homes[leaf.node] = found
+    return homes
+
+
+def _home(rest: str, module: torch.nn.Module) -> Home | None:
+    """The same of a path; None when no attribute holds it.
+
+    >>> _home("extra[0].weight", torch.nn.Linear(1, 1))
+    Home(attribute='self.extra', container='torch.nn.ModuleList', line=None)
     """
-    recording, found = reading.live.recording, dict[str, str]()
-    for name, model in reading.models:
-        for path, module in submodules(model) if recording is not None else ():
-            used = any(id(one) in reading.leaf_of for one in own_parameters(module))
-            called = recording is not None and recording.run_of(module).calls
-            if used and not called and _has_hooks(module):
-                found[path.rpartition(".")[2]] = joined(name, path)
-    return found
+    while match := _FIRST.fullmatch(rest):
+        attribute, key, tail = match.groups()
+        child = dict(members(module, "_modules")).get(attribute)
+        if child is not None and key is None:
+            module, rest = child, tail[1:]
+            continue
 
-
-def _has_hooks(module: torch.nn.Module) -> bool:
-    held = own_attributes(module)
-    tables = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
-    return any(held.get(table) for table in tables)
-
-
-def note_no_switch(recorder: Recorder, reading: Reading) -> None:
-    """Modules that somebody wants to freeze by an attribute that torch does not read."""
-    names = []
-    for name, model in reading.models:
-        for path, module in submodules(model):
-            off = own_attributes(module).get("requires_grad") is False
-            if off and any(one.requires_grad for one in own_parameters(module)):
-                names.append(joined(name, path))
-
-    if names:
-        files = dict.fromkeys(space.get("__file__") for space in reading.live.variables)
-        # the line that sets it, in the files that variables belong to
-        lines = (freezes(file) for file in files if type(file) is str)
-        source = next(filter(None, lines), None)
-        recorder.note(Kind.NO_SWITCH, source, *names)
+        # not a registered module: this attribute is what hides the parameter
+        container = ""
+        if key is not None:
+            kind = "Module" if tail else "Parameter"
+            container = f"torch.nn.{kind}{'List' if key.isdecimal() else 'Dict'}"
+        return Home(f"self.{attribute}", container, made_at(type(module), attribute))
+    return None

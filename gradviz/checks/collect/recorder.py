@@ -1,24 +1,30 @@
-"""Writes the log of a run: which events came at which line, about which tensors.
+"""The one log of a run: which events came at which line, about which tensors; which
+backward calls belong to one step; and what holds the graphs of earlier ones.
 
-Concludes nothing, and keeps nothing of the user's alive.
+Whatever is seen is written here, into `TrainingRun`, which the rules read. Concludes
+nothing, and keeps nothing of the user's alive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Mapping
 from types import FrameType
 from weakref import WeakSet
 
 import torch
 
+from gradviz.checks.call import LeafGradient
+from gradviz.checks.collect.behind import Variables
+from gradviz.checks.collect.held import held_since
 from gradviz.checks.collect.numbers import optimized
-from gradviz.checks.collect.steps import Steps
 from gradviz.checks.run import Event, Kind, TrainingRun
 from gradviz.graph import SourceLine
 from gradviz.packages import UserCode, with_text
 from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.objects import is_a, parameters
+from gradviz.walker.private import peek_sequence
 
 KEPT = 1000
 """Events that are logged; what an order is like shows in the first few."""
@@ -27,11 +33,16 @@ NOTES = 100
 
 
 class Recorder:
-    """Of one run, whose `number`-th backward call came last."""
+    """Of one run, whose `number`-th backward call came last.
+
+    `ends` are the sequence numbers at the last call of each step that is over, `before`
+    is that at the call before the last one.
+    """
 
     def __init__(self) -> None:
         self.run, self.number = TrainingRun(), 0
-        self.steps = Steps(self.run)
+        self.ends, self.before, self._last = array("Q"), 0, 0
+        self.updated = False  # an optimizer has taken a step since the last call
         self._backward: Event | None = None  # where that is logged
         # nobody watches the steps that run now, or some did before: see `Rest`
         self.rests = self.rested = False
@@ -53,24 +64,25 @@ class Recorder:
         place = self._code.place(frame)
         return with_text(place.source) if place else None
 
+    # -- events ------------------------------------------------------------------------
+
     def log(
         self,
         kind: Kind,
         frame: FrameType | None,
-        *arguments: object,
+        about: object = None,
         tensors: frozenset[int] | None = None,
     ) -> Event | None:
-        """A call of a training loop, which is about these tensors, or the module or the
-        optimizer among its arguments. None where it is not logged.
+        """A call of a training loop, which is about these tensors, or a module or an
+        optimizer. None where it is not logged.
         """
         # what an optimizer calls in its step is its own affair
         if len(self.run.log) >= KEPT or self.stepping or self.rested:
             return None
-        for about in arguments:
-            if is_a(about, torch.optim.Optimizer):
-                tensors = frozenset(map(id, optimized(about)))
-            elif is_a(about, torch.nn.Module):
-                tensors = frozenset(map(id, parameters(about)))
+        if is_a(about, torch.optim.Optimizer):
+            tensors = frozenset(map(id, optimized(about)))
+        elif is_a(about, torch.nn.Module):
+            tensors = frozenset(map(id, parameters(about)))
         if tensors is not None:  # one set for all calls about the same
             tensors = self._sets.setdefault(tensors, tensors)
         event = Event(kind, tensors, self.line(frame))
@@ -98,22 +110,52 @@ class Recorder:
             event.times = max(event.times, times)
             event.lines.update(lines)
 
+    # -- backward calls and steps ------------------------------------------------------
+
     def backward(
         self, number: int, call: EngineCall | LiveOutputs, loss: float | None
     ) -> None:
-        """The code calls backward for the `number`-th time."""
-        self.number, fills = number, call.accumulates
+        """The code calls backward for the `number`-th time. Calls between which no
+        optimizer took a step belong to one step; where the code has none, nobody sees
+        its updates, and each call is a step.
+        """
+        self.number, fills, run = number, call.accumulates, self.run
         reached = None if fills else frozenset[int]()
         self._backward = self.log(Kind.BACKWARD, call.frame, tensors=reached)
-        self.run.calls += fills
-        self.run.differentiated |= call.create_graph
+        run.calls += fills
+        run.differentiated |= call.create_graph
         # a call with create_graph is a part of a step, and does not end one
         if not call.create_graph:
-            self.steps.backward()
+            if self._last and (self.updated or not run.optimizers):
+                self.ends.append(self._last)
+            self.before, self._last = self._last, peek_sequence()
+            self.updated = False
         if loss is not None:
-            self.run.losses.append((number, loss))
+            run.losses.append((number, loss))
 
     def reaches(self, leaves: Iterable[int]) -> None:
         """The backward call that came last leads to these leaves."""
         if self._backward is not None:
             self._backward.tensors = frozenset(leaves)
+
+    def left(
+        self, gradients: Iterable[LeafGradient], leaves: Mapping[int, torch.Tensor]
+    ) -> None:
+        """The backward call that came last has left these gradients, of leaves with the
+        same keys.
+        """
+        for gradient in gradients:
+            if gradient.norm and gradient.node in leaves:
+                names = self.run.names.get(id(leaves[gradient.node]), ())
+                self.run.nonzero |= dict.fromkeys(names, self.number)
+
+    def look(self, variables: Variables) -> None:
+        """Note the variables that hold the graphs of several steps."""
+        for history in held_since(variables, self.ends) if self.ends else ():
+            # code elsewhere calls it by another name: `self.total` of `trainer.total`
+            name = history.name.rpartition(".")[2]
+            before = self.run.held.get(name)
+            # nobody may have watched the steps that it holds now
+            if before is not None and history.source is None:
+                history = history._replace(source=before.source, added=before.added)
+            self.run.held[name] = history

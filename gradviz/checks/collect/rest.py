@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.armour.isolation import unseen
-from gradviz.checks.collect.lines import leaf_of, names_behind, nodes_behind
+from gradviz.checks.collect.behind import leaf_of, names_behind, nodes_behind
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.gradients.values import BASE
 from gradviz.recording.session import running

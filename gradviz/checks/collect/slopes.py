@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.collect.lines import PLAIN
+from gradviz.checks.collect.behind import PLAIN
 from gradviz.checks.run import Kind
 from gradviz.gradients.values import BASE
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import CodeType
@@ -18,7 +18,13 @@ from typing import Any
 import torch
 
 from gradviz.armour.taps import Began
-from gradviz.checks.collect.lines import Variables, leaf_of, names_behind, nodes_behind
+from gradviz.checks.collect.behind import (
+    Variables,
+    leaves_behind,
+    leaves_of,
+    names_behind,
+    nodes_behind,
+)
 from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.rest import Rest
@@ -29,7 +35,6 @@ from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
 from gradviz.variables.scanner import namespaces
-from gradviz.walker.private import Node
 
 FREE, SHARE = 0.2, 0.05
 """Seconds that looking may take in any case, and of the time since the script began."""
@@ -132,7 +137,7 @@ class RunWatch:
         """A call that nobody watched is to be looked at."""
         with self._timed():
             self._rest.recall(call.outputs)
-            self._leaves = _leaves_of(nodes_behind(call.outputs))
+            self._leaves = leaves_behind(call.outputs)
 
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         """Whether the call is to be read, for what its tensors show, or because it is
@@ -147,7 +152,7 @@ class RunWatch:
         self._lines[line] += reading
         with self._timed():
             if reading and call.inputs:
-                asked = _leaves_of(nodes_behind(call.inputs))
+                asked = leaves_behind(call.inputs)
                 self._run.differentiated_by.update(asked, map(id, call.inputs))
             loss = loss_of(call.outputs)
             self._recorder.backward(number, call, loss)
@@ -166,7 +171,7 @@ class RunWatch:
     def _shows(self, call: EngineCall) -> bool:
         """Whether the nodes that a call runs through show why to read it."""
         nodes = nodes_behind(call.outputs)
-        self._leaves = _leaves_of(nodes)
+        self._leaves = leaves_of(nodes)
         for key in self._leaves:
             self._run.used.update(self._run.names.get(key, ()))
         suspicious = (
@@ -205,22 +210,19 @@ class RunWatch:
         if filled is None or self._broke:
             self._recall(call)
         leaves, self._leaves = self._leaves, {}
-        number = self._recorder.number
         if not filled or not leaves or self._run.scaled:
             return False
 
         with self._timed():
             left = gradients_left(leaves)
             self.seen_enough = any(gradient.nonfinite for gradient in left)
-            self._run.looked.append(number)
+            self._run.looked.append(self._recorder.number)
+            self._recorder.left(left, leaves)
             for gradient in left:
-                key = gradient.node
                 if gradient.norm:
-                    self._zero[key] = 0
-                    names = self._run.names.get(key, ())
-                    self._run.nonzero |= dict.fromkeys(names, number)
-                elif key in self._zero:
-                    self._zero[key] += 1
+                    self._zero[gradient.node] = 0
+                elif gradient.node in self._zero:
+                    self._zero[gradient.node] += 1
 
         return self.seen_enough
 
@@ -241,14 +243,14 @@ class RunWatch:
         if number >= self._next:
             self._next = number * APART
             if self._may_look():
-                self._recorder.steps.look(namespaces(users_frame(call.frame)))
+                self._recorder.look(namespaces(users_frame(call.frame)))
 
     def ended(self, variables: Variables) -> None:
         """The script has come to its end: nothing more will meet a graph."""
         with self._timed():
             self._take_passes()
             self._note_unmet()
-            self._recorder.steps.look(variables)
+            self._recorder.look(variables)
 
     def _compare(self, call: EngineCall, retains: bool) -> None:
         """Which passes, and which graphs that were retained, a call meets."""
@@ -287,8 +289,3 @@ class RunWatch:
             if not unmet.met and (kind is Kind.UNUSED or unmet.times >= _IN_VAIN):
                 self._recorder.note(kind, source, about, times=unmet.times)
         self._unmet.clear()
-
-
-def _leaves_of(nodes: Sequence[Node]) -> dict[int, torch.Tensor]:
-    leaves = map(leaf_of, nodes)
-    return {id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}

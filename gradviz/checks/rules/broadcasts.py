@@ -67,7 +67,8 @@ def broadcast(context: BackwardCall) -> Diagnoses:
             both=" and ".join(map(str, shapes)),
             operation=kind(graph, node),
             size=(shapes[0] or (0,))[0],
-        )._replace(nodes=(node,))
+            nodes=(node,),
+        )
 
 
 def _shapes(graph: Graph, node: int) -> list[Sizes]:

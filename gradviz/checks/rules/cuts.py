@@ -9,7 +9,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import RESHAPES, kind, made, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
-from gradviz.checks.words import all_names, code, line, listed, made_at
+from gradviz.checks.words import all_names, code, first_names, line, listed, made_at
 from gradviz.graph import Graph, Leaf
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
@@ -68,8 +68,8 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     """
     graph = context.graph
     sums = _sums(graph)
-    answers = (parameter.answer for parameter in context.parameters)
-    unused = {answer.cut for answer in answers if answer is not None}
+    names = first_names(context.parameters)
+    unused = {context.answers[name].cut for name in names if name in context.answers}
     # x + (y - x).detach(): a value without gradient
     subtracts = any("ub" in graph.ops[node] for node in sums)
     for node in sums:

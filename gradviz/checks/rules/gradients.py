@@ -100,7 +100,9 @@ def exploding_gradient(context: BackwardCall) -> Diagnoses:
             reference=last.rms,
             ratio=first.rms / last.rms,
             limit=RATIO,
-        )._replace(nodes=nodes_of(leaves), follows=("wrong-backward",))
+            nodes=nodes_of(leaves),
+            follows=("wrong-backward",),
+        )
 
 
 def _is_huge(layer: Layer, last: Layer) -> bool:
@@ -205,8 +207,8 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         name = one_line(leaf.names[0])
         module = name.rpartition(".")[0] or name
         words = {"module": module, "name": name, "call": context.call}
-        yield _DEAD.filled(leaf.names[:1], made_at(graph, relu), **words)._replace(
-            nodes=(relu, leaf.node)
+        yield _DEAD.filled(
+            leaf.names[:1], made_at(graph, relu), **words, nodes=(relu, leaf.node)
         )
         return
 

@@ -164,7 +164,8 @@ def outdated_result(context: BackwardCall) -> Diagnoses:
         who=listed(results) or "a result",
         leaves=listed(names),
         user=line(made_at(graph, joints[0].consumer)),
-    )._replace(nodes=tuple(stale))
+        nodes=tuple(stale),
+    )
 
 
 def _freed(context: BackwardCall) -> list[int]:

@@ -154,7 +154,8 @@ def _rebound(context: BackwardCall) -> Diagnoses:
             made_at(graph, node),
             name=one_line(name),
             maker=title_and_code(graph, node),
-        )._replace(nodes=tuple(updated.values()))
+            nodes=tuple(updated.values()),
+        )
 
 
 def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
@@ -182,7 +183,8 @@ def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
             next(iter(lines)),
             what=listed(dict.fromkeys(lines.values())),
             leaves="; ".join(map(as_leaf, lines)),
-        )._replace(follows=("freed-graph",))
+            follows=("freed-graph",),
+        )
 
 
 def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
@@ -205,7 +207,8 @@ def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
             stray=plural(stray, "tensor"),
             total=len(optimizer.tensors),
             without=listed(first_names(without)) or "none",
-        )._replace(nodes=nodes_of(without))
+            nodes=nodes_of(without),
+        )
 
 
 def _unlisted(context: BackwardCall) -> Diagnoses:
@@ -223,15 +226,15 @@ def _unlisted(context: BackwardCall) -> Diagnoses:
     user = made_at(graph, next(iter(users(graph, lost[0].node)), None))
     wraps = any(cut.kind == "parameter" for cut in context.cuts)
     yield (
-        (_HIDDEN if home.container and home.line else _UNLISTED)
-        .filled(
+        (_HIDDEN if home.container and home.line else _UNLISTED).filled(
             first_names(lost),
             home.line or user,
             count=plural(len(lost), "parameter"),
             attribute=home.attribute,
             container=home.container,
+            nodes=nodes_of(lost),
+            follows=("unused-parameter",) if wraps else (),
         )
-        ._replace(nodes=nodes_of(lost), follows=("unused-parameter",) if wraps else ())
     )
 
 

@@ -74,7 +74,7 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     run = context.run
     yield from _without_a_rate(context)
     for optimizer in run.optimizers:
-        idle = optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached)
+        idle = optimizer.steps >= ENOUGH and not (optimizer.given or optimizer.reached)
         if idle and not run.scaled:
             yield _updates_nothing(context, optimizer)
         elif _never_steps(run, optimizer):
@@ -90,7 +90,8 @@ def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosi
         steps=plural(optimizer.steps, "step"),
         mend=mend_all(cuts) or _GIVE,
         cuts=f"; {all_cut_words(cuts)}" if cuts else "",
-    )._replace(follows=("nonleaf-parameter", "no-graph", "constant-term"))
+        follows=("nonleaf-parameter", "no-graph", "constant-term"),
+    )
 
 
 def _took_no_step(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
@@ -104,7 +105,8 @@ def _took_no_step(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
         title=optimizer.title,
         calls=plural(run.calls, "backward call"),
         name=optimizer.name or "optimizer",
-    )._replace(follows=("no-effect",))
+        follows=("no-effect",),
+    )
 
 
 # -- a step that never ran, or without a rate --------------------------------------------

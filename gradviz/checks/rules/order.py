@@ -72,7 +72,7 @@ def no_update(context: BackwardCall) -> Diagnoses:
         early = list(_TOO_EARLY.finditer(word))
         # it may have taken a single step
         often = len(early) >= min(TIMES, word.count("s"))
-        if early and often and not optimizer.fed:
+        if early and often and not optimizer.given:
             reset = log[early[0].start("reset")].source
             times = plural(len(early), "time")
             yield _ROW.filled(optimizer.subject, reset, times=times)
@@ -151,7 +151,8 @@ def other_gradient(context: BackwardCall) -> Diagnoses:
                 last.source,
                 first=code(first.source),
                 other=one_line(other.name or other.type),
-            )._replace(follows=("gradient-not-reset",))
+                follows=("gradient-not-reset",),
+            )
 
 
 def _with_others(

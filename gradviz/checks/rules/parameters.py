@@ -250,8 +250,13 @@ def none_grad(context: BackwardCall) -> Diagnoses:
         source = returned_by(custom[0]) if len(custom) == 1 else None
         count = plural(len(missing), "parameter")
         yield _NONE.filled(
-            first_names(missing), source, count=count, modules=modules
-        )._replace(nodes=nodes_of(missing), where=places(modules, line(source)))
+            first_names(missing),
+            source,
+            count=count,
+            modules=modules,
+            nodes=nodes_of(missing),
+            where=places(modules, line(source)),
+        )
 
 
 def _without_gradient(context: BackwardCall) -> list[Parameter]:

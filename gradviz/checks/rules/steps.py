@@ -24,7 +24,7 @@ _CARRIED = Row(
 )
 _GROWS = Row(
     "{name} keeps the graphs of {steps} alive",
-    "{name} still references {nodes} of earlier steps and their saved tensors{adds}",
+    "{name} still references {count} of earlier steps and their saved tensors{adds}",
     "{fix}",
 )
 
@@ -86,11 +86,12 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
             (history.name,),
             source,
             name=one_line(history.name),
-            nodes=plural(history.nodes, "node"),
+            count=plural(history.nodes, "node"),
             steps=plural(history.steps, "step"),
             adds=adds if source else "",
             fix=_stored(history),
-        )._replace(follows=follows)
+            follows=follows,
+        )
 
 
 def _leads_back(context: BackwardCall) -> bool:
@@ -174,7 +175,8 @@ def gradient_not_reset(context: BackwardCall) -> Diagnoses:
             context.backward,
             call=context.call,
             fix=_reset(context, growing),
-        )._replace(nodes=nodes_of(growing))
+            nodes=nodes_of(growing),
+        )
 
 
 def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:

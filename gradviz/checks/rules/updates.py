@@ -153,10 +153,10 @@ def never_reached(context: BackwardCall) -> Diagnoses:
     run = context.run
     listed = {*all_names(context.parameters)}
     for optimizer in run.optimizers:
-        enough = optimizer.looked >= (ENOUGH if run.ended else LONG)
-        if not (enough and optimizer.fed):
+        enough = optimizer.steps >= (ENOUGH if run.ended else LONG)
+        if not (enough and optimizer.given):
             continue
-        dry = optimizer.current - optimizer.given.keys()
+        dry = optimizer.current - optimizer.given
         for name in run.named(dry - run.leaves.keys()):
             if name in listed:
                 continue
@@ -172,7 +172,8 @@ def never_reached(context: BackwardCall) -> Diagnoses:
                 steps=plural(optimizer.steps, "step"),
                 use=f"; {answer.words}" if answer is not None else "",
                 mend=mend_all(cuts) or leave,
-            )._replace(part=cuts[0].part if cuts else "")
+                part=cuts[0].part if cuts else "",
+            )
 
 
 def _answer(run: TrainingRun, name: str) -> Answer | None:

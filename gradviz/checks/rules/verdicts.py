@@ -92,19 +92,16 @@ class Case(NamedTuple):
     def told(self, names: Names) -> Diagnosis:
         """What is said of it."""
         answer, cut = self.answer, self.answer.cut
-        return (
-            ROWS[self.kind]
-            .filled(
-                names,
-                self.source,
-                made=f" ({line(answer.made)})" if answer.made else "",
-                begins=line(answer.source),
-                call=code(self.parameter.run.source),
-                answer=answer.words,
-                cut=cut_words(cut) if cut is not None else "",
-                mend=f"In {line(self.source)}, {mend(cut)}." if cut is not None else "",
-            )
-            ._replace(part=cut.part if cut is not None else "")
+        return ROWS[self.kind].filled(
+            names,
+            self.source,
+            made=f" ({line(answer.made)})" if answer.made else "",
+            begins=line(answer.source),
+            call=code(self.parameter.run.source),
+            answer=answer.words,
+            cut=cut_words(cut) if cut is not None else "",
+            mend=f"In {line(self.source)}, {mend(cut)}." if cut is not None else "",
+            part=cut.part if cut is not None else "",
         )
 
 
@@ -124,7 +121,8 @@ class Cases:
 
     def of(self, parameter: Parameter) -> Case:
         """What is known of a parameter that takes no part."""
-        answer = parameter.answer or Answer("open", "")
+        told = self._context.answers.get(parameter.names[0])
+        answer = told or Answer("open", "")
         return Case(parameter, answer, self._kind(parameter, answer))
 
     def _kind(self, parameter: Parameter, answer: Answer) -> str:

@@ -93,7 +93,9 @@ def no_slope(context: BackwardCall) -> Diagnoses:
             what=what,
             seen="; .grad is 0 after backward()" if leaves[0].node in size else "",
             mend=mend,
-        )._replace(nodes=(node, *nodes_of(leaves)), follows=("no-effect",))
+            nodes=(node, *nodes_of(leaves)),
+            follows=("no-effect",),
+        )
 
     for node in _stopping(graph, passing) if not zero and not context.asked else ():
         what, mend = _what(graph, node)
