@@ -7,14 +7,16 @@ boxes lie in them; it knows no coordinates and no format.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.fold.folding import Folding
 from gradviz.fold.titles import LONGEST, titled
 from gradviz.graph import Data, Graph, Scope
 from gradviz.graph.amounts import parameter_elements
-from gradviz.graph.origins import ScopeTree, calls_from
+from gradviz.graph.origins import ScopeTree, around, calls_from
 from gradviz.report import labels
 from gradviz.wording import clip, count_text, one_line, plural
 
@@ -67,7 +69,7 @@ class Frames:
                     continue
 
                 self._number[inner] = len(self.drawn)
-                used = self._used.get(inner, 0)
+                used = self._used[inner]
                 title = frame_title(record, used, outer_path)
                 full = frame_title(record, used)
                 line = self._calls_from.get(inner)
@@ -86,22 +88,13 @@ class Frames:
         return self._tree.where_written(scope, data)
 
 
-def _used(graph: Graph) -> dict[int, int]:
+def _used(graph: Graph) -> Counter[int]:
     """How many elements of parameters the ops in each module call use."""
-    if not graph.scopes:
-        return {}
-
-    tree = ScopeTree(graph)
-    used: dict[int, int] = {}
-    for leaf, elements in parameter_elements(graph).items():
+    used = Counter[int]()
+    for leaf, elements in parameter_elements(graph).items() if graph.scopes else ():
         scopes = {graph.nodes[edge.consumer].scope for edge in graph.consumers(leaf)}
-        for scope in {
-            outer
-            for inner in scopes
-            if inner is not None
-            for outer in tree.around(inner)
-        }:
-            used[scope] = used.get(scope, 0) + elements
+        ways = (around(graph.scopes, scope) for scope in scopes)
+        used.update(dict.fromkeys(chain.from_iterable(ways), elements))
     return used
 
 
@@ -136,13 +129,13 @@ def nested(
     where it ends, each with its level.
     """
     # the frames around what lies in a frame, from the outermost in
-    around: dict[int | None, tuple[int, ...]] = {None: ()}
+    way: dict[int | None, tuple[int, ...]] = {None: ()}
     for i, frame in enumerate(frames):
-        around[i] = (*around[frame.parent], i)
+        way[i] = (*way[frame.parent], i)
 
     opened: tuple[int, ...] = ()
-    for box in sorted(boxes, key=lambda box: around[box.frame]):
-        inside = around[box.frame]
+    for box in sorted(boxes, key=lambda box: way[box.frame]):
+        inside = way[box.frame]
         while opened != inside[: len(opened)]:
             opened = opened[:-1]
             yield None, len(opened)

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gradviz.draw.typesetting import SIZES, FrameBlock, Words, text_width
-from gradviz.draw.wires import Curves, is_loop, loop_corners, within
+from gradviz.draw.wires import Curves, is_loop, loop_corners
 from gradviz.layout import Floats, Ints, Rect
+from gradviz.layout.layered.grouping import ranges
 
 SIZE = 9.0
 GAP = 4.0
@@ -190,33 +191,32 @@ def samples(curves: Curves) -> tuple[Floats, Ints]:
     """Points along every curve, as rectangles without a size, so close together that
     no word fits between them; and which curve each is of.
     """
-    counts = np.maximum(np.diff(curves.starts) - 1, 0) // 3
-    first = np.repeat(curves.starts[:-1], counts) + 3 * within(counts)
-    pieces = curves.points[first[:, None] + np.arange(4)]
+    pieces, curve = _pieces(curves.points, curves.starts)
     lengths = np.abs(np.diff(pieces, axis=1)).sum(axis=(1, 2))
     steps = np.minimum(lengths / STEP, MOST).astype(np.int64) + 2
-    along = within(steps) / np.repeat(steps - 1, steps)
-    controls = np.repeat(pieces, steps, axis=0).swapaxes(0, 1)
-    points = bezier(controls, along)
-    curve = np.repeat(np.arange(len(counts)), counts)
+    piece, step = ranges(steps)
+    points = bezier(pieces[piece].swapaxes(0, 1), step / (steps - 1)[piece])
     rects = np.concatenate([points, np.zeros_like(points)], axis=1)
-    return rects, np.repeat(curve, steps)
+    return rects, curve[piece]
+
+
+def _pieces(points: Floats, starts: Ints) -> tuple[Floats, Ints]:
+    """The control points of all pieces of curves, and which curve each is of."""
+    curve, number = ranges(np.maximum(np.diff(starts) - 1, 0) // 3)
+    first = starts[curve] + 3 * number
+    return points[first[:, None] + np.arange(4)], curve
 
 
 class Crossings:
     """Where curves pass a height. Only those of a strip around it are looked at."""
 
     def __init__(self, points: Floats, starts: Ints) -> None:
-        counts = np.maximum(np.diff(starts) - 1, 0) // 3
-        begin = np.repeat(starts[:-1], counts) + 3 * within(counts)
-        pieces = points[begin + np.arange(4)[:, None]]
-        tops, bottoms = np.sort(pieces[::3, :, 1], axis=0)
-        first = (tops / STRIP).astype(np.int64)
-        strips = (bottoms / STRIP).astype(np.int64) - first + 1
-        piece = np.repeat(np.arange(len(first)), strips)
-        strip = first[piece] + within(strips)
+        pieces, _ = _pieces(points, starts)
+        first, last = (np.sort(pieces[:, ::3, 1]).T / STRIP).astype(np.int64)
+        piece, number = ranges(last - first + 1)
+        strip = first[piece] + number
         order = np.argsort(strip, kind="stable")
-        self._strips, self._pieces = strip[order], pieces[:, piece[order]]
+        self._strips, self._pieces = strip[order], pieces[piece[order]]
 
     def near(self, height: float) -> Floats:
         """The stretches from left to right in which curves are about that high, by
@@ -226,7 +226,7 @@ class Crossings:
         first, last = np.searchsorted(self._strips, [strip, strip + 1])
         steps = np.linspace(0.0, 1.0, STEPS)
         found = []
-        for piece in self._pieces[:, first:last].swapaxes(0, 1):
+        for piece in self._pieces[first:last]:
             x, y = bezier(piece, steps).T
             # of a long piece the points are further apart
             room = SIZE / 2 + np.ptp(y) / STEPS
@@ -241,12 +241,10 @@ def _borders(frames: Floats) -> Floats:
     x, y, width, height = frames.T
     level = np.zeros_like(x)
     pieces = np.ceil(height / BORDER).astype(np.int64)
-    tall = np.repeat(height / np.maximum(pieces, 1), pieces)
-    tops = np.repeat(y, pieces) + tall * within(pieces)
-    sides = [
-        (np.repeat(side, pieces), tops, np.zeros_like(tops), tall)
-        for side in (x, x + width)
-    ]
+    frame, number = ranges(pieces)
+    tall = (height / np.maximum(pieces, 1))[frame]
+    tops = y[frame] + tall * number
+    sides = [(side[frame], tops, np.zeros_like(tops), tall) for side in (x, x + width)]
     sides += [(x, end, width, level) for end in (y, y + height)]
     return np.concatenate([np.column_stack(side) for side in sides])
 

@@ -17,6 +17,13 @@ import numpy as np
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
+from gradviz.layout.layered.grouping import (
+    by_key,
+    place_in_group,
+    ranges,
+    starts_of,
+    unsorted,
+)
 from gradviz.layout.layered.routes import TURN
 
 # -- loops: links from a box to itself, which no layout draws --------------------------
@@ -152,11 +159,9 @@ def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
     """
     _, group, counts = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
     group = group.reshape(-1)
-    order = np.argsort(group, kind="stable")
-    rank = np.empty(len(edges), dtype=np.int64)
-    rank[order] = within(counts)
     step = np.minimum(TWIN_STEP, 2 * TWIN_ROOM / np.maximum(counts - 1, 1))[group]
-    _shift(points, starts, lasts - starts + 1, (rank - (counts[group] - 1) / 2) * step)
+    aside = (place_in_group(group) - (counts[group] - 1) / 2) * step
+    _shift(points, starts, lasts - starts + 1, aside)
 
 
 def _move_ends(
@@ -187,9 +192,7 @@ def _bundles(box: Ints, turn: Floats) -> Ints:
     order = np.lexsort(keys.T)
     # lines that turn at one point run on top of each other up to there
     differs = np.abs(np.diff(keys[order], axis=0)).max(axis=1, initial=0.0) > 0.5
-    bundle = np.empty(len(box), dtype=np.int64)
-    bundle[order] = np.cumsum(np.append(False, differs)[: len(box)])
-    return bundle
+    return unsorted(np.cumsum(np.append(False, differs)[: len(box)]), order)
 
 
 def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
@@ -198,7 +201,7 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
     """
     order = np.lexsort((side, box))
     box, side = box[order], side[order]
-    rank = within(np.bincount(box, minlength=len(room)))
+    rank = place_in_group(box)
     straight = side == 0
     has_straight = np.bincount(box, straight, len(room))[box] > 0
     # the places around which the others stand
@@ -206,19 +209,16 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
     sums = np.bincount(box, rank * central, len(room))
     centre = sums[box] / np.bincount(box, central, len(room))[box]
     unit = np.where(straight, 0.0, rank - centre)
-    most = np.zeros(len(room))
-    np.maximum.at(most, box, np.abs(unit))
-    step = np.minimum(STEP, room[box] / np.maximum(most[box], 1.0))
-    offsets = np.empty(len(box))
+    most = by_key(np.maximum, np.abs(unit), box, len(room), 1.0)
+    step = np.minimum(STEP, room[box] / most[box])
     # closer lines would look like one thick line
-    offsets[order] = unit * np.where(step < LEAST_STEP, 0.0, step)
-    return offsets
+    return unsorted(unit * np.where(step < LEAST_STEP, 0.0, step), order)
 
 
 def _shift(points: Floats, first: Ints, counts: Ints, move: Floats) -> None:
     """Moves runs of points to the right."""
-    moved = np.repeat(first, counts) + within(counts)
-    points[moved, 0] += np.repeat(move, counts)
+    line, step = ranges(counts)
+    points[first[line] + step, 0] += move[line]
 
 
 HEAD_LENGTH = 6.5
@@ -270,23 +270,22 @@ def smooth(placement: Placement) -> Placement:
     """
     counts = np.diff(placement.starts)
     pieces = np.maximum(counts - 1, 0)
-    starts = np.append(0, np.cumsum(np.where(pieces > 0, 1 + 3 * pieces, 0))).astype(
-        np.int64
-    )
+    starts = starts_of(np.where(pieces > 0, 1 + 3 * pieces, 0))
     points = np.empty((int(starts[-1]), 2))
     drawn = np.flatnonzero(pieces)
     points[starts[drawn]] = placement.points[placement.starts[drawn]]
     # the point that each piece begins at
-    first = np.repeat(placement.starts[:-1], pieces) + within(pieces)
-    place = np.repeat(starts[:-1], pieces) + 1 + 3 * within(pieces)
+    line, number = ranges(pieces)
+    first = placement.starts[line] + number
+    place = starts[line] + 1 + 3 * number
     begin, end = placement.points[first], placement.points[first + 1]
     middle = (begin[:, 1] + end[:, 1]) / 2
-    before = np.maximum(first - 1, np.repeat(placement.starts[:-1], pieces))
+    before = np.maximum(first - 1, placement.starts[line])
     bulge = _bulge(placement.points[before], begin, end)
     # a line that is level as a whole leads from side to side
-    middle += np.where(np.repeat(pieces == 1, pieces), 0.0, bulge)
-    points[place] = np.stack([begin[:, 0], middle], axis=1)
-    points[place + 1] = np.stack([end[:, 0], middle], axis=1)
+    middle += np.where(pieces[line] == 1, 0.0, bulge)
+    points[place] = np.column_stack([begin[:, 0], middle])
+    points[place + 1] = np.column_stack([end[:, 0], middle])
     points[place + 2] = end
 
     return replace(placement, points=points, starts=starts)
@@ -301,13 +300,6 @@ def _bulge(before: Floats, begin: Floats, end: Floats) -> Floats:
     aside = np.abs(begin[:, 0] - end[:, 0]) > 0.5
     comes_down = begin[:, 1] >= before[:, 1]
     return np.where(level & aside, np.where(comes_down, TURN, -TURN), 0.0)
-
-
-def within(counts: Ints) -> Ints:
-    """0, 1, ... inside each run of the given lengths."""
-    return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(
-        np.cumsum(counts) - counts, counts
-    )
 
 
 class Curves(NamedTuple):

@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from gradviz.errors import FormatError
-from gradviz.fold.groups import Groups
-from gradviz.fold.opening import names_of
-from gradviz.fold.program import with_program
+from gradviz.fold.program import names_in, with_program
 from gradviz.graph import (
     Base,
     Data,
@@ -44,15 +42,11 @@ class Crop:
     """
 
     def __init__(self, graph: Graph, path: str) -> None:
-        recorded, self.path = graph, path
-        graph, self.constructs = with_program(recorded)
-        self.whole = graph
-        named = Groups(recorded, graph, (), self.constructs)
-        self.calls = [
-            scope
-            for scope in range(len(graph.scopes))
-            if path in names_of(named, scope)
-        ]
+        self.path = path
+        self.whole, self.constructs = with_program(graph)
+        graph = self.whole
+        every = enumerate(names_in(graph, self.constructs))
+        self.calls = [i for i, names in every if path in names]
         self.call = self.calls[0]
         calls = set(range(len(graph.scopes)))
         calls = {call for call in calls if self.call in around(graph.scopes, call)}

@@ -17,9 +17,9 @@ from gradviz.fold.crop import Crop
 from gradviz.fold.filling import Filling
 from gradviz.fold.folding import Folding, folded, unfolded
 from gradviz.fold.grouping import SMALL, grouped
-from gradviz.fold.groups import Groups, Section
-from gradviz.fold.opening import Limits, Opening, names_of
-from gradviz.fold.program import with_program
+from gradviz.fold.groups import Section
+from gradviz.fold.opening import Limits, Opening
+from gradviz.fold.program import names_in, with_program
 from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.stages import Stage
@@ -172,18 +172,13 @@ def _check(depth: Depth, paths: Sequence[str], graph: Graph) -> None:
             f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op"
         )
 
-    module_paths: set[str] = set()
-    if paths:
-        named, constructs = with_program(graph)
-        groups = Groups(graph, named, (), constructs)
-        for scope in range(len(named.scopes)):
-            module_paths.update(names_of(groups, scope))
+    names = names_in(*with_program(graph)) if paths else ()
+    known = set(chain.from_iterable(names))
     for path in paths:
-        if path not in module_paths:
-            if module_paths:
-                hint = did_you_mean(path, module_paths, what="modules")
-            else:
-                hint = "No modules were recorded in this graph."
+        if path not in known:
+            hint = "No modules were recorded in this graph."
+            if known:
+                hint = did_you_mean(path, known, what="modules")
             raise FormatError(f"there is no module {path!r} in this graph. {hint}")
 
 

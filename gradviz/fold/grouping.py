@@ -5,16 +5,11 @@ runs of what repeats, segments.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import eq
 
 from gradviz.fold.groups import Groups, Kind, Section
 from gradviz.fold.loops import show_turns
-from gradviz.fold.order import (
-    common_start,
-    hosts_of_views,
-    ops_in_order,
-    outermost_first,
-    with_views_beside,
-)
+from gradviz.fold.order import hosts_of_views, ops_in_order, with_views_beside
 from gradviz.fold.program import FEW, with_program
 from gradviz.fold.runs import join_runs
 from gradviz.fold.segments import cut_large
@@ -96,7 +91,8 @@ class _Builder:
             chain = self._chain(node)
             # ops of one scope share a cached list, and most need no comparison
             if chain is not before:
-                same = common_start([token for token, _ in stack], chain)
+                tokens = [token for token, _ in stack]
+                same = [*map(eq, tokens, chain), False].index(False)
                 del stack[same:]
                 for token in chain[same:]:
                     outer = stack[-1][1] if stack else groups[0]
@@ -125,7 +121,7 @@ class _Builder:
     def _chain(self, node: int) -> list[int]:
         scope = self._scopes[node]
         if scope not in self._chains:
-            self._chains[scope] = outermost_first(self._tree, scope)
+            self._chains[scope] = [*self._tree.around(scope)][::-1]
         op = self._host.get(node, node)
         if node in self.loose:
             return [token for token in self._chains[scope] if token != self.loose[node]]

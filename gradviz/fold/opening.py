@@ -5,17 +5,16 @@ Sizes are estimated from the groups alone, so that only a few pictures are laid 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.fold.groups import Child, Groups, Section
 from gradviz.fold.loops import rest_of
+from gradviz.fold.program import names_of
 from gradviz.fold.sizes import Size, Sizes
 from gradviz.fold.titles import calls_in
 from gradviz.graph.origins import ScopeTree
-from gradviz.wording import place_text
 
 
 class Limits(NamedTuple):
@@ -199,7 +198,7 @@ class Opening:
         found = [
             group
             for group in self.groups
-            if group.scope is not None and path in names_of(self.groups, group.scope)
+            if group.record and path in names_of(group.record, group.construct)
         ]
         # a cell in a loop has hundreds of calls, and one shows them all
         return found if len(found) <= 3 else found[:1]
@@ -227,15 +226,6 @@ class Opening:
         paths = (scope.path for scope in records if scope.call == 1 and scope.path)
 
         return Deeper(next(deeper, None), next(paths, None))
-
-
-def names_of(groups: Groups, scope: int) -> list[str]:
-    """What a reader may call a scope: its path; the line of a loop or a statement."""
-    path, construct = groups.graph.scopes[scope].path, groups.constructs.get(scope)
-    if construct is None or construct.source is None:
-        return [path]
-    name = os.path.basename(construct.source.file)
-    return [path, place_text(name, construct.source.line)]
 
 
 def _later(groups: Groups) -> set[Section]:

@@ -11,6 +11,7 @@ import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -39,26 +40,13 @@ def _is_sorted(graph: Graph, ran: Sequence[int]) -> bool:
     if (producers >= consumers).any():
         return False
 
-    scopes, tree = graph.scopes, ScopeTree(graph)
-    left: set[int] = set()
-    inside: int | None = None  # the innermost call that is open
-    for node in ran:
-        scope = graph.nodes[node].scope
-        if scope == inside:
-            continue
-        # leave calls until one is around both, then enter what is inside it
-        entered: list[int] = []
-        while scope != inside:
-            deep = tree.depth[scope] if scope is not None else 0
-            if inside is not None and tree.depth[inside] >= deep:
-                left.add(inside)
-                inside = scopes[inside].parent
-            elif scope is not None:
-                entered.append(scope)
-                scope = scopes[scope].parent
-        if not left.isdisjoint(entered):
+    tree, left, before = ScopeTree(graph), set[int](), set[int]()
+    for scope, _ in groupby(graph.nodes[node].scope for node in ran):
+        inside = set(tree.around(scope))
+        left |= before - inside
+        if left & inside:
             return False
-        inside = graph.nodes[node].scope
+        before = inside
     return True
 
 
@@ -82,19 +70,6 @@ def edges_inside(graph: Graph, order: Sequence[int]) -> Ints:
     )
     inside: Ints = ends[:, (ends >= 0).all(axis=0)]
     return inside
-
-
-def outermost_first(tree: ScopeTree, scope: int | None) -> list[int]:
-    """The scope and all around it."""
-    return list(tree.around(scope))[::-1]
-
-
-def common_start(chain: list[int], other: list[int]) -> int:
-    """How many of the first entries two lists have in common."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(chain, other)) if a != b),
-        min(len(chain), len(other)),
-    )
 
 
 class _Sorter:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from gradviz.fold.grouping import grouped
 from gradviz.fold.titles import ends, list_of, together
@@ -70,51 +70,7 @@ def modules(
     `ops`, modules that were called once list the backward functions outside their inner
     modules too. `flops` are operations by node.
     """
-    groups = grouped(graph, runs=not every)
-    named, structure = groups.graph, groups.structure
-    tree, sums = ScopeTree(named), _Sums(graph)
-    codes = {scope: code_of(one) for scope, one in groups.constructs.items()}
-    loose_in: dict[int | None, list[int]] = {}
-    for node in forward_order(graph):
-        if node not in graph.leaf_of:
-            loose_in.setdefault(named.nodes[node].scope, []).append(node)
-
-    def inside(group: _Group) -> list[_Item]:
-        """What the calls of a group ran, in order."""
-        scopes = _with_turns(tree, group.scopes)
-        inner = _groups(tree, scopes, structure)
-        items: list[tuple[int, _Item]] = [(tree.place[g.scopes[0]], g) for g in inner]
-        loose = [loose_in[scope] for scope in scopes if scope in loose_in]
-        nodes = [node for nodes_of_call in loose for node in nodes_of_call]
-        if ops and len(scopes) == 1:
-            items += [(tree.position[node], node) for node in nodes]
-        elif items and nodes:
-            items.append((tree.position[nodes[0]], _Beside(nodes, loose[0])))
-        return [item for _, item in sorted(items, key=itemgetter(0))]
-
-    build_of, open_builds = builds(named, tree), set[int]()
-    sums.flops = flops
-    stack: list[tuple[int, str, _Item]] = []
-    stack += [(0, "", group) for group in reversed(_groups(tree, [None], structure))]
-    while stack:
-        depth, around, item = stack.pop()
-        row = _row(item, tree, sums, depth, codes)._replace(around=around)
-        build = build_of.get(item.scopes[0]) if isinstance(item, _Group) else None
-        if build in open_builds and not every:
-            yield row._replace(closed=True)
-            continue
-        yield row
-        if build is not None:
-            open_builds.add(build)
-        if isinstance(item, _Group):
-            path = tree.module_path(item.scopes[0])
-            stack.extend((depth + 1, path, inner) for inner in reversed(inside(item)))
-
-    outside = loose_in.get(None, [])
-    if outside:
-        yield OutlineRow(0, **sums.of(outside))
-    if ops:
-        yield from (_op_row(graph, node, 1, sums) for node in outside)
+    return _Outline(graph, every, ops, flops).rows()
 
 
 def with_absent(graph: Graph, rows: Sequence[OutlineRow]) -> list[OutlineRow]:
@@ -177,78 +133,6 @@ def builds(graph: Graph, tree: ScopeTree) -> dict[int, int]:
     }
 
 
-class _Beside(NamedTuple):
-    # ops of some calls of a module that lie in none of the modules inside
-    nodes: list[int]
-    of_one: list[int]  # those of one call
-
-
-_Item = Union["_Group", _Beside, int]
-
-
-def _row(
-    item: _Item, tree: ScopeTree, sums: _Sums, depth: int, codes: Mapping[int, str]
-) -> OutlineRow:
-    """The row of a module, of the ops beside its modules, or of one op."""
-    if isinstance(item, int):
-        return _op_row(sums.graph, item, depth, sums)
-    if isinstance(item, _Beside):
-        nodes = [sums.graph.nodes[node] for node in item.of_one]
-        words = ends((node.op, op_text(node)) for node in nodes)
-        return OutlineRow(depth, beside=words, **sums.of(item.nodes))
-    row = _module_row(tree, item, depth, sums)
-    first = tree.scopes[item.scopes[0]]
-    code = codes.get(item.scopes[0], "")
-    if first.kind == "statement" and code not in ("", row.path):
-        row = row._replace(path=f"{row.path} = {code}")
-    return row._replace(turns=first.turns)
-
-
-class _Sums:
-    """Adds up what nodes hold and use."""
-
-    flops: Mapping[int, int] = {}
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.nbytes = graph, graph.held
-        self.elements = parameter_elements(graph)
-
-    def of(self, nodes: Sequence[int]) -> dict[str, Any]:
-        """The sums of an OutlineRow."""
-        used = {edge.producer for node in nodes for edge in self.graph.inputs(node)}
-        parameters = sum(self.elements.get(leaf, 0) for leaf in used)
-        return {
-            "ops": len(nodes),
-            "parameters": parameters,
-            "nbytes": sum(self.nbytes[node] for node in nodes),
-            "flops": sum(self.flops.get(node, 0) for node in nodes),
-        }
-
-
-def _op_row(graph: Graph, node: int, depth: int, sums: _Sums) -> OutlineRow:
-    record = graph.nodes[node]
-    output = record.outputs[0] if record.outputs else None
-    return OutlineRow(
-        depth,
-        "",
-        record,
-        ops=1,
-        output=output,
-        nbytes=sums.nbytes[node],
-        flops=sums.flops.get(node, 0),
-    )
-
-
-def _with_turns(tree: ScopeTree, scopes: Sequence[int]) -> list[int]:
-    """These scopes, of a loop its turns."""
-    found: list[int] = []
-    for scope in scopes:
-        inside = tree.children[scope]
-        turns = [inner for inner in inside if tree.scopes[inner].kind == "turn"]
-        found += turns or [scope]
-    return found
-
-
 class _Group(NamedTuple):
     # calls of one module, or of all elements of a list that are alike, in each of some
     # calls around them
@@ -256,65 +140,158 @@ class _Group(NamedTuple):
     alike: int = 1
 
 
-def _groups(
-    tree: ScopeTree, callers: Sequence[int | None], structure: Mapping[int, int]
-) -> list[_Group]:
-    """The modules called directly inside some calls, in the order they first ran.
+class _Beside(NamedTuple):
+    # ops of some calls of a module that lie in none of the modules inside
+    nodes: list[int]
+    of_one: list[int]  # those of one call
 
-    Calls of one module, or of modules with one structure, have the same modules inside,
-    by the path that these have there.
+
+_Item = _Group | _Beside | int
+
+
+class _Outline:
+    """Of one graph: `named` has scopes for the program, too, and `loose_in` the ops right
+    in each scope.
     """
-    calls: dict[str, list[int]] = {}
-    head_of: dict[str, str] = {}
-    for caller in callers:
-        siblings = tree.outermost if caller is None else tree.children[caller]
-        siblings = [scope for scope in siblings if tree.members[scope]]
-        around = "" if caller is None else f"{tree.scopes[caller].path}."
 
-        if caller == callers[0]:  # all others have the same lists
-            for paths in _alike(tree, siblings, structure):
-                head_of |= {path.removeprefix(around): paths[0] for path in paths}
+    def __init__(
+        self, graph: Graph, every: bool, ops: bool, flops: Mapping[int, int]
+    ) -> None:
+        groups = grouped(graph, runs=not every)
+        self.graph, self.every, self.ops, self.flops = graph, every, ops, flops
+        self.named, self.structure = groups.graph, groups.structure
+        self.tree = ScopeTree(self.named)
+        self.codes = {scope: code_of(one) for scope, one in groups.constructs.items()}
+        self.elements = parameter_elements(graph)
+        self.loose_in: dict[int | None, list[int]] = {}
+        for node in forward_order(graph):
+            if node not in graph.leaf_of:
+                scope = self.named.nodes[node].scope
+                self.loose_in.setdefault(scope, []).append(node)
+
+    def rows(self) -> Iterator[OutlineRow]:
+        build_of, open_builds = builds(self.named, self.tree), set[int]()
+        stack: list[tuple[int, str, _Item]] = []
+        stack += [(0, "", group) for group in reversed(self.groups([None]))]
+        while stack:
+            depth, around, item = stack.pop()
+            row = self.row(item, depth)._replace(around=around)
+            build = build_of.get(item.scopes[0]) if isinstance(item, _Group) else None
+            if build in open_builds and not self.every:
+                yield row._replace(closed=True)
+                continue
+            yield row
+            if build is not None:
+                open_builds.add(build)
+            if isinstance(item, _Group):
+                path = self.tree.module_path(item.scopes[0])
+                stack += [(depth + 1, path, one) for one in reversed(self.inside(item))]
+
+        outside = self.loose_in.get(None, [])
+        if outside:
+            yield OutlineRow(0, **self.sums(outside))
+        if self.ops:
+            yield from (self.row(node, 1) for node in outside)
+
+    def inside(self, group: _Group) -> list[_Item]:
+        """What the calls of a group ran, in order."""
+        tree, scopes = self.tree, list[int]()
+        for scope in group.scopes:  # of a loop its turns
+            inner = tree.children[scope]
+            turns = [one for one in inner if tree.scopes[one].kind == "turn"]
+            scopes += turns or [scope]
+
+        items: list[tuple[int, _Item]] = []
+        items += [(tree.place[one.scopes[0]], one) for one in self.groups(scopes)]
+        loose = [self.loose_in[scope] for scope in scopes if scope in self.loose_in]
+        nodes = [*chain.from_iterable(loose)]
+        if self.ops and len(scopes) == 1:
+            items += [(tree.position[node], node) for node in nodes]
+        elif items and nodes:
+            items.append((tree.position[nodes[0]], _Beside(nodes, loose[0])))
+        return [item for _, item in sorted(items, key=itemgetter(0))]
+
+    def row(self, item: _Item, depth: int) -> OutlineRow:
+        """The row of a module, of the ops beside its modules, or of one op."""
+        if isinstance(item, _Group):
+            return self.module_row(item, depth)
+        if isinstance(item, _Beside):
+            nodes = [self.graph.nodes[node] for node in item.of_one]
+            words = ends((node.op, op_text(node)) for node in nodes)
+            return OutlineRow(depth, beside=words, **self.sums(item.nodes))
+        record = self.graph.nodes[item]
+        output = next(iter(record.outputs), None)
+        row = OutlineRow(depth, node=record, output=output, **self.sums([item]))
+        return row._replace(parameters=0)
+
+    def module_row(self, group: _Group, depth: int) -> OutlineRow:
+        tree, scopes = self.tree, group.scopes
+        calls = [tree.scopes[scope] for scope in scopes]
+        calls_of, first = {call.path: call for call in calls}, calls[0]
+        path, code = together([*calls_of][: group.alike]), self.codes.get(scopes[0], "")
+        if first.kind == "statement" and code not in ("", path):
+            path += f" = {code}"
+        return OutlineRow(
+            depth,
+            path=path,
+            type=first.type,
+            calls=len(scopes) // len(calls_of),
+            alike=group.alike,
+            output=calls[-1].output,
+            registered=sum(call.parameters or 0 for call in calls_of.values()),
+            frozen=sum(call.frozen for call in calls_of.values()),
+            turns=first.turns,
+            **self.sums([node for scope in scopes for node in tree.members[scope]]),
+        )
+
+    def sums(self, nodes: Sequence[int]) -> dict[str, Any]:
+        """What nodes hold and use together."""
+        used = {edge.producer for node in nodes for edge in self.graph.inputs(node)}
+        return {
+            "ops": len(nodes),
+            "parameters": sum(self.elements.get(leaf, 0) for leaf in used),
+            "nbytes": sum(self.graph.held[node] for node in nodes),
+            "flops": sum(self.flops.get(node, 0) for node in nodes),
+        }
+
+    def groups(self, callers: Sequence[int | None]) -> list[_Group]:
+        """The modules called directly inside some calls, in the order they first ran.
+
+        Calls of one module, or of modules with one structure, have the same modules
+        inside, by the path that these have there.
+        """
+        tree = self.tree
+        calls: dict[str, list[int]] = {}
+        head_of: dict[str, str] = {}
+        for caller in callers:
+            siblings = tree.outermost if caller is None else tree.children[caller]
+            siblings = [scope for scope in siblings if tree.members[scope]]
+            around = "" if caller is None else f"{tree.scopes[caller].path}."
+
+            if caller == callers[0]:  # all others have the same lists
+                for paths in self.alike(siblings):
+                    head_of |= {path.removeprefix(around): paths[0] for path in paths}
+            for scope in siblings:
+                path = tree.scopes[scope].path.removeprefix(around)
+                calls.setdefault(head_of.get(path, path), []).append(scope)
+
+        sizes = Counter(head_of.values())
+        groups = [
+            _Group(sorted(scopes, key=tree.place.__getitem__), sizes[name] or 1)
+            for name, scopes in calls.items()
+        ]
+        return sorted(groups, key=lambda group: tree.place[group.scopes[0]])
+
+    def alike(self, siblings: Sequence[int]) -> list[list[str]]:
+        """The paths of at least `LEAST` elements of one list of which all calls are alike."""
+        calls: dict[str, list[int | None]] = {}
         for scope in siblings:
-            path = tree.scopes[scope].path.removeprefix(around)
-            calls.setdefault(head_of.get(path, path), []).append(scope)
+            path = self.tree.scopes[scope].path
+            calls.setdefault(path, []).append(self.structure.get(scope))
 
-    sizes = Counter(head_of.values())
-    groups = [
-        _Group(sorted(scopes, key=lambda scope: tree.place[scope]), sizes[name] or 1)
-        for name, scopes in calls.items()
-    ]
-    return sorted(groups, key=lambda group: tree.place[group.scopes[0]])
-
-
-def _alike(
-    tree: ScopeTree, siblings: Sequence[int], structure: Mapping[int, int]
-) -> list[list[str]]:
-    """The paths of at least `LEAST` elements of one list of which all calls are alike."""
-    calls: dict[str, list[int | None]] = {}
-    for scope in siblings:
-        calls.setdefault(tree.scopes[scope].path, []).append(structure.get(scope))
-
-    same: dict[tuple[str, int | None, int], list[str]] = {}
-    for path, structures in calls.items():
-        if list_of(path) and None not in structures and len({*structures}) == 1:
-            key = list_of(path), structures[0], len(structures)
-            same.setdefault(key, []).append(path)
-    return [paths for paths in same.values() if len(paths) >= LEAST]
-
-
-def _module_row(tree: ScopeTree, group: _Group, depth: int, sums: _Sums) -> OutlineRow:
-    calls = [tree.scopes[scope] for scope in group.scopes]
-    paths = list(dict.fromkeys(call.path for call in calls))
-    registered = {call.path: call.parameters or 0 for call in calls}
-    frozen = {call.path: call.frozen for call in calls}
-    return OutlineRow(
-        depth,
-        path=together(paths[: group.alike]),
-        type=calls[0].type,
-        calls=len(calls) // len(paths),
-        alike=group.alike,
-        output=calls[-1].output,
-        registered=sum(registered.values()),
-        frozen=sum(frozen.values()),
-        **sums.of([node for scope in group.scopes for node in tree.members[scope]]),
-    )
+        same: dict[tuple[str, int | None, int], list[str]] = {}
+        for path, structures in calls.items():
+            if list_of(path) and None not in structures and len({*structures}) == 1:
+                key = list_of(path), structures[0], len(structures)
+                same.setdefault(key, []).append(path)
+        return [paths for paths in same.values() if len(paths) >= LEAST]

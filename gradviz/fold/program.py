@@ -7,14 +7,16 @@ Nothing is invented.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gradviz.fold.order import is_view
 from gradviz.graph import Construct, Graph, Scope
 from gradviz.graph.origins import ScopeTree, around
 from gradviz.graph.written import code_of
-from gradviz.wording import line_text
+from gradviz.wording import line_text, place_text
 
 FEW = 16
 """Nodes of a graph whose loops and statements are no boxes: it is about ops."""
@@ -75,6 +77,20 @@ def with_program(graph: Graph) -> tuple[Graph, dict[int, Construct]]:
             scopes[scope] = scopes[scope]._replace(parent=home)
 
     return replace(graph, scopes=tuple(scopes), nodes=tuple(nodes)), constructs
+
+
+def names_of(scope: Scope, construct: Construct | None) -> list[str]:
+    """What a reader may call a scope: its path; the line of a loop or a statement."""
+    if construct is None or construct.source is None:
+        return [scope.path]
+    name = os.path.basename(construct.source.file)
+    return [scope.path, place_text(name, construct.source.line)]
+
+
+def names_in(named: Graph, constructs: Mapping[int, Construct]) -> list[list[str]]:
+    """The names of every scope of a graph with its program."""
+    scopes = enumerate(named.scopes)
+    return [names_of(scope, constructs.get(i)) for i, scope in scopes]
 
 
 class _Choice:

@@ -137,7 +137,8 @@ def _modules(flow: GradientFlow, every: bool) -> list[FlowRow]:
         arriving = [
             flow.incoming[node]
             for node in inside.intersection(flow.incoming)
-            if node in graph.roots_of or not inside.issuperset(_consumers(graph, node))
+            if node in graph.roots_of
+            or not inside.issuperset(edge.consumer for edge in graph.consumers(node))
         ]
         calls.append(
             _row(
@@ -174,10 +175,6 @@ def _by_block(
     for scope, nodes in members.items():
         joined.setdefault(block_of.get(scope, scope), []).extend(nodes)
     return joined
-
-
-def _consumers(graph: Graph, node: int) -> Iterator[int]:
-    return (edge.consumer for edge in graph.consumers(node))
 
 
 def _together(sizes: Iterable[GradientSize | None]) -> float | None:

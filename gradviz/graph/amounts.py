@@ -16,7 +16,7 @@ from math import prod
 from typing import TypeVar
 
 from gradviz.graph.model import Graph, column
-from gradviz.graph.records import Node, NodeFlag, StorageKind, TensorInfo
+from gradviz.graph.records import Node, NodeFlag, SavedTensor, StorageKind, TensorInfo
 
 _BITS = re.compile(r"\d+")
 NOT_SHOWN = "cannot show saved tensors without running hooks"
@@ -110,16 +110,14 @@ def forward_order(graph: Graph) -> list[int]:
     return sorted(range(len(number) - 1, -1, -1), key=number.__getitem__)
 
 
-def owners(graph: Graph) -> dict[int, int]:
-    """The node that each saved storage belongs to, by storage id."""
-    owner_of: dict[int, int] = {}
+def owners(graph: Graph) -> dict[int, tuple[int, SavedTensor]]:
+    """The node that each saved storage belongs to, and its slot there, by storage id."""
+    owner_of: dict[int, tuple[int, SavedTensor]] = {}
     saved = column(graph.nodes, "saved")
     for i in forward_order(graph):
         for slot in saved[i]:
-            if slot.storage is not None:
-                owner_of.setdefault(slot.storage, i)
-            for part in slot.parts:
-                owner_of.setdefault(part, i)
+            for storage in slot.storages:
+                owner_of.setdefault(storage, (i, slot))
     return owner_of
 
 
@@ -129,7 +127,7 @@ def held_bytes(graph: Graph) -> list[int]:
     """
     nbytes = [0] * len(graph.nodes)
     counted = counted_bytes(graph)
-    for storage, node in owners(graph).items():
+    for storage, (node, _) in owners(graph).items():
         nbytes[node] += counted[storage]
     return nbytes
 

@@ -31,7 +31,7 @@ from gradviz.graph import (
 from gradviz.graph.amounts import (
     COUNTED,
     ONLY_GRAPH,
-    forward_order,
+    owners,
     tensor_bytes,
     why_not_shown,
 )
@@ -274,14 +274,10 @@ class Holder(NamedTuple):
 
 def holders_of(graph: Graph) -> list[Holder]:
     """Who saved each storage first, in forward order."""
-    first: dict[int, Holder] = {}
-    for i in forward_order(graph):
-        node = graph.nodes[i]
-        for slot in node.saved:
-            for storage in slot.storages:
-                if storage not in first and storage < len(graph.storages):
-                    first[storage] = Holder(graph.storages[storage], node, slot)
-    return list(first.values())
+    return [
+        Holder(graph.storages[storage], graph.nodes[node], slot)
+        for storage, (node, slot) in owners(graph).items()
+    ]
 
 
 def by_kind(

@@ -8,7 +8,7 @@ beside the box that takes it. Knows no cells and no places.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -104,7 +104,7 @@ def _lines(data: Data, path: str = "") -> tuple[str, str]:
 class _Boxes:
     def __init__(self, groups: Groups) -> None:
         self._groups, self._tree = groups, ScopeTree(groups.graph)
-        self._working = _working_ops(groups)
+        self._working = working_ops(groups)
 
     def boxes(self) -> Iterator[InputBox]:
         entries: dict[Entry, list[_Use]] = {}
@@ -147,7 +147,7 @@ class _Boxes:
 
     def _open(self, group: Section) -> Section:
         """The innermost group with more to see than one op that takes the tensor."""
-        outwards = (outer for outer in group.around() if self._working[outer] > 1)
+        outwards = (outer for outer in group.around() if len(self._working[outer]) > 1)
         return next(outwards, self._groups[0])
 
     def _by_group(self, nodes: Iterable[int]) -> dict[Section, list[int]]:
@@ -189,12 +189,20 @@ class _Boxes:
             yield InputBox(group, title, line, places, tuple(nodes))
 
 
-def _working_ops(groups: Groups) -> Mapping[Section | None, int]:
-    """How many ops do the work of each group."""
+FEW = 3
+"""Ops that do the work of a group, of which a reader is told each."""
+
+
+def working_ops(groups: Groups) -> dict[Section, list[int]]:
+    """The ops that do more than change a shape in each group, in order: all where they are
+    few.
+    """
     ops = column(groups.graph.nodes, "op")
-    working = (home for i, home in enumerate(groups.home) if not is_beside(ops[i]))
-    counts = Counter(working)
-    # inner groups first, so that each adds a complete count to its parent
-    for group in reversed(groups.top_down()):
-        counts[group.parent] += counts[group]
-    return counts
+    working: dict[Section, list[int]] = {group: [] for group in groups}
+    for node in groups.order:
+        home = groups.home[node]
+        for outer in home.around() if home and not is_beside(ops[node]) else ():
+            if len(working[outer]) > FEW:
+                break  # and so have all around it
+            working[outer].append(node)
+    return working

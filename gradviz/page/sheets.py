@@ -21,6 +21,7 @@ from gradviz.layout import Ints
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, no_levels
 from gradviz.layout.layered.sheets import SheetPlacement, place_sheet
 from gradviz.page.inputs import input_boxes, sources_first
+from gradviz.page.pack import Table
 from gradviz.stages import Stage
 
 SPLIT_ABOVE = 4
@@ -238,15 +239,11 @@ class Sheets(NamedTuple):
 def make_sheets(walk: Walk, width_of: Callable[[int], float]) -> Sheets:
     """Sheets of all groups. `width_of` gives the width of an item: a cell, or ~group."""
     borders = _Borders(walk)
-    of: list[int] = []
-    number: dict[Shape, int] = {}
-    ports: list[list[int]] = []
-    for group in range(len(walk.groups)):
-        shape, mine = borders.shape(group, width_of)
-        of.append(number.setdefault(shape, len(number)))
-        ports.append(mine)
+    shapes, ports = zip(*(borders.shape(i, width_of) for i in range(len(walk.groups))))
+    table = Table()
+    of = table.numbers(shapes)
     with Stage("layout"):
-        return Sheets(of, lay_out(list(number)), ports)
+        return Sheets(of, lay_out(table.rows), list(ports))
 
 
 class _Borders:
@@ -254,43 +251,34 @@ class _Borders:
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
-        count = len(walk.groups)
-        self._depth = [0] * count
-        # parents have lower numbers, so their depth is there
-        for group in range(1, count):
-            self._depth[group] = self._depth[walk.parent[group]] + 1
-
-        # place of a cell among the children of its group
-        self._local = [0] * len(walk.cells)
-        self._local_group = [0] * count
+        # of cells and groups among the children of their group
+        self._place: dict[int, int] = {}
         for items in walk.items:
-            for i, item in enumerate(items):
-                if item >= 0:
-                    self._local[item] = i
-                else:
-                    self._local_group[~item] = i
+            self._place.update((item, i) for i, item in enumerate(items))
 
+        count = len(walk.groups)
         self._inner: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
-        # (cell outside, local child)
+        # (cell outside, place of the child)
         self._into: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
-        self._out: list[dict[int, None]] = [{} for _ in range(count)]  # local child
+        self._out: list[dict[int, None]] = [
+            {} for _ in range(count)
+        ]  # the child's place
         for maker, user in walk.edges():
             self._sort(maker, user)
 
     def _sort(self, maker: int, user: int) -> None:
-        cells, parent, depth = self._walk.cells, self._walk.parent, self._depth
-        a, b = cells[maker].group, cells[user].group
-        x, y = self._local[maker], self._local[user]
+        walk, place = self._walk, self._place
+        a, b = walk.cells[maker].group, walk.cells[user].group
+        x, y = place[maker], place[user]
 
         while a != b:
-            if depth[a] >= depth[b]:
+            # the one that was met later is around nothing that was met earlier
+            if a > b:
                 self._out[a][x] = None
-                x = self._local_group[a]
-                a = parent[a]
+                a, x = walk.parent[a], place[~a]
             else:
                 self._into[b][maker, y] = None
-                y = self._local_group[b]
-                b = parent[b]
+                b, y = walk.parent[b], place[~b]
 
         if x != y:
             self._inner[a][x, y] = None
@@ -301,17 +289,15 @@ class _Borders:
         """The structure of a group's sheet, and the cells outside that its ports on top
         stand for.
         """
-        items = self._walk.items[group]
-        makers = list(dict.fromkeys(maker for maker, _ in self._into[group]))
-
-        if len(makers) <= PORTS:
-            port = {maker: len(items) + i for i, maker in enumerate(makers)}
-            into = [(port[maker], child) for maker, child in self._into[group]]
-            ports = makers
-        else:
-            users = list(dict.fromkeys(child for _, child in self._into[group]))
-            into = [(len(items) + i, child) for i, child in enumerate(users)]
-            ports = [-1] * len(users)
+        items, ways = self._walk.items[group], self._into[group]
+        # a port is known by what it comes from, or where there are many leads to
+        end = int(len({maker for maker, _ in ways}) > PORTS)
+        port = {
+            one: i
+            for i, one in enumerate(dict.fromkeys(w[end] for w in ways), len(items))
+        }
+        into = [(port[way[end]], way[1]) for way in ways]
+        ports = [-1] * len(port) if end else list(port)
 
         below = len(items) + len(ports)
         out = [(child, below + i) for i, child in enumerate(self._out[group])]

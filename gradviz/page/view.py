@@ -8,7 +8,7 @@ and share one layout.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
@@ -19,10 +19,10 @@ from gradviz.draw.summary import without_dtype
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.groups import Groups, Kind, Section
 from gradviz.fold.titles import group_of, op_of
-from gradviz.graph import Node, column
+from gradviz.graph import Node
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import module_path
-from gradviz.page.inputs import is_beside
+from gradviz.page.inputs import FEW, working_ops
 from gradviz.page.pack import Pack, Table
 from gradviz.page.sheets import COPY, DATA, LEAF, OP, Cell, Sheets, Walk, make_sheets
 from gradviz.report import labels
@@ -178,33 +178,15 @@ class Texts:
         return [Sums(*counts) for counts in counted]
 
 
-FEW = 3
-"""A group of more ops that do more than change a shape has no main ones."""
-
-
-def main_ops(walk: Walk) -> list[list[int]]:
+def main_ops(walk: Walk) -> Iterator[list[int]]:
     """The ops that carry the work of each group, where they are few, in order."""
-    working: list[list[int]] = [[] for _ in walk.groups]  # cells
-    ops = column(walk.graph.nodes, "op")
-    for number, cell in enumerate(walk.cells):
-        if cell.kind == OP and not is_beside(ops[cell.record]):
-            working[cell.group].append(number)
-
-    for number in range(len(walk.groups) - 1, 0, -1):
-        # which says that they are many
-        working[walk.parent[number]] += working[number][: FEW + 1]
-
-    mains: list[list[int]] = []
-    for group, cells in zip(walk.groups, working):
+    working = working_ops(walk.tree)
+    for group in walk.groups:
         if group.op is not None:
             # an op with its views: the op does the work
-            mains.append([group.op])
-        elif len(cells) <= FEW:
-            mains.append([walk.cells[number].record for number in sorted(cells)])
+            yield [group.op]
         else:
-            mains.append([])
-
-    return mains
+            yield working[group] if len(working[group]) <= FEW else []
 
 
 CHEVRON = 20.0
@@ -246,7 +228,7 @@ def view(
 
 
 def _tree(pack: Pack, walk: Walk, is_open: Container[Section]) -> None:
-    kinds, mains = get_args(Kind), main_ops(walk)
+    kinds, mains = get_args(Kind), list(main_ops(walk))
     pack.add(
         record=(cell.record for cell in walk.cells),
         kind=(cell.kind for cell in walk.cells),

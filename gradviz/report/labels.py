@@ -27,7 +27,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.graph.origins import op_text
+from gradviz.graph.origins import around, op_text
 from gradviz.wording import (
     bytes_text,
     clip,
@@ -186,18 +186,11 @@ def _module(graph: Graph, node: Node, module: str) -> str:
     users = (graph.nodes[edge.consumer].scope for edge in graph.consumers(node.id))
     # not the last op of the module, so the module's name is not its name
     if node.id not in graph.roots_of and all(
-        _is_inside(graph, user, node.scope) for user in users
+        node.scope in around(graph.scopes, user) for user in users
     ):
         return ""
     attribute = re.search(r"[^.]+(\.\d+)*$", scope.path)
     return one_line(attribute.group()) if attribute is not None else ""
-
-
-def _is_inside(graph: Graph, inner: int | None, outer: int | None) -> bool:
-    """Whether one module call ran inside another, or is the same."""
-    while inner is not None and inner != outer:
-        inner = graph.scopes[inner].parent
-    return inner == outer
 
 
 def group_title(group: Group, module: str = "") -> str:

@@ -11,6 +11,7 @@ arXiv:2008.01252), so they are not used. Everything is in the space of places.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from gradviz.layout.layered.grouping import (
 )
 from gradviz.layout.layered.layers import BEND_GAP
 from gradviz.layout.layered.ordering import Order
+from gradviz.layout.layered.ranks import neighbours
 
 TIERS = 3
 
@@ -192,30 +194,18 @@ def pack(count: int, limits: Constraints) -> Floats:
     start = by_left.start.tolist()
     right = limits.right[by_left.order].tolist()
     distance = limits.distance[by_left.order].tolist()
-    waiting = counts(limits.right, count).tolist()
+    beside = [range(first, end) for first, end in pairwise(start)]
+    _, from_right = neighbours(count, limits.left, limits.right).heights
     x = [0.0] * count
-    ready = [block for block, n in enumerate(waiting) if not n]
-    settled: list[int] = []
 
-    while ready:
-        block = ready.pop()
-        settled.append(block)
-        left = x[block]
-        for i in range(start[block], start[block + 1]):
-            other = right[i]
-            if x[other] < left + distance[i]:
-                x[other] = left + distance[i]
-            waiting[other] -= 1
-            # all blocks left of it have their places
-            if not waiting[other]:
-                ready.append(other)
+    for block in reversed(from_right):
+        for i in beside[block]:
+            x[right[i]] = max(x[right[i]], x[block] + distance[i])
 
     # back from the right, to close the gaps that packing to the left has opened
-    for block in reversed(settled):
-        beside = range(start[block], start[block + 1])
-        furthest = [x[right[i]] - distance[i] for i in beside]
-        if furthest and min(furthest) > x[block]:
-            x[block] = min(furthest)
+    for block in from_right:
+        furthest = [x[right[i]] - distance[i] for i in beside[block]]
+        x[block] = max(x[block], min(furthest, default=0.0))
 
     return np.array(x)
 
