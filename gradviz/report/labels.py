@@ -186,7 +186,7 @@ def _module(graph: Graph, node: Node, module: str) -> str:
     users = (graph.nodes[edge.consumer].scope for edge in graph.consumers(node.id))
     # not the last op of the module, so the module's name is not its name
     if node.id not in graph.roots_of and all(
-        node.scope in around(graph.scopes, user) for user in users
+        node.scope in [*around(graph.scopes, user)] for user in users
     ):
         return ""
     attribute = re.search(r"[^.]+(\.\d+)*$", scope.path)
