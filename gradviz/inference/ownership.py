@@ -14,12 +14,12 @@ import torch
 
 from gradviz.graph.origins import Ownership, Registered, around
 from gradviz.variables.objects import (
-    children,
     class_attribute,
     is_compiled,
+    joined,
     members,
     once,
-    unwrapped,
+    paths_with_ancestors,
 )
 from gradviz.walker.places import BareGraph, Places
 from gradviz.walker.tensors import elements_of_each
@@ -125,36 +125,24 @@ def _under(
     in a sequence inside that one, too, is called by the sequence.
     """
     below: list[_Under] = []
-    place: dict[torch.nn.Module, int] = {}
-    stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
-
-    while stack:
-        path, module, parent = stack.pop()
-        module = unwrapped(module)
+    place: dict[int, int] = {}
+    for inner, module, ancestors in paths_with_ancestors(root):
+        # what is compiled has the path of its wrapper, which calls nothing itself
         if is_compiled(module):
-            stack.extend(
-                (child_path, child, parent)
-                for child_path, child in children(path, module)
-            )
             continue
-        if (
-            module in place
-            and parent is not None
-            and _is_sequence(below[parent].module)
-        ):
+        outer = [place[one] for one in ancestors[:-1] if one in place]
+        parent = outer[-1] if outer else None
+        known = place.get(id(module))
+        if known is None and module not in seen:
+            seen.add(module)
+            place[id(module)] = len(below)
+            below.append(_Under(joined(path, inner), module, parent))
+        elif known is not None and parent is not None:
             inside = [*around(below, parent)]
-            if place[module] not in inside and below[place[module]].parent in inside:
+            is_sequence = _is_sequence(below[parent].module)
+            if is_sequence and known not in inside and below[known].parent in inside:
                 # found as an attribute first, but the sequence is what calls it
-                below[place[module]].parent = parent
-        if module in seen:
-            continue
-        seen.add(module)
-        place[module] = len(below)
-        below.append(_Under(path, module, parent))
-        stack.extend(
-            (child_path, child, place[module])
-            for child_path, child in reversed(children(path, module))
-        )
+                below[known].parent = parent
 
     return below
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.packages import CallSite
-from gradviz.recording.event_log import ModuleCall, Moment, Noted
+from gradviz.recording.event_log import ModuleCall, Moment
 from gradviz.source.results import Assignment, assignment_of, is_returned, rearranges
 from gradviz.source.spots import Spot, spots_of
 from gradviz.walker.places import BareGraph
@@ -43,9 +43,12 @@ class AssignedNames:
     """
 
     def __init__(
-        self, bare: BareGraph, noted: Noted, moment_of: Callable[[int], Moment]
+        self,
+        bare: BareGraph,
+        moments: Sequence[Moment],
+        moment_of: Callable[[int], Moment],
     ) -> None:
-        self._bare, self._noted, self._moment_of = bare, noted, moment_of
+        self._bare, self._moments, self._moment_of = bare, moments, moment_of
         numbers = bare.sequences
         self._order = [node for node in range(len(numbers)) if numbers[node] != LAST]
         self._order.sort(key=numbers.__getitem__)
@@ -82,7 +85,7 @@ class AssignedNames:
         open_runs: dict[CallSite, tuple[int, AssignedOps]] = {}
         runs = []
         for i, node in enumerate(self._order):
-            site = self._noted.sites[node]
+            site = self._moments[node].site
             if site is None:
                 continue
             if site not in known:
@@ -102,8 +105,9 @@ class AssignedNames:
         """The nodes of each time that the line ran: by the module call that it made,
         else, in a loop, by what repeats.
         """
-        nodes, sites = run.nodes, self._noted.sites
-        modules = [_call_from(run.site, self._noted.modules[node]) for node in nodes]
+        nodes = run.nodes
+        sites = {node: self._moments[node].site for node in nodes}
+        modules = [_call_from(run.site, self._moments[node].module) for node in nodes]
         if any(module is not None for module in modules):
             start = 0
             for end in range(1, len(nodes) + 1):
@@ -133,7 +137,7 @@ class AssignedNames:
                 ends.append(node)
         # several results, or one that a function computes and does not return: the
         # variable may hold something else
-        if len(ends) != 1 or not _is_value(self._noted.sites[ends[0]], run.site):
+        if len(ends) != 1 or not _is_value(self._moments[ends[0]].site, run.site):
             return None
         node = ends[0]
         is_changed = self._is_replaced(node, run) or self._is_passed_on(node, run)
@@ -144,13 +148,13 @@ class AssignedNames:
         kind = getattr(self._bare.kinds[node], "__name__", "")
         if not kind.startswith(_SEVERAL):
             return not run.assignment.several
-        site = self._noted.sites[node]
+        site = self._moments[node].site
         spot = _spot(site) if site is not None else None
         return spot is not None and not rearranges(spot)
 
     def _is_replaced(self, node: int, run: AssignedOps) -> bool:
         """Whether a hook of the user's may have put another result in its place."""
-        call = self._noted.modules[node]
+        call = self._moments[node].module
         while call is not None and call.site is not None:
             if run.site not in call.site.chain():
                 break
@@ -167,12 +171,12 @@ class AssignedNames:
         if position < len(self._order):
             follower = self._order[position]
             if self._bare.sequences[follower] == number:
-                site = self._noted.sites[follower]
+                site = self._moments[follower].site
                 spot = _spot(site) if site is not None else None
                 return spot is not None and spot.node in run.assignment.passed
         site, call, _ = self._moment_of(number)
-        is_same_call = call is not None and call is self._noted.modules[node]
-        return site is self._noted.sites[node] and (is_same_call or not run.spot.loops)
+        is_same_call = call is not None and call is self._moments[node].module
+        return site is self._moments[node].site and (is_same_call or not run.spot.loops)
 
 
 def _assigning(site: CallSite) -> Iterator[AssignedOps]:

@@ -26,7 +26,6 @@ from gradviz.recording.event_log import (
     ModuleInput,
     ModuleTree,
     Moment,
-    Noted,
     SeenModule,
 )
 from gradviz.recording.operands import OperandReader
@@ -73,12 +72,9 @@ class Recorded:
 
     def places(self, bare: BareGraph) -> Places:
         read_line, unknown = cache(_read_line), Counter[str]()
-        if len(bare.sequences):
-            sites, calls, functions = zip(*self._noted(bare, unknown))
-        else:
-            sites, calls, functions = ((), (), ())
-
-        places = [site and site.place for site in sites]
+        moments = list(self._moments(bare, unknown))
+        calls = [moment.module for moment in moments]
+        places = [moment.site and moment.site.place for moment in moments]
         sources = [read_line(place and place.source) for place in places]
         script_lines = [read_line(place and place.script_line) for place in places]
         kept = _kept(calls)
@@ -94,18 +90,18 @@ class Recorded:
         scopes = self._scopes(kept)
         self._add_checkpointed(bare.checkpoints, scopes, scope_of)
 
-        code, noted = ProgramText(), Noted(sites, calls, functions)
+        code = ProgramText()
         # a call that made a node which nobody knows of would be told without it
         if unknown.keys() <= {"leaf", "unseen"} and len(self._spans) == 1:
-            code = written(bare, noted, self._spans[0].start, kept, scope_of)
+            code = written(bare, moments, self._spans[0].start, kept, scope_of)
 
         names = {
             node: self._name(variable) for node, variable in bare.variables.items()
         }
 
-        assigned = AssignedNames(bare, noted, self._moment_of).read()
+        assigned = AssignedNames(bare, moments, self._moment_of).read()
         given = dict(self._given())
-        reader = OperandReader(bare, noted, code.turns, given, kept)
+        reader = OperandReader(bare, moments, code.turns, given, kept)
         operands, arguments = reader.read(), self._arguments(reader)
         forget()
 
@@ -184,7 +180,7 @@ class Recorded:
         spans = self._spans
         return [span.event_log for span in spans if span.start <= number < span.end]
 
-    def _noted(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[Moment]:
+    def _moments(self, bare: BareGraph, unknown: Counter[str]) -> Iterator[Moment]:
         """Where each node was made, and in which call of a module and of a function;
         `unknown` counts of how many that is not known.
         """

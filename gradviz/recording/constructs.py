@@ -4,7 +4,8 @@ something, with what the dropped ones held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 
 from gradviz.fold.order import is_view
@@ -17,7 +18,7 @@ from gradviz.walker.places import BareGraph
 class Draft:
     """A construct in the making, in the call of a function `frame`.
 
-    `turn` is the number of a turn, and of a loop how many it had. `doubts`: places where
+    `node` is what the code has there. `turn` is the number of a turn, and of a loop how many it had. `doubts`: places where
     a loop may have begun a turn that nothing shows; what ran there is `in_doubt` over
     that loop. `mixed`: functions of the user's, or modules, ran in it;
     `flat`: a loop of more turns than are told apart. `sure` are the places that every
@@ -35,6 +36,7 @@ class Draft:
         "kind",
         "line",
         "mixed",
+        "node",
         "nodes",
         "scope",
         "scopes",
@@ -56,59 +58,62 @@ class Draft:
         self.in_doubt: Draft | None = None
         self.is_kept = True
         self.frame: object = None
+        self.node: ast.AST | None = None
         self.nodes: list[int] = []
         self.scopes: list[int] = []
         self.sure: set[object] | None = None
 
+    @property
+    def home(self) -> Draft | None:
+        """The innermost one around it that is kept."""
+        around = self.around
+        while around is not None and not around.is_kept:
+            around = around.around
+        return around
 
-class _Sizes:
-    """What each part holds, what is inside it included."""
 
-    def __init__(self, parts: Sequence[Draft]) -> None:
-        self.children: dict[Draft | None, list[Draft]] = {}
-        self.ops: dict[Draft, int] = {}
-        self.scopes: dict[Draft, int] = {}
-        for part in reversed(parts):
-            inside = self.children.get(part, ())
-            self.ops[part] = len(part.nodes) + sum(self.ops[one] for one in inside)
-            self.scopes[part] = len(part.scopes) + sum(
-                self.scopes[one] for one in inside
-            )
-            if self.ops[part] or self.scopes[part]:
-                self.children.setdefault(part.around, []).insert(0, part)
+Inside = Mapping[Draft | None, Sequence[Draft]]
+"""The parts directly inside each, of those that hold anything."""
 
 
 def constructs_of(parts: Sequence[Draft], bare: BareGraph) -> tuple[Construct, ...]:
     """The constructs that say something, outer ones first."""
-    sizes = _Sizes(parts)
+    inside: dict[Draft | None, list[Draft]] = {}
+    for part in reversed(parts):
+        if part.nodes or part.scopes or part in inside:
+            inside.setdefault(part.around, []).insert(0, part)
     for part in parts:
-        part.is_kept = _is_kept(part, sizes, bare)
-    return tuple(_records(parts, bare))
+        part.is_kept = _is_kept(part, inside, bare)
+    for part in parts:
+        home = part.home
+        if home is not None and not part.is_kept:
+            home.nodes += part.nodes
+            home.scopes += part.scopes
+    return tuple(_records([part for part in parts if part.is_kept], bare))
 
 
-def _is_kept(part: Draft, sizes: _Sizes, bare: BareGraph) -> bool:
-    if not (sizes.ops[part] or sizes.scopes[part]):
+def _is_kept(part: Draft, inside: Inside, bare: BareGraph) -> bool:
+    if not (part.nodes or part.scopes or part in inside):
         return False
     frame, around = part.frame, part.around
     if frame is not None and getattr(frame, "is_blind", False):
         return False  # some of its calls are not known
     if part.kind == "loop":
-        return _settle_loop(part, sizes)
+        return _settle_loop(part, inside)
     if part.kind == "turn":
         assert around is not None
         return around.is_kept and around.turn > 0 and not around.flat
     if _is_in_flat(part):
         return False
     if part.kind == "statement":
-        return not _is_doubtful(part) and _is_several(part, sizes)
+        return not _is_doubtful(part) and _is_several(part, inside.get(part, ()))
     if part.kind == "call":
         return _is_call(part, bare)
     return True
 
 
-def _is_several(part: Draft, sizes: _Sizes) -> bool:
+def _is_several(part: Draft, inside: Sequence[Draft]) -> bool:
     """Whether a statement does more than one call."""
-    inside = sizes.children.get(part, ())
     made = len(part.nodes) + sum(len(one.nodes) for one in inside if one.kind == "call")
     called = [one for one in inside if one.kind != "call"]
     return made + len(part.scopes) + len(called) > 1
@@ -152,14 +157,14 @@ def _worked(part: Draft, bare: BareGraph) -> list[int]:
     return [n for n, name in zip(part.nodes, names) if not is_view(name)] or part.nodes
 
 
-def _settle_loop(loop: Draft, sizes: _Sizes) -> bool:
+def _settle_loop(loop: Draft, inside: Inside) -> bool:
     """Say how many turns a loop had, 0 where that is not certain, and whether it is one
     to show.
     """
     if not loop.is_kept:
         return False
-    turns = sizes.children.get(loop, [])
-    inner = sizes.children.get(turns[0], []) if len(turns) == 1 else []
+    turns = inside.get(loop, ())
+    inner = inside.get(turns[0], ()) if len(turns) == 1 else ()
     is_shell = (
         len(turns) == 1
         and not turns[0].nodes
@@ -178,42 +183,27 @@ def _settle_loop(loop: Draft, sizes: _Sizes) -> bool:
     count = loop.turn
     if not is_certain:
         loop.turn = 0
-        for part in _loops_in(loop, sizes):
+        for part in _loops_in(loop, inside):
             part.sure = set()  # it may have run in several turns
     return count > 1 or bool(loop.doubts)
 
 
-def _loops_in(loop: Draft, sizes: _Sizes) -> Iterator[Draft]:
+def _loops_in(loop: Draft, inside: Inside) -> Iterator[Draft]:
     """The loops inside a loop, in the same call of a function."""
-    waiting = list(sizes.children.get(loop, []))
+    waiting = list(inside.get(loop, ()))
     while waiting:
         part = waiting.pop()
         if part.frame is loop.frame:
             if part.kind == "loop":
                 yield part
-            waiting += sizes.children.get(part, [])
+            waiting += inside.get(part, ())
 
 
-def _records(parts: Sequence[Draft], bare: BareGraph) -> Iterator[Construct]:
-    number: dict[Draft, int] = {}
-    home: dict[Draft, Draft | None] = {}
-    nodes: dict[Draft, list[int]] = {}
-    scopes: dict[Draft, list[int]] = {}
-    for part in parts:
-        around = part.around
-        outer = around if around is None or around.is_kept else home[around]
-        home[part] = outer
-        holder = part if part.is_kept else outer
-        if part.is_kept:
-            number[part] = len(number)
-        if holder is not None:
-            nodes.setdefault(holder, []).extend(part.nodes)
-            scopes.setdefault(holder, []).extend(part.scopes)
-
+def _records(kept: Sequence[Draft], bare: BareGraph) -> Iterator[Construct]:
+    number = {part: i for i, part in enumerate(kept)}
     lines: dict[tuple[int, int], SourceLine] = {}
-    sequence = bare.sequences
-    for part in number:
-        around = home[part]
+    for part in kept:
+        home = part.home
         key = id(part.source), part.line
         if part.source is not None and part.line and key not in lines:
             written = code_line(part.source, part.line)
@@ -225,10 +215,10 @@ def _records(parts: Sequence[Draft], bare: BareGraph) -> Iterator[Construct]:
             part.kind,
             part.text,
             line,
-            number[around] if around is not None else None,
+            number[home] if home is not None else None,
             part.scope,
-            tuple(sorted(nodes.get(part, ()), key=sequence.__getitem__)),
-            tuple(sorted(scopes.get(part, ()))),
+            tuple(sorted(part.nodes, key=bare.sequences.__getitem__)),
+            tuple(sorted(part.scopes)),
             part.turn,
             "" if part.code == written_code(part.text, line) else part.code,
         )

@@ -14,7 +14,6 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Sequence
 from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -172,8 +171,8 @@ _ARGUMENTS = 1000  # tensors without gradient that modules were given last
 class SeenModule:
     """A module that was called, by identity, held weakly.
 
-    What its last call was like: the sequence number it began at, the instruction and
-    line that called it, whether autograd was recording, and whether it gave a tensor
+    What its last call was like: the sequence number it began at, the instruction that
+    called it, whether autograd was recording, and whether it gave a tensor
     that requires grad. `in_place`: it has inplace=True. `checkpoint` is the line of the
     reentrant checkpoint that kept it from recording.
     """
@@ -187,7 +186,6 @@ class SeenModule:
         "recording",
         "ref",
         "site",
-        "source",
         "type",
     )
 
@@ -198,7 +196,6 @@ class SeenModule:
         self.in_place = vars(module).get("inplace") is True
         self.calls = self.began = 0
         self.recording = self.gave_graph = True
-        self.source: Any = None
         self.checkpoint: Any = None
 
 
@@ -352,6 +349,11 @@ class ModuleCall:
     function: RunningCall | None  # which made it
     output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
 
+    @property
+    def moment(self) -> Moment:
+        """Where it was called."""
+        return Moment(self.site, self.parent, self.function)
+
 
 class Evaluation(NamedTuple):
     """A call of an outermost module in eval() mode whose result was recorded.
@@ -374,21 +376,13 @@ class ModuleInput(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Where a node was made: the line, the call of a module, and the call of a
-    function.
+    """Where a node was made, or a module called: the line, the call of a module, and the
+    call of a function.
     """
 
     site: CallSite | None = None
     module: ModuleCall | None = None
     function: RunningCall | None = None
-
-
-class Noted(NamedTuple):
-    """The moments of all nodes, by node id."""
-
-    sites: Sequence[CallSite | None]
-    modules: Sequence[ModuleCall | None]
-    functions: Sequence[RunningCall | None]
 
 
 class EventLog:

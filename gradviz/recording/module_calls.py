@@ -229,7 +229,6 @@ class ModuleCalls:
         seen.calls += 1
         seen.began, seen.recording = next_node, grad_enabled()
         seen.site = site
-        seen.source = site.place.source if site is not None and site.place else None
         return call
 
     def _checkpoint(self, frame: FrameType, call: ModuleCall) -> Any:

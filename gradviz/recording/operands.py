@@ -15,7 +15,7 @@ import torch
 
 from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
-from gradviz.recording.event_log import ModuleCall, Noted
+from gradviz.recording.event_log import ModuleCall, Moment
 from gradviz.recording.given import Given, entries, given_to, has_argument
 from gradviz.recording.program import Turns
 from gradviz.recording.running import RunningCall
@@ -74,12 +74,12 @@ class OperandReader:
     def __init__(
         self,
         bare: BareGraph,
-        noted: Noted,
+        moments: Sequence[Moment],
         turns: Mapping[int | RunningCall | ModuleCall, Turns],
         arguments: Mapping[tuple[ModuleCall, str], torch.Tensor],
         scopes: Mapping[ModuleCall, int],
     ) -> None:
-        self._bare, self._noted, self._turns = bare, noted, turns
+        self._bare, self._moments, self._turns = bare, moments, turns
         self._arguments, self._scopes = arguments, scopes
         self._bindings: dict[FunctionSyntax, Bindings] = {}
 
@@ -91,13 +91,14 @@ class OperandReader:
             taken.setdefault(edge.consumer, set()).add(edge.position)
 
         found = Operands({}, {}, set())
-        for node, (site, module, call) in enumerate(zip(*self._noted)):
+        for node, moment in enumerate(self._moments):
+            site, module, call = moment
             if not _runs(call, site):
                 continue
             if module is not None and module.site is site:
                 found.in_torch.add(node)
                 continue
-            where = self._moment(call, site, module, node)
+            where = self._where(moment, node)
             if where is not None:
                 edges = taken.get(node, set())
                 count = len(edges) + none_inputs.get(node, 0)
@@ -152,7 +153,7 @@ class OperandReader:
         """What the code gave for a parameter of a module's call."""
         module = call.module.ref()
         code = getattr(class_attribute(type(module), "forward"), "__code__", None)
-        where = self._moment(call.function, call.site, call.parent, call)
+        where = self._where(call.moment, call)
         if where is None or code is None or not _is_own_call(call):
             return None
         value = argument(where.spot, code, parameter, 1)
@@ -166,30 +167,27 @@ class OperandReader:
 
     # -- moments -----------------------------------------------------------------------
 
-    def _moment(
-        self,
-        call: RunningCall | None,
-        site: CallSite | None,
-        module: ModuleCall | None,
-        moment: int | RunningCall | ModuleCall,
+    def _where(
+        self, moment: Moment, key: int | RunningCall | ModuleCall
     ) -> Where | None:
         """None where the call does not run the site, or nothing tells what stands there."""
+        site, module, call = moment
         if call is None or site is None or not _runs(call, site):
             return None
         spot = spots_of(site.code).at(site.instruction)
         if spot is None:
             return None
-        return Where(call, site, spot, module, self._turns.get(moment, {}), moment)
+        return Where(call, site, spot, module, self._turns.get(key, {}), key)
 
     def _caller(self, where: Where) -> Where | None:
         """The moment at which the function was called."""
         call, site = where.call.caller, where.site.caller
-        module, moment = where.module, where.call
+        module = where.module
         while module is not None and module.function is call:
             inner, module = module, module.parent
             if inner.site is site:
-                return self._moment(call, site, module, inner)
-        return self._moment(call, site, module, moment)
+                return self._where(Moment(site, module, call), inner)
+        return self._where(Moment(site, module, call), where.call)
 
     def _home(self, name: str, where: Where) -> tuple[Where, Reaching] | None:
         """The moment, in the function that a name belongs to, at which it has its value

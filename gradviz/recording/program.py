@@ -18,7 +18,7 @@ from gradviz.graph import Construct, ConstructKind
 from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
 from gradviz.recording.constructs import Draft, calls_of, constructs_of, is_told_apart
-from gradviz.recording.event_log import ModuleCall, Noted
+from gradviz.recording.event_log import ModuleCall, Moment
 from gradviz.recording.running import RunningCall
 from gradviz.source.spots import OWN_CODE, Spot, Spots, spots_of
 from gradviz.source.syntax import Statement
@@ -52,7 +52,7 @@ class ProgramText(NamedTuple):
 
 def written(
     bare: BareGraph,
-    noted: Noted,
+    moments: Sequence[Moment],
     start: int,
     scopes: Mapping[ModuleCall, int],
     scope_of: Sequence[int | None],
@@ -61,7 +61,7 @@ def written(
     `scope_of` the scope of each node; nodes before number `start` are of no concern.
     """
     reader = _Reader(bare, start, scopes)
-    for event in _events(bare, noted, scopes, scope_of):
+    for event in _events(bare, moments, scopes, scope_of):
         reader.read(event)
     return reader.written()
 
@@ -71,29 +71,29 @@ class _Event(NamedTuple):
 
     node: int | None
     scope: int | None  # of the module that was called
-    function: RunningCall | None
-    module: ModuleCall | None
     site: CallSite | None
+    module: ModuleCall | None
+    function: RunningCall | None
 
 
 def _events(
     bare: BareGraph,
-    noted: Noted,
+    moments: Sequence[Moment],
     scopes: Mapping[ModuleCall, int],
     scope_of: Sequence[int | None],
 ) -> list[_Event]:
     """In the order in which they happened."""
     events: list[tuple[tuple[int, int, int], _Event]] = []
     for call, scope in scopes.items():
-        event = _Event(None, scope, call.function, call.parent, call.site)
+        event = _Event(None, scope, *call.moment)
         events.append(((call.began, 0, call.number), event))
-    for node, function in enumerate(noted.functions):
-        if function is None:
+    for node, moment in enumerate(moments):
+        if moment.function is None:
             continue
         home = scope_of[node]
         # of a module that was checkpointed, whose own call is not seen
         called = home if home is not None and home >= len(scopes) else None
-        event = _Event(node, called, function, noted.modules[node], noted.sites[node])
+        event = _Event(node, called, *moment)
         events.append(((bare.sequences[node], 1, node), event))
     events.sort(key=lambda entry: entry[0])
     return [event for _, event in events]
@@ -107,19 +107,13 @@ class _Within:
     every turn has; `goes_on`: the loop was asked for its next turn.
     """
 
-    __slots__ = ("goes_on", "node", "part", "passed", "turn")
+    __slots__ = ("goes_on", "part", "passed", "turn")
 
-    def __init__(self, node: ast.AST, part: Draft) -> None:
-        self.node, self.part = node, part
+    def __init__(self, part: Draft) -> None:
+        self.part = part
         self.turn: Draft | None = None
         self.passed: set[object] = set()
         self.goes_on = False
-
-
-class _Turn(NamedTuple):
-    node: ast.AST
-    loop: Draft
-    turn: Draft
 
 
 class _Done(NamedTuple):
@@ -160,13 +154,9 @@ class _Frame:
         self.call: Draft | None = None
         self.is_blind = False
 
-    def turns(self) -> list[_Turn]:
+    def turns(self) -> list[Draft]:
         """The turns that it is in."""
-        return [
-            _Turn(step.node, step.part, step.turn)
-            for step in self.steps
-            if step.turn is not None
-        ]
+        return [step.turn for step in self.steps if step.turn is not None]
 
     def inside(self, steps: int) -> Draft | None:
         """The construct that so many steps lead to."""
@@ -188,7 +178,7 @@ class _Reader:
         self._parts: list[Draft] = []
         self._unread: dict[str, str] = {}
         self._modules = {number: call for call, number in scopes.items()}
-        self._turns: dict[int | RunningCall | ModuleCall, list[_Turn]] = {}
+        self._turns: dict[int | RunningCall | ModuleCall, list[Draft]] = {}
 
     def read(self, event: _Event) -> None:
         """Note what happened with the construct that it happened in."""
@@ -351,7 +341,7 @@ class _Reader:
             return frame.part
 
         for place, step in enumerate(frame.steps):
-            if step.node is spot.head_of:
+            if step.part.node is spot.head_of:
                 # the loop is asked for its next turn, which runs a generator
                 step.goes_on = True
                 return frame.inside(place)
@@ -417,14 +407,14 @@ class _Reader:
         assert frame.spots is not None and frame.spots.function is not None
         if isinstance(here, Statement):
             part = self._new("statement", around, frame.scope, here.name, frame)
-            part.code = here.code
-            step = _Within(here.node, part)
+            part.code, part.node = here.code, here.node
         else:
             text = frame.spots.function.header(here)
             part = self._new("loop", around, frame.scope, text, frame)
             part.code = ", ".join(frame.spots.function.carried(here))
-            step = _Within(here, part)
-        part.line = getattr(step.node, "lineno", 0)
+            part.node = here
+        part.line = getattr(part.node, "lineno", 0)
+        step = _Within(part)
         if part.kind == "loop":
             self._begin_turn(step, frame)
         return step
@@ -488,14 +478,21 @@ class _Reader:
         )
 
 
-def _certain(turns: Sequence[_Turn]) -> Turns:
-    return {one.node: one.turn for one in turns if is_told_apart(one.loop)}
+def _certain(turns: Sequence[Draft]) -> Turns:
+    """Those of loops each of whose turns is known, by the loop."""
+    found: Turns = {}
+    for turn in turns:
+        loop = turn.around
+        if turn.kind == "turn" and loop is not None and is_told_apart(loop):
+            assert loop.node is not None
+            found[loop.node] = turn
+    return found
 
 
 def _common(steps: Sequence[_Within], around: Sequence[ast.AST | Statement]) -> int:
     """How many of the steps lead to a place, too."""
     for i, (step, here) in enumerate(zip(steps, around)):
-        if step.node is not (here.node if isinstance(here, Statement) else here):
+        if step.part.node is not (here.node if isinstance(here, Statement) else here):
             return i
     return min(len(steps), len(around))
 

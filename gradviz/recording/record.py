@@ -224,14 +224,14 @@ class Recording:
         if seen is None:
             return ModuleRun(0)
 
-        checkpoint = with_text(seen.checkpoint) if seen.checkpoint is not None else None
+        place = seen.site.place if seen.site is not None else None
         return ModuleRun(
             seen.calls,
             seen.recording,
             seen.gave_graph,
-            seen.source,
+            place.source if place is not None else None,
             seen.began,
-            checkpoint,
+            with_text(seen.checkpoint) if seen.checkpoint is not None else None,
         )
 
     def _running(self) -> Session:
