@@ -95,10 +95,6 @@ class Recorded:
         if unknown.keys() <= {"leaf", "unseen"} and len(self._spans) == 1:
             code = written(bare, moments, self._spans[0].start, kept, scope_of)
 
-        names = {
-            node: self._name(variable) for node, variable in bare.variables.items()
-        }
-
         assigned = AssignedNames(bare, moments, self._moment_of).read()
         given = dict(self._given())
         reader = OperandReader(bare, moments, code.turns, given, kept)
@@ -115,7 +111,7 @@ class Recorded:
                 *_unread(code.unread),
                 *_frozen(self._named_parameters(kept)),
             ),
-            {node: name for node, name in names.items() if name},
+            operands.leaves | dict(self._named(bare)),
             assigned,
             arguments,
             operands.named,
@@ -274,6 +270,12 @@ class Recorded:
                 if seen.ref() is module:
                     return joined(prefix, path)
         return None
+
+    def _named(self, bare: BareGraph) -> Iterator[tuple[int, str]]:
+        for node, variable in bare.variables.items():
+            name = self._name(variable)
+            if name:
+                yield node, name
 
     def _name(self, variable: torch.Tensor) -> str:
         """A parameter's name below the outermost module that was called, for one that

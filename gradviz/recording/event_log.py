@@ -23,6 +23,7 @@ from gradviz.armour.isolation import isolated
 from gradviz.packages import CallSite, Place
 from gradviz.recording.running import RunningCall
 from gradviz.variables.objects import (
+    class_attribute,
     joined,
     members,
     reading_once,
@@ -174,13 +175,14 @@ class SeenModule:
     What its last call was like: the sequence number it began at, the instruction that
     called it, whether autograd was recording, and whether it gave a tensor
     that requires grad. `in_place`: it has inplace=True. `checkpoint` is the line of the
-    reentrant checkpoint that kept it from recording.
+    reentrant checkpoint that kept it from recording; `forward` the code of its class.
     """
 
     __slots__ = (
         "began",
         "calls",
         "checkpoint",
+        "forward",
         "gave_graph",
         "in_place",
         "recording",
@@ -193,6 +195,8 @@ class SeenModule:
         self.site: CallSite | None = None
         self.ref = weakref.ref(module)
         self.type = type(module).__name__
+        forward = class_attribute(type(module), "forward")
+        self.forward: CodeType | None = getattr(forward, "__code__", None)
         self.in_place = vars(module).get("inplace") is True
         self.calls = self.began = 0
         self.recording = self.gave_graph = True

@@ -31,9 +31,9 @@ _ORDERS = {
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "linalg_vecdot")
 
 
-def given_to(spot: Spot, op: str, count: int) -> Given | None:
+def given_to(spot: Spot, op: str, count: int, is_first: bool) -> Given | None:
     """What an expression gave to an op with so many entries; None where it does not
-    say.
+    say. `is_first`: no other op that it made comes before this one.
     """
     node = spot.node
     if isinstance(node, ast.BinOp):
@@ -43,7 +43,7 @@ def given_to(spot: Spot, op: str, count: int) -> Given | None:
     if isinstance(node, ast.Subscript):
         return _subscript(spot, node, op)
     if isinstance(node, ast.Call):
-        return _called(spot, node, op, count)
+        return _called(spot, node, op, count, is_first)
     return None
 
 
@@ -100,7 +100,9 @@ def entries(op: str, count: int) -> Sequence[str]:
     return []
 
 
-def _called(spot: Spot, node: ast.Call, op: str, count: int) -> Given | None:
+def _called(
+    spot: Spot, node: ast.Call, op: str, count: int, is_first: bool
+) -> Given | None:
     function = node.func
     is_complete = all(not isinstance(part, ast.Starred) for part in node.args)
     if not is_complete or any(k.arg is None for k in node.keywords):
@@ -123,7 +125,8 @@ def _called(spot: Spot, node: ast.Call, op: str, count: int) -> Given | None:
         return {"index": node.args[0]} if len(node.args) == 1 else None
     name = _METHODS.get(name.removesuffix("_"), name.removesuffix("_"))
     arguments = [receiver] if receiver is not None else []
-    return _matched(name, [*arguments, *node.args], node.keywords, op, count)
+    values = [*arguments, *node.args]
+    return _matched(name, values, node.keywords, op, count, is_first)
 
 
 _METHODS = {"multiply": "mul", "subtract": "sub", "divide": "div"}
@@ -135,8 +138,11 @@ def _matched(
     keywords: Sequence[ast.keyword],
     op: str,
     count: int,
+    is_first: bool,
 ) -> Given | None:
     """What a torch function was given, by what its op calls it."""
+    if name == "einsum":
+        return dict(_factors(values[1:], op, count))
     bound = _bound(name, values, keywords)
     if bound is None:
         return None
@@ -147,14 +153,16 @@ def _matched(
     if op in ("cat", "stack") and values:
         given.update(_elements(values[0], count))
         return given
-    order = _order(name, list(bound), op, count)
+    order = _order(name, list(bound), op, count, is_first)
     if not order and not given and len(bound) > count:
         return None  # any of them may be what the op takes
     given.update((i, bound[key]) for i, key in enumerate(order) if key in bound)
     return given
 
 
-def _order(name: str, bound: Sequence[str], op: str, count: int) -> Sequence[str]:
+def _order(
+    name: str, bound: Sequence[str], op: str, count: int, is_first: bool
+) -> Sequence[str]:
     """The parameters of a call in the order of the op's entries; none where the op is
     another one.
     """
@@ -166,9 +174,17 @@ def _order(name: str, bound: Sequence[str], op: str, count: int) -> Sequence[str
     if (name, op) in _ORDERS:
         return _ORDERS[name, op]
     others = [key for key in bound if key not in _PLACES]
-    is_product = name in ("matmul", *_PRODUCTS) and op in _PRODUCTS
+    if name in ("matmul", *_PRODUCTS) and op in _PRODUCTS:
+        return others
+    return _of_two(others, op, is_first) if len(others) == count == 2 else ()
+
+
+def _of_two(others: Sequence[str], op: str, is_first: bool) -> Sequence[str]:
+    """Two parameters in the order of the entries of an op that a function runs."""
+    if op == "mul":  # a target is multiplied from either side
+        return ["target"] * 2 if "target" in others else others
     # l1_loss is a difference; of a target, too
-    return others if is_product or len(others) == count == 2 else ()
+    return others if is_first else ()
 
 
 def _elements(value: ast.expr, count: int) -> Iterator[tuple[int, ast.expr]]:
@@ -176,6 +192,16 @@ def _elements(value: ast.expr, count: int) -> Iterator[tuple[int, ast.expr]]:
     is_complete = not any(isinstance(part, ast.Starred) for part in parts)
     if len(parts) == count and is_complete:
         yield from enumerate(parts)
+
+
+def _factors(
+    values: Sequence[ast.expr], op: str, count: int
+) -> Iterator[tuple[int, ast.expr]]:
+    """What einsum was given, of two tensors that it multiplies."""
+    if len(values) == 1 and isinstance(values[0], (ast.List, ast.Tuple)):
+        values = values[0].elts
+    if len(values) == count == 2 and op in (*_PRODUCTS, "mul"):
+        yield from enumerate(values)
 
 
 def _bound(

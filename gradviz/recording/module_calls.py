@@ -34,7 +34,7 @@ from gradviz.recording.event_log import (
     SeenModule,
 )
 from gradviz.recording.running import running_call
-from gradviz.variables.objects import class_attribute, is_a, tensors_in
+from gradviz.variables.objects import is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.places import Argument
 from gradviz.walker.private import peek_sequence
@@ -166,7 +166,7 @@ class ModuleCalls:
             # attention is given its masks by keyword, by modules of torch's, too
             has_keywords = call.parent is None or is_a(module, _Attention)
             by_keyword = local_variables(frame).get("kwargs") if has_keywords else None
-            _note_arguments(event_log, module, arguments, by_keyword)
+            _note_arguments(event_log, arguments, by_keyword)
 
     def _begin(
         self,
@@ -354,16 +354,14 @@ def _note_outputs(call: ModuleCall, output: Any) -> None:
                 pass
 
 
-def _note_arguments(
-    event_log: EventLog, module: torch.nn.Module, arguments: Any, keywords: Any
-) -> None:
+def _note_arguments(event_log: EventLog, arguments: Any, keywords: Any) -> None:
     """Note the data that a module is called with, as the parameters of its forward are
     called.
     """
     named: list[tuple[str, Any]] = []
     with _without_functions():
         if any(map(_is_data, arguments)):
-            code = getattr(class_attribute(type(module), "forward"), "__code__", None)
+            code = event_log.stack[-1].module.forward
             if code is not None:
                 # without self
                 parameters = code.co_varnames[1 : code.co_argcount]

@@ -33,7 +33,6 @@ from gradviz.source.expressions import (
 )
 from gradviz.source.spots import OWN_CODE, Spot, spots_of
 from gradviz.source.syntax import FunctionSyntax
-from gradviz.variables.objects import class_attribute
 from gradviz.walker.places import BareGraph, Operand
 
 MOST_STEPS = 20
@@ -57,12 +56,13 @@ class Where(NamedTuple):
 class Operands(NamedTuple):
     """`named`: the operands of nodes, by node id; `numbers`: of how many entries without
     gradient the code says that they are no tensors; `in_torch`: the nodes that a module
-    of torch's made.
+    of torch's made; `leaves`: what leaves are called.
     """
 
     named: dict[int, list[Operand]]
     numbers: dict[int, int]
     in_torch: set[int]
+    leaves: dict[int, str]
 
 
 class OperandReader:
@@ -85,12 +85,12 @@ class OperandReader:
 
     def read(self) -> Operands:
         """The operands of all nodes."""
-        taken: dict[int, set[int]] = {}
+        taken: dict[int, dict[int, int]] = {}
         none_inputs = self._bare.none_inputs
         for edge in self._bare.edges:
-            taken.setdefault(edge.consumer, set()).add(edge.position)
+            taken.setdefault(edge.consumer, {})[edge.position] = edge.producer
 
-        found = Operands({}, {}, set())
+        found = Operands({}, {}, set(), {})
         for node, moment in enumerate(self._moments):
             site, module, call = moment
             if not _runs(call, site):
@@ -100,24 +100,35 @@ class OperandReader:
                 continue
             where = self._where(moment, node)
             if where is not None:
-                edges = taken.get(node, set())
+                edges = taken.get(node, {})
                 count = len(edges) + none_inputs.get(node, 0)
-                empty = [i for i in range(count) if i not in edges]
-                self._read_node(node, where, count, empty, found)
+                self._read_node(node, where, count, edges, found)
         return found
 
     def _read_node(
-        self, node: int, where: Where, count: int, empty: Sequence[int], found: Operands
+        self,
+        node: int,
+        where: Where,
+        count: int,
+        edges: Mapping[int, int],
+        found: Operands,
     ) -> None:
-        """Add the operands of a node of which entries of `count` are `empty`."""
+        """Add the operands of a node of which some entries of `count` have `edges`."""
         op = op_of(getattr(self._bare.kinds[node], "__name__", ""))
-        given = given_to(where.spot, op, count)
+        given = given_to(where.spot, op, count, self._is_first(where, edges))
         if given is None:
             return
+        for position, producer in edges.items():
+            expression = given.get(position)
+            if producer in self._bare.variables and isinstance(expression, ast.Name):
+                named, there = self._followed(expression, where)
+                found.leaves.setdefault(producer, there.spot.file.of(named))
+        empty = [i for i in range(count) if i not in edges]
         if self._is_reversed(op, empty, given, where):
             found.numbers[node] = 1
             return
-        slots = entries(op, count)
+        # einsum computes with tensors of other shapes
+        slots = entries(op, count) if where.spot.called != "einsum" else ()
         roles: list[int | str] = [*empty]
         for name in given:
             if isinstance(name, str) and name not in slots and has_argument(op, name):
@@ -128,6 +139,14 @@ class OperandReader:
                 found.named.setdefault(node, []).append(operand)
             elif isinstance(role, int):
                 found.numbers[node] = found.numbers.get(node, 0) + 1
+
+    def _is_first(self, where: Where, edges: Mapping[int, int]) -> bool:
+        """Whether what an op takes was not made by the same expression."""
+        for producer in edges.values():
+            site, _, call = self._moments[producer]
+            if site is where.site and call is where.call:
+                return False
+        return True
 
     def _role(
         self, role: int | str, given: Given, slots: Sequence[str], where: Where
@@ -151,8 +170,7 @@ class OperandReader:
 
     def passed_to(self, call: ModuleCall, parameter: str) -> Operand | None:
         """What the code gave for a parameter of a module's call."""
-        module = call.module.ref()
-        code = getattr(class_attribute(type(module), "forward"), "__code__", None)
+        code = call.module.forward
         where = self._where(call.moment, call)
         if where is None or code is None or not _is_own_call(call):
             return None

@@ -27,9 +27,14 @@ def argument(spot: Spot, code: Any, name: str, skip: int) -> ast.expr | None:
     for keyword in node.keywords:
         if keyword.arg == name:
             return keyword.value
+    values: Sequence[ast.expr] = node.args
+    if spot.called == "functional_call":  # of a module, with parameters
+        values = [
+            part for given in node.args[2:3] for part in getattr(given, "elts", [given])
+        ]
     place = parameters.index(name)
-    if place < code.co_argcount and 0 <= place - skip < len(node.args):
-        value: ast.expr = node.args[place - skip]
+    if place < code.co_argcount and 0 <= place - skip < len(values):
+        value: ast.expr = values[place - skip]
         return value
     return None
 
@@ -41,7 +46,9 @@ def function_name(spot: Spot) -> str:
 
 
 def is_import_called(spot: Spot) -> bool:
-    """Whether a function that calls what it is given is called: `functional_call`."""
+    """Whether a function that calls what it is given is called: `checkpoint`."""
+    if spot.called == "functional_call":
+        return False
     return function_name(spot).partition(".")[0] in spot.file.imported
 
 

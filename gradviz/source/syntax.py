@@ -149,16 +149,19 @@ class FunctionSyntax:
             return Statement(node, text(node.target), f"{sign}= {text(node.value)}")
         if isinstance(node, ast.Return) and node.value is not None:
             return Statement(node, "", text(node.value))
-        if isinstance(node, ast.Expr):
-            value: Any = node.value
-            if isinstance(value, ast.Yield) and value.value is not None:
-                return Statement(node, "", text(value.value))
-            called = getattr(value, "func", None)
-            if isinstance(called, ast.Attribute) and called.attr in _ADDING:
+        return self._evaluated(node) if isinstance(node, ast.Expr) else None
+
+    def _evaluated(self, node: ast.Expr) -> Statement:
+        text, value = self.text_of, node.value
+        if isinstance(value, ast.Yield) and value.value is not None:
+            value = value.value
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            if value.func.attr in _ADDING:
                 inside = ", ".join(map(text, value.args))
-                return Statement(node, text(called.value), inside)
-            return Statement(node, "", text(value))
-        return None
+                return Statement(node, text(value.func.value), inside)
+            if value.func.attr == "backward" and not value.args:
+                value = value.func.value  # what is computed
+        return Statement(node, "", text(value))
 
     def called(self, node: ast.AST) -> str:
         """What is called at an expression, as the code has it."""

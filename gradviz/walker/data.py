@@ -136,13 +136,14 @@ class DataReader:
         written = operand if operand is not None else self._argument(tensor)
         if tensor is not None and written is None:
             tensor = self._owner(tensor)
+            written = self._argument(tensor)
         entity = self._known(tensor, written)
         if entity is None:
             entity = self._new(tensor, written, slot)
         if tensor is not None and entity.tensor is None:
             entity.tensor = tensor
             entity.storage = self._storages.known(tensor)
-            names = self._names.leaf(tensor)
+            names = self._called(tensor, written)
             if names:
                 entity.names, entity.inner = names, False
         if entity.operand is None:
@@ -168,7 +169,7 @@ class DataReader:
     def _new(
         self, tensor: torch.Tensor | None, operand: Operand | None, slot: str
     ) -> _Entity:
-        names = self._names.leaf(tensor) if tensor is not None else ()
+        names = self._called(tensor, operand) if tensor is not None else ()
         inner = False
         if not names and operand is not None:
             names, inner = (clip(operand.text, LONGEST),), operand.inner
@@ -177,6 +178,16 @@ class DataReader:
         entity = _Entity(names or (slot,), inner)
         self._entities.append(entity)
         return entity
+
+    def _called(self, tensor: torch.Tensor, operand: Operand | None) -> tuple[str, ...]:
+        """What the caller calls a tensor: `x`, of several turns in one list, rather than
+        `batches[0][0]`.
+        """
+        names = self._names.leaf(tensor)
+        if not names or names[0].isidentifier() or operand is None:
+            return names
+        is_variable = operand.text.isidentifier() and operand.scope == -1
+        return (operand.text,) if is_variable else names
 
     def _owner(self, tensor: torch.Tensor) -> torch.Tensor:
         """What a view without a name counts for, where nothing tells what the code gave."""

@@ -99,11 +99,39 @@ CASES = {
         [("src", ("Add", "Mm"))],
     ),
     "l1_loss": ("loss = F.l1_loss(w, x[:1])", [("x", ()), ("x[:1]", ("Sub",))]),
+    "label smoothing": (
+        "classes = idx.repeat(2)\nloss = F.cross_entropy(w, classes, label_smoothing=0.1)",
+        [("classes", ("NllLoss",))],
+    ),
+    "soft targets": ("soft = x.softmax(1)[:1]\nloss = F.cross_entropy(w[:1], soft)", [("soft", ("Mul",))]),
+    "kl_div": (
+        "soft = x.softmax(1)[:1]\nloss = F.kl_div(w.log_softmax(1), soft, reduction='batchmean')",
+        [("soft", ("Mul",))],
+    ),
+    "a loss that is made where it is called": (
+        "loss = nn.KLDivLoss(reduction='sum')(w[:3].log_softmax(1), F.softmax(x / 4.0, dim=1))",
+        [("F.softmax(x / 4.0, dim=1)", ("Mul",)), ("x", ())],
+    ),
+    "einsum": ("loss = torch.einsum('nc,kc->nk', noise, w).sum()", [("noise", ("Bmm",))]),
+    "einsum of a list": (
+        "loss = torch.einsum('nc,nc->n', [w[:3], noise.tanh()]).sum()",
+        [("noise.tanh()", ("Bmm",)), ("noise", ())],
+    ),
+    "batches of a list": (
+        "batches, losses = [(x + 1, x + 2), (x + 3, x + 4)], []\nfor a, b in batches:\n"
+        "    losses.append(((w[:3] * a - b) ** 2).mean())\nloss = sum(losses)",
+        [("a", ("Mul",)), ("a", ("Mul",)), ("b", ("Sub",)), ("b", ("Sub",))],
+    ),
+    "functional_call": (
+        "from torch.func import functional_call\nnet = nn.Linear(4, 4, bias=False)\n"
+        "def f(given):\n    return functional_call(net, {'weight': w * 2}, (given,))\nloss = f(x).sum()",
+        [("x", ("Mm",))],
+    ),
     "an empty tensor": ("loss = torch.cat([w, torch.empty(0)]).sum()", [("torch.empty(0)", ("Cat",))]),
 }
 
 
-SAVED = ("an encoder layer",)
+SAVED = ("an encoder layer", "functional_call", "a loss that is made where it is called")
 """What only a saved tensor tells."""
 
 
@@ -220,3 +248,26 @@ def test_every_title_is_true_in_the_frames(case: str, tmp_path: Path) -> None:
             sequence = graph.nodes[node].sequence or 0
             *_, given, frames = next(call for call in seen.calls if call[0] <= sequence < call[1])
             assert is_true(data.text or data.names[0], given, frames), data
+
+
+LEAVES = {
+    "passed on": "def f(a):\n    return (a * w[0]).sum()\ndef g():\n    mine = (x * 2).requires_grad_()\n    return f(mine)",
+    "to a module": (
+        "class N(nn.Module):\n    def forward(self, v):\n        return torch.cat([v, w]).sum()\nnet = N()\n"
+        "def g():\n    mine = torch.ones(4, 4, requires_grad=True)\n    return net(mine)"
+    ),
+    "a loop": "def g():\n    for mine in [torch.ones(4, requires_grad=True)]:\n        return (mine * w).sum()",
+}
+
+
+@pytest.mark.parametrize("case", LEAVES)
+def test_a_leaf_of_a_function_that_is_over_is_called_as_the_code_has_it(case: str, tmp_path: Path) -> None:
+    graph = recorded(tmp_path, f"{LEAVES[case]}\nloss = g()")
+    assert sorted(leaf.names[0] for leaf in graph.leaves) == ["mine", "w"]
+
+
+def test_what_einsum_is_given_has_no_shape_that_torch_made_of_it(tmp_path: Path) -> None:
+    graph = recorded(
+        tmp_path, "def f():\n    mine = x + 1\n    return torch.einsum('nc,kc->nk', mine, w)\nloss = f().sum()"
+    )
+    assert [(data.names[0], data.tensor.shape) for data in graph.data] == [("mine", None)]
