@@ -65,7 +65,6 @@ class Extents:
             self._taken[position] = 1
         # how often a call used each module without parameters
         self._used: Counter[tuple[InferredCall, int]] = Counter()
-        self._adapters: set[InferredCall] = set()
         self.made_by: dict[int, tuple[InferredCall, int]] = {}
         """Call and module by position, for what modules without parameters made."""
 
@@ -151,8 +150,6 @@ class Extents:
         parameters inside it.
         """
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
-        if not free:
-            return
         inner = call.inner
         self._give_composed(call, free)
         modules, ends = (
@@ -295,13 +292,8 @@ class Extents:
         """Widen a call by these positions, and all around it."""
         for position in positions:
             self._taken[position] = 1
-            later = position > call.end
-            border = self._border(call, later=later)
-            if later:
-                # what a module registers last rather ends it
-                self._give(call, position, border, len(self._modules), is_end=True)
-            else:
-                self._give(call, position, call.module, border)
+            # what a module registers last rather ends it
+            self._give(call, position, call.module, len(self._modules), is_end=True)
 
         outer: InferredCall | None = call
         while outer is not None and positions:
@@ -310,14 +302,6 @@ class Extents:
                 max(outer.end, *positions, outer.start),
             )
             outer = outer.parent
-
-    def _border(self, call: InferredCall, *, later: bool) -> int:
-        """The module of the last call inside one, or of the first; where there is none,
-        that before all others or after them.
-        """
-        if call.inner:
-            return call.inner[-1 if later else 0].module
-        return call.module if later else len(self._modules)
 
     def _with_flattening(self, call: InferredCall) -> None:
         """A linear layer makes a matrix of its input, and its output as its input was."""
@@ -348,9 +332,6 @@ class Extents:
         """Take what modules without parameters inside a call made beside it: all that a
         sequence computes.
         """
-        silent = self._silent[call.module]
-        if not silent:
-            return
         positions = self._gap(call, later=later)
         count = _leading(self._ends_with(call, position) for position in positions)
         self._take(call, positions[:count])
@@ -379,8 +360,6 @@ class Extents:
     def _with_common_ends(
         self, group: list[InferredCall], allowed: frozenset[str], *, later: bool
     ) -> None:
-        if not allowed:
-            return
         gaps = self._gaps(group, later=later)
         count = self._common(gaps)
         kinds = self._order.kinds
@@ -402,7 +381,7 @@ class Extents:
         if rest and later:
             if not self._with_frozen(rest):
                 self._widen_later(rest)
-        elif rest and rest[0] not in self._adapters:
+        elif rest:
             self._widen_earlier(rest)
         if outermost and later:
             self._to_the_loss(outermost)
@@ -423,7 +402,6 @@ class Extents:
         for call, (earlier, later) in zip(group, ends):
             self._take(call, later)
             self._take(call, earlier)
-            self._adapters.add(call)
 
         return bool(ends)
 
@@ -448,14 +426,12 @@ class Extents:
                 self._stems[gap[most]] if len(gap) > most else "", []
             ).append(i)
 
-        kinds = list(parts.values())
-        in_the_midst = len(kinds) > 1 and "" not in parts
-
         def gets_cheaper(part: list[int]) -> bool:
             calls = [group[i] for i in part]
             return self._gets_cheaper(calls, [gaps[i] for i in part], most)
 
-        if in_the_midst and all(map(gets_cheaper, kinds)):
+        kinds = list(parts.values())
+        if all(map(gets_cheaper, kinds)):
             return kinds
 
         return [list(range(len(gaps)))]
@@ -485,8 +461,6 @@ class Extents:
         """Begin or end where the fewest values pass; of several such places the one
         that the kind of module suggests.
         """
-        if not most:
-            return
         count = self._count(group, gaps[0][:most], later=later)
         for call, gap in zip(group, gaps):
             self._take(call, gap[:count])

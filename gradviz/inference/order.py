@@ -270,7 +270,7 @@ def _turns(module: Registered, run: list[_Item]) -> list[list[_Item]]:
     """
     keys = [item.key for item in run]
     starts = [i for i, key in enumerate(keys) if key == keys[0]]
-    if len(starts) == 1 or module.base in _RECURRENT:
+    if module.base in _RECURRENT:
         return [run]
 
     if len(starts) < len(run):
@@ -279,12 +279,7 @@ def _turns(module: Registered, run: list[_Item]) -> list[list[_Item]]:
     bounds = [*pairwise([*starts, len(run)])]
     turns = [run[start:end] for start, end in bounds]
     kinds = {frozenset(keys[start:end]) for start, end in bounds}
-    loop = (
-        len(turns) > 1
-        and len({*keys}) == 1
-        and not module.base
-        and turns[0][0].call is not None
-    )
+    loop = len({*keys}) == 1 and not module.base and turns[0][0].call is not None
 
     return [run] if loop or len(kinds) > 1 else turns
 

@@ -49,6 +49,10 @@ class Span(NamedTuple):
     end: int
 
 
+LivingInput = tuple[ModuleInput, torch.Tensor]
+"""Data that a module was called with, while it is alive."""
+
+
 class Recorded:
     """Attribution by recorded sequence numbers. `module_paths` are names that the
     caller has for modules, by identity.
@@ -96,9 +100,10 @@ class Recorded:
             code = written(bare, moments, self._spans[0].start, kept, scope_of)
 
         assigned = AssignedNames(bare, moments, self._moment_of).read()
-        given = dict(self._given())
+        inputs = list(self._inputs())
+        given = {(one.call, one.parameter.name): tensor for one, tensor in inputs}
         reader = OperandReader(bare, moments, code.turns, given, kept)
-        operands, arguments = reader.read(), self._arguments(reader)
+        operands, arguments = reader.read(), _arguments(reader, inputs)
         forget()
 
         return Places(
@@ -117,53 +122,18 @@ class Recorded:
             operands.named,
             code.constructs,
             code.calls,
-            self._module_inputs(bare, calls),
+            _module_inputs(bare, calls, inputs),
             operands.numbers,
             operands.in_torch,
         )
 
-    def _arguments(self, reader: OperandReader) -> dict[int, Argument]:
-        """The parameters of modules that living data was passed as first, by the
-        identity of the data.
-        """
-        parameters: dict[int, Argument] = {}
-        for call, parameter, ref in self._noted_inputs():
-            tensor = ref()
-            if tensor is not None and id(tensor) not in parameters:
-                operand = reader.passed_to(call, parameter.name)
-                parameters[id(tensor)] = parameter._replace(operand=operand)
-        return parameters
-
-    def _given(self) -> Iterator[tuple[tuple[ModuleCall, str], torch.Tensor]]:
-        """Living data that modules were called with, by call and parameter."""
-        for call, parameter, ref in self._noted_inputs():
-            tensor = ref()
-            if tensor is not None:
-                yield (call, parameter.name), tensor
-
-    def _noted_inputs(self) -> Iterator[ModuleInput]:
+    def _inputs(self) -> Iterator[LivingInput]:
+        """Living data that modules were called with."""
         for span in self._spans:
-            yield from list(span.event_log.arguments)
-
-    def _module_inputs(
-        self, bare: BareGraph, calls: Sequence[ModuleCall | None]
-    ) -> dict[int, tuple[torch.Tensor, ...]]:
-        """The living data that the innermost call around a node had, for nodes
-        with an input without gradient.
-        """
-        takers: dict[ModuleCall, list[int]] = {}
-        for node in bare.none_inputs:
-            call = calls[node] if node < len(calls) else None
-            if call is not None:
-                takers.setdefault(call, []).append(node)
-
-        found: dict[int, tuple[torch.Tensor, ...]] = {}
-        for noted in self._noted_inputs():
-            tensor = noted.tensor()
-            if tensor is not None:
-                for node in takers.get(noted.call, ()):
-                    found[node] = (*found.get(node, ()), tensor)
-        return found
+            for noted in list(span.event_log.arguments):
+                tensor = noted.tensor()
+                if tensor is not None:
+                    yield noted, tensor
 
     def _moment_of(self, number: int) -> Moment:
         """Where the node of a number was made, where one thread alone can have given
@@ -392,6 +362,36 @@ def _prefixes(name: str) -> list[str]:
     """`a`, `a.b` and `a.b.c` of `a.b.c`."""
     parts = name.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _arguments(
+    reader: OperandReader, inputs: Sequence[LivingInput]
+) -> dict[int, Argument]:
+    """The parameters of modules that living data was passed as first, by the identity of
+    the data.
+    """
+    parameters: dict[int, Argument] = {}
+    for (call, parameter, _), tensor in inputs:
+        if id(tensor) not in parameters:
+            operand = reader.passed_to(call, parameter.name)
+            parameters[id(tensor)] = parameter._replace(operand=operand)
+    return parameters
+
+
+def _module_inputs(
+    bare: BareGraph, calls: Sequence[ModuleCall | None], inputs: Sequence[LivingInput]
+) -> dict[int, tuple[torch.Tensor, ...]]:
+    """The living data that the innermost call around a node had, for nodes with an input
+    without gradient.
+    """
+    nodes: dict[ModuleCall | None, list[int]] = {}
+    for node in bare.none_inputs:
+        nodes.setdefault(calls[node], []).append(node)
+    found: dict[int, tuple[torch.Tensor, ...]] = {}
+    for noted, tensor in inputs:
+        for node in nodes.get(noted.call, ()):
+            found[node] = (*found.get(node, ()), tensor)
+    return found
 
 
 def _read_line(source: SourceLine | None) -> SourceLine | None:

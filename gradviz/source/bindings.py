@@ -9,11 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gradviz.source.syntax import FunctionSyntax
-
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_SCOPES = (*_COMPREHENSIONS, ast.Lambda)
+from gradviz.source.syntax import COMPREHENSIONS, LOOPS, FunctionSyntax
 
 
 class Binding(NamedTuple):
@@ -60,7 +56,7 @@ class Bindings:
 
     def before(self, name: str, use: ast.AST, with_changes: bool = False) -> Reaching:
         """What a name may have at a use; `with_changes`: what it holds matters, too."""
-        around = list(self._around(use))
+        around = [parent.node for parent in self._function.outward(use)]
         known = self._known(name, around, with_changes)
         order = self._function.order
         earlier = [one for one in known if order[one.node] < order[use]]
@@ -88,7 +84,7 @@ class Bindings:
 
     def _gives_anew(self, loop: ast.AST, known: Sequence[Binding]) -> bool:
         """Whether each turn of a loop gives a name a value."""
-        if not isinstance(loop, (*_LOOPS, *_COMPREHENSIONS)):
+        if not isinstance(loop, (*LOOPS, *COMPREHENSIONS)):
             return False
         return any(loop in self._loops_of(one.node) for one in known)
 
@@ -107,37 +103,25 @@ class Bindings:
         known = [one for one in self._by_name.get(name, ()) if not one.changes]
         return len(known) == 1 and not self._loops_of(known[0].node)
 
-    def _around(self, node: ast.AST) -> Iterator[ast.AST]:
-        parent = self._function.parents.get(node)
-        while parent is not None:
-            yield parent.node
-            parent = self._function.parents.get(parent.node)
-
     def _scope(self, node: ast.AST) -> ast.AST | None:
         """The comprehension or lambda whose own name this is."""
-        parent = self._function.parents.get(node)
         is_own = isinstance(node, ast.arg)
-        while parent is not None:
-            outer, field = parent.node, parent.field
+        for outer, field, _ in self._function.outward(node):
             if isinstance(outer, ast.comprehension):
                 is_own = is_own or field == "target"
-            elif is_own and isinstance(outer, _SCOPES):
+            elif is_own and isinstance(outer, (*COMPREHENSIONS, ast.Lambda)):
                 return outer
             elif isinstance(outer, ast.stmt):
                 return None
-            parent = self._function.parents.get(outer)
         return None
 
     def _loops_of(self, node: ast.AST) -> list[ast.AST]:
         """The loops each of whose turns runs a place."""
         found: list[ast.AST] = []
-        parent = self._function.parents.get(node)
-        while parent is not None:
-            outer, field = parent.node, parent.field
-            is_inside = isinstance(outer, _LOOPS) and field not in ("orelse", "iter")
-            if is_inside or isinstance(outer, _COMPREHENSIONS):
+        for outer, field, _ in self._function.outward(node):
+            is_inside = isinstance(outer, LOOPS) and field not in ("orelse", "iter")
+            if is_inside or isinstance(outer, COMPREHENSIONS):
                 found.append(outer)
-            parent = self._function.parents.get(outer)
         return found
 
     def _dominates(self, binding: Binding, around: Sequence[ast.AST]) -> bool:
@@ -149,7 +133,7 @@ class Bindings:
         while node not in around and node in parents:
             parent, field, _ = parents[node]
             is_block = isinstance(getattr(parent, field, None), list)
-            if is_block and isinstance(parent, (ast.If, ast.Try, *_LOOPS)):
+            if is_block and isinstance(parent, (ast.If, ast.Try, *LOOPS)):
                 return parent in around and isinstance(node, ast.stmt)
             node = parent
         return True

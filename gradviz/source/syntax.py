@@ -97,14 +97,19 @@ class FunctionSyntax:
                 if isinstance(jump, (ast.Continue, ast.Break)):
                     return
 
-    def _above(self, node: ast.AST) -> Iterator[_Parent]:
-        """What a node stands in, inner first, up to the end of its code object."""
+    def outward(self, node: ast.AST) -> Iterator[_Parent]:
+        """What a node stands in, inner first."""
         parent = self.parents.get(node)
         while parent is not None:
             yield parent
+            parent = self.parents.get(parent.node)
+
+    def _above(self, node: ast.AST) -> Iterator[_Parent]:
+        """The same up to the end of its code object."""
+        for parent in self.outward(node):
+            yield parent
             if isinstance(parent.node, ast.Lambda):
                 return
-            parent = self.parents.get(parent.node)
 
     # -- what stands around --------------------------------------------------------
 
