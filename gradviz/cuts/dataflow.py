@@ -17,10 +17,10 @@ from gradviz.cuts.operations import WITH_INDICES, Effect, Inflow, effect
 from gradviz.source.bindings import dotted
 from gradviz.source.cut import DetachKind
 from gradviz.source.feeding import ADDING
-from gradviz.source.statements import FUNCTION, called, recording_off
+from gradviz.source.statements import called, recording_off
+from gradviz.source.syntax import FUNCTIONS, LOOPS, assignments
 
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 Path = tuple[tuple[AST, str], ...]
 """The blocks around a statement, the outermost first: what has them, and which of its
 blocks it is.
@@ -62,12 +62,12 @@ class FunctionCode:
         if isinstance(node, ast.Lambda):
             self.name, self.returned = "<lambda>", [node.body]
             self.first_line = node.lineno
-        if isinstance(node, (*FUNCTION, ast.Lambda)):
+        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
             given = node.args
             named = given.posonlyargs + given.args + given.kwonlyargs
             more = (given.vararg, given.kwarg)
             self.parameters = [*named, *filter(None, more)]
-        if isinstance(node, FUNCTION):
+        if isinstance(node, FUNCTIONS):
             self.first_line = min(p.lineno for p in (*node.decorator_list, node))
 
     @property
@@ -187,10 +187,10 @@ class CodeFile:
                 self._function_of[statement] = function
                 order = len(self._at)
                 self._at[statement] = order, path
-                if isinstance(statement, FUNCTION):
+                if isinstance(statement, FUNCTIONS):
                     waiting.append(FunctionCode(statement, function))
                 elif isinstance(statement, ast.ClassDef):
-                    methods = [n for n in statement.body if isinstance(n, FUNCTION)]
+                    methods = [n for n in statement.body if isinstance(n, FUNCTIONS)]
                     waiting += [FunctionCode(n, function, statement) for n in methods]
                 else:
                     function.bind(statement, order, path, self._put_in)
@@ -357,15 +357,9 @@ def _given(node: Any) -> Iterator[Given]:
     if isinstance(node, ast.AugAssign):
         yield base(node.target), Inflow(node), not dotted(node.target)
         return
-    target = getattr(node, "target", None)
-    targets = [target] if target is not None else getattr(node, "targets", ())
-    value = getattr(node, "value", getattr(node, "iter", None))
-    pairs = [(target, value) for target in targets if value is not None]
-    for item in getattr(node, "items", ()):
-        if item.optional_vars is not None:
-            pairs.append((item.optional_vars, item.context_expr))
-    for target, value in pairs:
-        yield from _targets(target, value)
+    for part in (node, *getattr(node, "items", ())):
+        for target, value in assignments(part):
+            yield from _targets(target, value)
 
 
 def _targets(target: Any, value: Any) -> Iterator[Given]:
@@ -400,7 +394,7 @@ def _statements(block: Sequence[Any]) -> Iterator[tuple[Any, Path]]:
         node, around = waiting.pop()
         if isinstance(node, ast.stmt):
             yield node, around
-        if isinstance(node, (*FUNCTION, ast.ClassDef)):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             continue
         inside: list[tuple[Any, Path]] = []
         for field in _BLOCKS:
@@ -437,7 +431,7 @@ def _reaching(bound: Sequence[_Binding], order: int, path: Path) -> list[_Bindin
             if _covers(one, path):
                 covering = one
                 break
-    loops = [block for block in path if isinstance(block[0], _LOOPS)]
+    loops = [block for block in path if isinstance(block[0], LOOPS)]
     for one in bound:
         # the turn of the loop before
         shared = [loop for loop in loops if loop in one.path]

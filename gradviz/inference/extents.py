@@ -150,31 +150,21 @@ class Extents:
         parameters inside it.
         """
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
-        inner = call.inner
         self._give_composed(call, free)
-        modules, ends = (
-            [inside.module for inside in inner],
-            [inside.end for inside in inner],
-        )
+        modules = [call.module, *(inside.module for inside in call.inner)]
+        modules.append(len(self._modules))
+        ends = [inside.end for inside in call.inner]
         between = []
-
         for position in free:
             self._taken[position] = 1
             gap = bisect_left(ends, position)
             if position not in self.made_by:
-                between.append(
-                    (
-                        position,
-                        [call.module, *modules][gap],
-                        [*modules, len(self._modules)][gap],
-                    )
-                )
+                between.append((position, modules[gap], modules[gap + 1]))
 
-        siblings = {*modules}
         # first where a module stands right between the two
         for position, before, after in between:
             # no module with parameters stands between the two
-            if not any(before < inside < after for inside in siblings):
+            if not any(before < inside < after for inside in modules):
                 self._give(call, position, before, after, strictly=True)
 
         for position, before, after in between:
@@ -182,9 +172,8 @@ class Extents:
                 self._give(call, position, before, after)
 
         if self._modules[call.module].base == "Sequential":
-            self._give_to_neighbours(
-                inner, [position for position in free if position not in self.made_by]
-            )
+            left = [position for position in free if position not in self.made_by]
+            self._give_to_neighbours(call.inner, left)
 
     def _give_to_neighbours(
         self, inner: Sequence[InferredCall], free: Sequence[int]
@@ -192,10 +181,9 @@ class Extents:
         """A sequence computes nothing of its own: what is left belongs to the module
         after it, or to the one before.
         """
-        starts = {
-            call.start: call for call in inner if not self._modules[call.module].base
-        }
-        ends = {call.end: call for call in inner if not self._modules[call.module].base}
+        own = [call for call in inner if not self._modules[call.module].base]
+        starts = {call.start: call for call in own}
+        ends = {call.end: call for call in own}
 
         for position in reversed(free):
             # backwards, so that several ops in a row all go to the module after them
@@ -296,12 +284,17 @@ class Extents:
             self._give(call, position, call.module, len(self._modules), is_end=True)
 
         outer: InferredCall | None = call
-        while outer is not None and positions:
-            outer.start, outer.end = (
-                min(outer.start, *positions, outer.end),
-                max(outer.end, *positions, outer.start),
-            )
+        while outer is not None:
+            outer.start = min([outer.start, *positions])
+            outer.end = max([outer.end, *positions])
             outer = outer.parent
+
+    def _take_each(
+        self, group: Sequence[InferredCall], gaps: Sequence[range], count: int
+    ) -> None:
+        """Widen each call by so many positions of its gap."""
+        for call, gap in zip(group, gaps):
+            self._take(call, gap[:count])
 
     def _with_flattening(self, call: InferredCall) -> None:
         """A linear layer makes a matrix of its input, and its output as its input was."""
@@ -361,11 +354,10 @@ class Extents:
         self, group: list[InferredCall], allowed: frozenset[str], *, later: bool
     ) -> None:
         gaps = self._gaps(group, later=later)
-        count = self._common(gaps)
-        kinds = self._order.kinds
-        most = _leading(kinds[position] in allowed for position in gaps[0][:count])
-        for call, gap in zip(group, gaps):
-            self._take(call, gap[:most])
+        common, kinds = gaps[0][: self._common(gaps)], self._order.kinds
+        self._take_each(
+            group, gaps, _leading(kinds[position] in allowed for position in common)
+        )
 
     def _common(self, gaps: Sequence[range]) -> int:
         """How many operations all these places begin with alike."""
@@ -461,9 +453,7 @@ class Extents:
         """Begin or end where the fewest values pass; of several such places the one
         that the kind of module suggests.
         """
-        count = self._count(group, gaps[0][:most], later=later)
-        for call, gap in zip(group, gaps):
-            self._take(call, gap[:count])
+        self._take_each(group, gaps, self._count(group, gaps[0][:most], later=later))
 
     def _is_numbered(self, call: InferredCall) -> bool:
         return self._modules[call.module].path.rpartition(".")[2].isdigit()
@@ -585,8 +575,7 @@ class Extents:
             while count and self._stems[gaps[0][count - 1]] in VIEWS:
                 count -= 1
 
-        for call, gap in zip(group, gaps):
-            self._take(call, gap[:count])
+        self._take_each(group, gaps, count)
 
     def _is_loss(self, position: int) -> bool:
         stem = self._stems[position]

@@ -67,10 +67,11 @@ def written(
 
 
 class _Event(NamedTuple):
-    """A node was made, or a module called, while a function ran in a call of `module`."""
+    """A node was made, or a module `called`, while a function ran in a call of `module`."""
 
     node: int | None
-    scope: int | None  # of the module that was called
+    called: ModuleCall | None
+    scope: int | None  # of the module that was called, also of one that was not seen
     site: CallSite | None
     module: ModuleCall | None
     function: RunningCall | None
@@ -84,16 +85,16 @@ def _events(
 ) -> list[_Event]:
     """In the order in which they happened."""
     events: list[tuple[tuple[int, int, int], _Event]] = []
-    for call, scope in scopes.items():
-        event = _Event(None, scope, *call.moment)
+    for call, called in scopes.items():
+        event = _Event(None, call, called, *call.moment)
         events.append(((call.began, 0, call.number), event))
     for node, moment in enumerate(moments):
         if moment.function is None:
             continue
         home = scope_of[node]
         # of a module that was checkpointed, whose own call is not seen
-        called = home if home is not None and home >= len(scopes) else None
-        event = _Event(node, called, *moment)
+        scope = home if home is not None and home >= len(scopes) else None
+        event = _Event(node, None, scope, *moment)
         events.append(((bare.sequences[node], 1, node), event))
     events.sort(key=lambda entry: entry[0])
     return [event for _, event in events]
@@ -177,7 +178,6 @@ class _Reader:
         self._frames: dict[Hashable, _Frame] = {}
         self._parts: list[Draft] = []
         self._unread: dict[str, str] = {}
-        self._modules = {number: call for call, number in scopes.items()}
         self._turns: dict[int | RunningCall | ModuleCall, list[Draft]] = {}
 
     def read(self, event: _Event) -> None:
@@ -208,8 +208,8 @@ class _Reader:
 
     def _note_turns(self, frame: _Frame, event: _Event) -> None:
         """The turns that the innermost function is in."""
-        if event.scope is not None and event.scope in self._modules:
-            self._turns[self._modules[event.scope]] = frame.turns()
+        if event.called is not None:
+            self._turns[event.called] = frame.turns()
         elif event.node is not None and self._bare.none_inputs.get(event.node):
             self._turns[event.node] = frame.turns()
 

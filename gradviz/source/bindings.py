@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gradviz.source.syntax import COMPREHENSIONS, LOOPS, FunctionSyntax
+from gradviz.source.syntax import COMPREHENSIONS, LOOPS, FunctionSyntax, assignments
 
 
 class Binding(NamedTuple):
@@ -151,19 +151,10 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, Binding]]:
         if isinstance(called, ast.Attribute) and dotted(called.value):
             yield dotted(called.value), Binding(called, changes=True)
     else:
-        for target, value in _assigned(node):
-            yield from _bound(target, value)
-
-
-def _assigned(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
-    if isinstance(node, ast.Assign):
-        yield from ((target, node.value) for target in node.targets)
-    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-        yield node.target, node.value
-    elif isinstance(node, ast.AugAssign):
-        yield node.target, None
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield node.optional_vars, None
+        # no expression has what `+=` makes, or what `with` enters
+        has_value = not isinstance(node, (ast.AugAssign, ast.withitem))
+        for target, value in assignments(node):
+            yield from _bound(target, value if has_value else None)
 
 
 def _counted(target: ast.AST, through: ast.AST) -> Iterator[tuple[str, Binding]]:

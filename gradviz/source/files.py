@@ -18,8 +18,9 @@ from types import CodeType
 from typing import Any
 
 from gradviz.parsing import NAME, parse, without_warnings
+from gradviz.source.bindings import dotted
 from gradviz.source.compiled import FEATURES, Compiled, compiled, content
-from gradviz.source.syntax import FUNCTIONS, FunctionSyntax
+from gradviz.source.syntax import FUNCTIONS, FunctionSyntax, assignments
 
 
 class SourceText:
@@ -71,28 +72,22 @@ class SourceText:
         ]
         return frozenset(names)
 
-    def attributes(
-        self, method: ast.AST
-    ) -> dict[str, list[tuple[ast.AST, ast.expr | None]]]:
+    def attributes(self, method: ast.AST) -> dict[str, list[tuple[ast.AST, ast.expr]]]:
         """What the class of a method gives the attributes of `self`, each time with the
         method that does.
         """
-        found: dict[str, list[tuple[ast.AST, ast.expr | None]]] = {}
+        found: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
         for class_ in ast.walk(self.tree):
             if not isinstance(class_, ast.ClassDef) or method not in class_.body:
                 continue
             for function in class_.body:
-                own = getattr(getattr(function, "args", None), "args", None) or [None]
-                name = getattr(own[0], "arg", "")
+                parameters = getattr(getattr(function, "args", None), "args", ())
+                own = [one.arg for one in parameters[:1]]
                 for node in ast.walk(function):
-                    target = getattr(node, "target", None)
-                    for one in getattr(node, "targets", [target]):
-                        of = getattr(one, "value", None)
-                        if isinstance(one, ast.Attribute) and (
-                            isinstance(of, ast.Name) and of.id == name
-                        ):
-                            value = getattr(node, "value", None)
-                            found.setdefault(one.attr, []).append((function, value))
+                    for target, value in assignments(node):
+                        holder, _, name = dotted(target).rpartition(".")
+                        if holder in own:
+                            found.setdefault(name, []).append((function, value))
         return found
 
     @cached_property

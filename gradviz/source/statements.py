@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
 from gradviz.source.files import SourceText, file_of, inside, lines_of
+from gradviz.source.syntax import FUNCTIONS, LOOPS
 
-FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-LOOP = (ast.For, ast.AsyncFor, ast.While)
 _LIBRARY = re.compile("copy|torch|autograd|F|nn|functional|init|np|numpy")
 # `add_`, as torch names what changes a tensor
 _METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")
@@ -69,7 +68,7 @@ def body_around(file: str, number: int) -> Body:
 def bodies(file: str) -> Iterator[Body]:
     """The top level of a file, and the body of each function in it."""
     for function in (None, *_read(file).statements):
-        if function is None or isinstance(function, FUNCTION):
+        if function is None or isinstance(function, FUNCTIONS):
             yield _body_of(file, function)
 
 
@@ -99,7 +98,7 @@ def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
         if isinstance(node, ast.stmt):
             yield node
         # what is inside these runs at another time
-        if not isinstance(node, (*FUNCTION, ast.ClassDef)):
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             todo += reversed(inside(node))
 
 
@@ -129,7 +128,7 @@ def blocks_around(file: str, number: int, *kinds: type[ast.AST]) -> list[Any]:
     """
     blocks: list[Any] = []
     for node in _read(file).by_line.get(number, ()):
-        if isinstance(node, FUNCTION):
+        if isinstance(node, FUNCTIONS):
             blocks = [node]
         elif isinstance(node, kinds):
             blocks.append(node)
@@ -138,8 +137,8 @@ def blocks_around(file: str, number: int, *kinds: type[ast.AST]) -> list[Any]:
 
 def loops_around(file: str, number: int) -> list[Any]:
     """The loops around a line, within the function that it is in."""
-    blocks = blocks_around(file, number, *LOOP)
-    return [block for block in blocks if isinstance(block, LOOP)]
+    blocks = blocks_around(file, number, *LOOPS)
+    return [block for block in blocks if isinstance(block, LOOPS)]
 
 
 # -- a statement -----------------------------------------------------------------------

@@ -299,6 +299,21 @@ _SIGNS: dict[type[ast.operator], str] = {
 }
 
 
+def assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The targets of a statement, of an item of `with` or of `x := y`, each with what it
+    is given, goes through, or is changed by.
+    """
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr, ast.AugAssign)):
+        if node.value is not None:
+            yield node.target, node.value
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        yield node.target, node.iter
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
+
+
 def is_literal(node: ast.AST) -> bool:
     """Whether an expression is a number as it is written: `2`, `-1e-3`."""
     while isinstance(node, ast.UnaryOp):
