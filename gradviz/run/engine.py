@@ -50,6 +50,8 @@ class EngineCall(NamedTuple):
 OnBackward = Callable[[EngineCall], "Afterwards | None"]
 
 _NAME = "_engine_run_backward"
+_PARAMETERS = ("grad_outputs", "retain_graph", "create_graph", "inputs")
+"""Of that function, beside the outputs."""
 _LEARNS_SHAPES = ("torch.distributed.pipelining.stage", "_backward_metadata_inference")
 _COMPILERS = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._inductor.")
 
@@ -92,25 +94,20 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
         if not ours or frame is None or is_traced() or _compiling(frame):
             return None
 
-        if len(arguments) > 2:
-            create_graph = arguments[2]
-        else:
-            create_graph = options.get("create_graph")
-
-        chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
+        given = {**dict(zip(_PARAMETERS, arguments)), **options}
+        chosen = given.get("inputs") or ()
+        accumulates = bool(given.get("accumulate_grad"))
         # what is called here must not be compiled with the user's function
         compiler = pause_compiler()
         try:
-            retains = len(arguments) > 1 and bool(arguments[1])
-            accumulates = bool(options.get("accumulate_grad"))
             afterwards = seen(
                 EngineCall(
                     outputs,
                     frame,
-                    bool(create_graph),
+                    bool(given.get("create_graph")),
                     accumulates,
-                    retains,
-                    chosen or (),
+                    bool(given.get("retain_graph")),
+                    chosen,
                 )
             )
         finally:
@@ -120,7 +117,7 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
             return None
 
         # with `inputs=...` only some leaves get their gradient
-        filled = bool(options.get("accumulate_grad")) and not chosen
+        filled = accumulates and not chosen
         return lambda returned, _: afterwards(filled if returned else None)
 
     until.enter_context(tapped(engine_of_torch, began))
