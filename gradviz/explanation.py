@@ -13,6 +13,7 @@ from gradviz.armour.isolation import isolated
 from gradviz.features import hook
 from gradviz.graph import Graph, SourceLine, TensorInfo
 from gradviz.graph.ready_queue import engine_order
+from gradviz.graph.walks import behind, makers
 from gradviz.report import labels
 from gradviz.report.results import displayed
 from gradviz.variables.objects import members
@@ -66,10 +67,8 @@ class Why(NamedTuple):
         return f"<Why: {one_line(self.name)}, .grad {self.grad}>"
 
 
-def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
-    """What can be said of `tensor`, which the caller calls `name`, before the backward
-    of these outputs runs. Without a name it is that of a variable or parameter.
-    """
+def opened(live: LiveOutputs) -> tuple[Graph, Walked]:
+    """The graph behind outputs without what is saved in it, and the live walk."""
     walked = capture(
         live.outputs,
         variables=live.variables,
@@ -78,7 +77,23 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
         saved=False,
         need_graph=False,
     )
-    graph = walked.graph.with_root_names(live.names)
+    return walked.graph.with_root_names(live.names), walked
+
+
+def optimizers(variables: Sequence[Namespace]) -> list[tuple[str, Any]]:
+    """Each optimizer that variables lead to, with its first name."""
+    found: dict[int, tuple[str, Any]] = {}
+    for named in scan(variables):
+        if named.kind == "optimizer":
+            found.setdefault(id(named.value), (named.name, named.value))
+    return list(found.values())
+
+
+def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
+    """What can be said of `tensor`, which the caller calls `name`, before the backward
+    of these outputs runs. Without a name it is that of a variable or parameter.
+    """
+    graph, walked = opened(live)
     names = walked.names.leaf(tensor)
     name = name or next(iter(names), "the tensor")
 
@@ -110,7 +125,7 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
             reason=answer.words if answer is not None else "",
             cause=answer.source if answer is not None else None,
             module=_module(live.variables, tensor),
-            optimizers=tuple(_optimizers(live.variables, tensor)),
+            optimizers=tuple(_groups(live.variables, tensor)),
             path=path,
         )
 
@@ -153,35 +168,27 @@ def _grad(
     return f"{before}, {'filled' if tensor.grad is None else 'added to'} {moment}"
 
 
-def _optimizers(variables: Sequence[Namespace], tensor: torch.Tensor) -> Iterator[str]:
-    seen: set[int] = set()
-    for named in scan(variables):
-        if named.kind != "optimizer" or id(named.value) in seen:
-            continue
-        seen.add(id(named.value))
-        for i, group in enumerate(named.value.param_groups):
+def _groups(variables: Sequence[Namespace], tensor: torch.Tensor) -> Iterator[str]:
+    """The parameter groups of optimizers that hold a tensor."""
+    for name, optimizer in optimizers(variables):
+        for i, group in enumerate(optimizer.param_groups):
             if any(parameter is tensor for parameter in group["params"]):
                 rate = group.get("lr")
                 rate_text = f", lr {number(rate)}" if isinstance(rate, float) else ""
-                yield f"{one_line(named.name)} ({type(named.value).__name__}), parameter group {i}{rate_text}"
+                yield f"{one_line(name)} ({type(optimizer).__name__}), parameter group {i}{rate_text}"
 
 
 def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
     """The shortest way from an output to a node of its graph."""
+    roots = [root.node for root in graph.roots if root.node is not None]
+    # the nearest come first, so the first way that reaches a node is a shortest one
     towards: dict[int, int] = {}
-    reached = list(
-        dict.fromkeys(root.node for root in graph.roots if root.node is not None)
-    )
-
-    for consumer in reached:
-        for edge in graph.inputs(consumer):
-            # breadth first, so the first way that reaches a node is a shortest one
-            if edge.producer not in towards and edge.producer not in reached[:1]:
-                towards[edge.producer] = consumer
-                reached.append(edge.producer)
+    for consumer in behind(graph, roots):
+        for producer in makers(graph, consumer):
+            towards.setdefault(producer, consumer)
 
     nodes = [node]
-    while nodes[-1] in towards:
+    while nodes[-1] not in roots:
         nodes.append(towards[nodes[-1]])
 
     for current in reversed(nodes):
@@ -208,16 +215,13 @@ def why_table(why: Why) -> RenderableType:
         [Text(word, "bold"), Text(one_line(text))] for word, text in _facts(why) if text
     ]
     steps = [list(map(Text, map(one_line, row))) for row in _steps(why)]
-    columns = [
-        Column("path", "name"),
-        Column("op", "word", 2),
-        Column("line", "code", 1),
-    ]
+    columns = [Column("path", "name"), Column("op", "word", 2)]
+    columns.append(Column("line", "code", 1))
     title = Text(f"{one_line(why.name)}  {tensor_line(why.tensor)}", "bold")
     said = FittedTable([Column("", "word"), Column("", "text")], facts, header=False)
-    if steps:
-        return Group(title, Text(), said, Text(), FittedTable(columns, steps))
-    return Group(title, Text(), said)
+    if not steps:
+        return Group(title, Text(), said)
+    return Group(title, Text(), said, Text(), FittedTable(columns, steps))
 
 
 def _facts(why: Why) -> Iterator[tuple[str, str]]:

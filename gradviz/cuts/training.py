@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradviz.armour.isolation import isolated
 from gradviz.cuts.answers import Answers
-from gradviz.graph import Graph, SourceLine
+from gradviz.explanation import opened, optimizers
+from gradviz.graph import SourceLine
+from gradviz.graph.walks import behind
 from gradviz.report import labels
 from gradviz.report.results import displayed
-from gradviz.variables.scanner import Namespace, scan
-from gradviz.walker.walk import Walked, capture
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.walk import Walked
 from gradviz.wording import one_line, plural
 
 if TYPE_CHECKING:
@@ -57,37 +59,18 @@ class Training(NamedTuple):
 
 def training(live: LiveOutputs) -> Training:
     """What trains what, before the backward of these outputs runs."""
-    walked = capture(
-        live.outputs,
-        variables=live.variables,
-        attribution=live.attribution,
-        saved=False,
-        need_graph=False,
-    )
-    graph = walked.graph.with_root_names(live.names)
+    graph, walked = opened(live)
     with isolated():
         answers = Answers(live, walked)
         reached: dict[int, list[str]] = {}
         for root in graph.roots:
-            for node in _behind(graph, root.node):
+            for node in behind(graph, [root.node]):
                 reached.setdefault(node, []).append(root.name)
         parts: dict[TrainedPart, list[str]] = {}
         for name, part in _each(walked, answers, live.variables, reached):
             parts.setdefault(part, []).append(name)
     joined = [part._replace(names=tuple(names)) for part, names in parts.items()]
     return Training(tuple(root.name for root in graph.roots), tuple(joined))
-
-
-def _behind(graph: Graph, node: int | None) -> set[int]:
-    """A node, and all that its gradient goes to."""
-    found = {node} if node is not None else set[int]()
-    waiting = list(found)
-    while waiting:
-        for edge in graph.inputs(waiting.pop()):
-            if edge.producer not in found:
-                found.add(edge.producer)
-                waiting.append(edge.producer)
-    return found
 
 
 def _each(
@@ -116,12 +99,10 @@ def _each(
 def _holders(variables: Sequence[Namespace]) -> dict[int, list[str]]:
     """The optimizers that hold a tensor, by its identity."""
     holders: dict[int, list[str]] = {}
-    for named in scan(variables):
-        for group in named.value.param_groups if named.kind == "optimizer" else ():
+    for name, optimizer in optimizers(variables):
+        for group in optimizer.param_groups:
             for tensor in group["params"]:
-                titles = holders.setdefault(id(tensor), [])
-                if named.name not in titles:
-                    titles.append(named.name)
+                holders.setdefault(id(tensor), []).append(name)
     return holders
 
 

@@ -16,6 +16,7 @@ from gradviz.checks.collect.behind import Models, Variables
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.cuts.classes import made_at
+from gradviz.explanation import optimizers
 from gradviz.graph import Leaf
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
@@ -28,7 +29,7 @@ from gradviz.variables.objects import (
     parameters as own_parameters,
     submodules,
 )
-from gradviz.variables.scanner import scan, value_of
+from gradviz.variables.scanner import value_of
 from gradviz.walker.names import gathered, outermost_modules, registered
 from gradviz.walker.walk import Walked
 
@@ -58,13 +59,9 @@ def read_objects(
     """
     leaf_of = {id(tensor): node for node, tensor in walked.variables.items()}
     models = _models(model, live.variables)
-    optimizers = {id(optimizer): ("optimizer", optimizer)} if optimizer else {}
-    for variable in scan(live.variables) if optimizer is None else ():
-        if variable.kind == "optimizer":
-            found = variable.name, variable.value
-            optimizers.setdefault(id(variable.value), found)
+    found = [("optimizer", optimizer)] if optimizer else optimizers(live.variables)
     parameters = _parameters(models, leaf_of, live.recording, replaced)
-    return Reading(walked, live, leaf_of, models, list(optimizers.values()), parameters)
+    return Reading(walked, live, leaf_of, models, found, parameters)
 
 
 def _models(model: torch.nn.Module | None, variables: Variables) -> Models:
