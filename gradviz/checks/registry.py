@@ -8,7 +8,7 @@ one of the family modules.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.causes import badness, joined
 from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import Finding, Findings, Severity
+from gradviz.checks.run import Event, Kind
 from gradviz.checks.words import Names, code, line, listed, places, verb, where as place
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Node, SourceLine
@@ -106,6 +107,19 @@ class Row(NamedTuple):
         } | words
         summary, why, fix = (part.format(*given, **words) for part in self)
         return Diagnosis(summary, names, why, fix, source=source, **fields)
+
+    def of(self, event: Event, line: SourceLine | None = None) -> Diagnosis:
+        """The same of an event at its line, or else at this one: {0} and so on are what
+        it is about, {times} how often it came in a row.
+        """
+        source, about = event.source or line, map(one_line, event.about)
+        return self.filled(event.about[:1], source, *about, times=event.times)
+
+
+def told(context: BackwardCall, rows: Mapping[Kind, Row]) -> Iterator[Diagnosis]:
+    """What is said of the events of a run that there are rows for."""
+    for event in context.run.events(*rows):
+        yield rows[event.kind].of(event)
 
 
 Diagnoses = Iterator[Diagnosis]

@@ -22,10 +22,15 @@ CUT: dict[DetachKind, str] = {
 """What a line does that cuts; `of` is what it cuts off, `off` the line of the block."""
 
 
+_SECOND = "computes a gradient of {of} through a backward() that uses what has no graph"
+
+
 def doing(cut: Cut, of: str) -> str:
     """What the line of a cut does with `of`."""
+    if cut.operation == "set_grad_enabled":
+        return "switches gradients off, and nothing switches them on again"
     off = f", line {cut.off.line}" if cut.off is not None else ""
-    template = CUT[cut.kind]
+    template = _SECOND if cut.asks_for_graph else CUT[cut.kind]
     words = template.format(of=one_line(of), off=off)
     return f"{words}, in {cut.times} calls" if cut.times > 1 else words
 

@@ -67,6 +67,14 @@ class Cut(NamedTuple):
     term: str = ""
     times: int = 1
 
+    @property
+    def asks_for_graph(self) -> bool:
+        """Whether the line passes create_graph=True, so that a backward function on the
+        way computed without a graph.
+        """
+        text = self.source.text.replace(" ", "")
+        return self.kind == "grad" and "create_graph=True" in text
+
 
 class Origin(NamedTuple):
     """How outputs without a graph came about: the line that computes them, and the

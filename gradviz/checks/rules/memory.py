@@ -5,10 +5,29 @@ themselves alive.
 from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Row, check, told
 from gradviz.checks.run import Kind
-from gradviz.checks.words import code, line
-from gradviz.wording import one_line, plural
+from gradviz.wording import one_line
+
+# two passes at least: one alone is a step
+_UNUSED = Row(
+    "{times} passes of {0} in eval() mode record a graph that nothing uses",
+    "{times} calls in a row from {code} made a graph, and no backward call reached any of it: eval() does not switch recording "
+    "off",
+    "Run the evaluation that leads to {line} under torch.no_grad(): `with torch.no_grad():` around its loop, or @torch.no_grad() "
+    "above its function.",
+)
+_CYCLE = Row(
+    "{names} keeps its own output as ctx.{name}, so each graph keeps itself alive",
+    "the output leads to its node, and that node is ctx, which has the output as {name}. What is behind it is freed only when the "
+    "garbage collector runs",
+    "Call ctx.save_for_backward(...) for it in place of setting ctx.{name}, and read it from ctx.saved_tensors.",
+)
+_RETAINED = Row(
+    "retain_graph=True is not needed: nothing runs through this graph again",
+    "{code} retained the graphs of {times} calls, and no later call met any of them",
+    "Leave out retain_graph=True.",
+)
 
 
 @check(
@@ -49,19 +68,8 @@ def unused_graph(context: BackwardCall) -> Diagnoses:
         total += model(torch.ones(2, 3)).mean()
     ```
     """
-    for passes in context.run.events(Kind.UNUSED):
-        source, type_name = passes.source, one_line(passes.about[0])
-        calls = plural(passes.times, "call")
-
-        yield Diagnosis(
-            f"{plural(passes.times, 'pass', 'passes')} of {type_name} in eval() mode record a graph that nothing uses",
-            (),
-            f"{calls} in a row from {code(source)} made a graph, and no backward call reached any of it: eval() does not switch "
-            "recording off",
-            f"Run the evaluation that leads to {line(source)} under torch.no_grad(): `with torch.no_grad():` around its loop, or "
-            "@torch.no_grad() above its function.",
-            source=source,
-        )
+    for diagnosis in told(context, {Kind.UNUSED: _UNUSED}):
+        yield diagnosis._replace(names=())
 
 
 @check("reference-cycle", "warning", "a graph keeps itself alive, through ctx")
@@ -100,16 +108,11 @@ def reference_cycle(context: BackwardCall) -> Diagnoses:
     """
     # one finding for each attribute of a class, however many nodes it made
     for cycle, nodes in context.cycles.items():
-        name = one_line(cycle.attribute)
-
-        yield Diagnosis(
-            f"{one_line(cycle.of)} keeps its own output as ctx.{name}, so each graph keeps itself alive",
+        yield _CYCLE.filled(
             (cycle.of,),
-            f"the output leads to its node, and that node is ctx, which has the output as {name}. What is behind it is freed only "
-            "when the garbage collector runs",
-            f"Call ctx.save_for_backward(...) for it in place of setting ctx.{name}, and read it from ctx.saved_tensors.",
-            tuple(nodes),
-            source=cycle.source,
+            cycle.source,
+            name=one_line(cycle.attribute),
+            nodes=tuple(nodes),
         )
 
 
@@ -145,15 +148,8 @@ def retained_graph(context: BackwardCall) -> Diagnoses:
         model.zero_grad()
     ```
     """
-    for retained in context.run.events(Kind.RETAINED):
-        source = retained.source
-        yield Diagnosis(
-            "retain_graph=True is not needed: nothing runs through this graph again",
-            (),
-            f"{code(source)} retained the graphs of {retained.times} calls, and no later call met any of them",
-            "Leave out retain_graph=True.",
-            source=source,
-            part="retain_graph=True",
-            # there, retain_graph=True only hides an error that these explain
-            follows=("growing-graph", "freed-graph"),
-        )
+    for diagnosis in told(context, {Kind.RETAINED: _RETAINED}):
+        # there, retain_graph=True only hides an error that these explain
+        follows = "growing-graph", "freed-graph"
+        part = "retain_graph=True"
+        yield diagnosis._replace(names=(), part=part, follows=follows)

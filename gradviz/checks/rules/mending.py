@@ -92,7 +92,7 @@ def _manner(cut: Cut) -> str:
     # the detach() is there for what follows, which cannot do without
     if handed is not None:
         return "numpy" if handed[1] == "numpy" else "number"
-    if asks_for_a_graph(cut):
+    if cut.asks_for_graph:
         return "second grad"
 
     by_operation = cut.kind == "integer" or cut.operation == "set_grad_enabled"
@@ -134,14 +134,6 @@ def to_change(cut: Cut) -> SourceLine:
     return off if elsewhere or off.text.startswith("@") else inner
 
 
-def asks_for_a_graph(cut: Cut) -> bool:
-    """Whether a line passes create_graph=True, so that a backward function on the way
-    computed without a graph.
-    """
-    text = cut.source.text.replace(" ", "")
-    return cut.kind == "grad" and "create_graph=True" in text
-
-
 BARE = Row(
     "",
     "{code} runs the module in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a checkpoint "
@@ -155,13 +147,7 @@ BARE = Row(
 
 def cut_words(cut: Cut) -> str:
     """One place, and how sure it is that the graph ends there."""
-    of = one_line(cut.of) or "a tensor"
-    words = doing(cut, of)
-    if cut.operation == "set_grad_enabled":
-        words = "switches gradients off, and nothing switches them on again"
-    if asks_for_a_graph(cut):
-        words = f"computes a gradient of {of} through a backward() that uses what has no graph"
-    return f"{code(cut.source)} {words}"
+    return f"{code(cut.source)} {doing(cut, cut.of or 'a tensor')}"
 
 
 def all_cut_words(cuts: Iterable[Cut]) -> str:

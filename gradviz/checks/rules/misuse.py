@@ -5,9 +5,8 @@ each is a row of what is said of it.
 from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.registry import Diagnoses, Row, check, told
 from gradviz.checks.run import Kind
-from gradviz.wording import one_line
 
 _MODES = {
     Kind.EVALUATED: Row(
@@ -81,15 +80,12 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
         tensors = event.tensors or frozenset()
         feeds = not event.lines.isdisjoint(run.trained_with)
         if event.kind is Kind.TEACHER:
-            told = tensors.isdisjoint(run.given) and (feeds or not event.lines)
+            wrong = tensors.isdisjoint(run.given) and (feeds or not event.lines)
         else:
             # a part of a training step looks something up
-            told = not (feeds or (tensors and tensors.isdisjoint(run.holding)))
-        if not told:
-            continue
-
-        source, words = event.source or context.backward, map(one_line, event.about)
-        yield _MODES[event.kind].filled(event.about[:1], source, *words)
+            wrong = not (feeds or (tensors and tensors.isdisjoint(run.holding)))
+        if wrong:
+            yield _MODES[event.kind].of(event, context.backward)
 
 
 _DIRECT = {
@@ -136,9 +132,7 @@ def no_effect(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    for event in context.run.events(*_DIRECT):
-        words = map(one_line, event.about)
-        yield _DIRECT[event.kind].filled(event.about[:1], event.source, *words)
+    yield from told(context, _DIRECT)
 
 
 _ROWS = {
@@ -202,6 +196,4 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    for event in context.run.events(*_ROWS):
-        names, words = event.about[:1], map(one_line, event.about)
-        yield _ROWS[event.kind].filled(names, event.source, *words)
+    yield from told(context, _ROWS)

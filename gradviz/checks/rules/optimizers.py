@@ -237,12 +237,12 @@ def not_frozen(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.run
-    for event in record.events(Kind.NO_SWITCH):
+    run = context.run
+    for event in run.events(Kind.NO_SWITCH):
         yield _NO_SWITCH.filled(event.about, event.source)
 
-    for optimizer in record.optimizers:
-        frozen = record.named(optimizer.frozen)
+    for optimizer in run.optimizers:
+        frozen = run.named(optimizer.frozen)
         if frozen:
             yield _FROZEN.filled(
                 frozen,

@@ -6,13 +6,7 @@ from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.mending import (
-    BARE,
-    all_cut_words,
-    asks_for_a_graph,
-    mend_all,
-    to_change,
-)
+from gradviz.checks.rules.mending import BARE, all_cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, line, listed
 from gradviz.graph import Root, SourceLine
 from gradviz.source.search import freezes
@@ -185,6 +179,6 @@ def _told(context: BackwardCall, root: Root) -> Diagnosis:
     told = Diagnosis(summary, (root.name,), why, reason.fix, source=reason.source)
     if not cuts or reason.source != to_change(cuts[0]):
         return told
-    second = any(map(asks_for_a_graph, cuts))
+    second = any(cut.asks_for_graph for cut in cuts)
     follows = ("wrong-backward",) if second else ()
     return told._replace(part=cuts[0].part, follows=follows)

@@ -4,15 +4,18 @@ tensor refused, why, and what to do.
 
 from __future__ import annotations
 
+import re
 from textwrap import shorten
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.raised.lines import line_to_change
 from gradviz.checks.rules.raised.messages import Message, messages, understood
 from gradviz.checks.run import Raised
 from gradviz.checks.words import code, line, listed
+from gradviz.graph import SourceLine
+from gradviz.source.code_line import as_leaf
 from gradviz.source.feeding import lines_behind
+from gradviz.source.search import matching
 from gradviz.wording import one_line
 
 TOPICS = ("autograd", "training", "tensors")
@@ -73,7 +76,7 @@ def _behind(raised: Raised) -> str:
 def _explained(
     message: Message, groups: dict[str, str], context: BackwardCall, raised: Raised
 ) -> Diagnosis:
-    source, new = line_to_change(message, context, raised)
+    source, new = _line_to_change(message, context, raised)
     words = _words(groups, raised) | {"at": line(source), "new": one_line(new)}
     first_line = one_line((raised.text.splitlines() or [""])[0])
     quoted = shorten(first_line, 160, placeholder=" …")
@@ -99,3 +102,38 @@ def _words(groups: dict[str, str], raised: Raised) -> dict[str, str]:
         "line": line(raised.source),
         "custom": line(raised.custom),
     }
+
+
+# -- the line that has to change, and that line written anew -----------------------------
+
+
+def _line_to_change(
+    message: Message, context: BackwardCall, raised: Raised
+) -> tuple[SourceLine | None, str]:
+    """The line that the message says how to write anew, and how: the one that failed, or
+    else the nearest one which gives a value to what it reads. None where there is none.
+    """
+    source = raised.source
+    if source is None or not message.fix_there:
+        return None, ""
+
+    lines = [source, *lines_behind(source)]
+    if message.find == "cut":
+        missing = set(raised.missing)
+        lines = [cut.source for cut in context.cuts if missing.intersection(cut.behind)]
+    for each in lines:
+        rewritten = _rewritten(message, each)
+        if rewritten not in ("", each.text):
+            return each, rewritten
+
+    # of several in the file, nothing says which one it was
+    fitting = [each for each, _ in matching(source.file, message.replace)]
+    if message.find or len(fitting) != 1:
+        return None, ""
+    return fitting[0], _rewritten(message, fitting[0])
+
+
+def _rewritten(message: Message, source: SourceLine) -> str:
+    if message.find == "leaf":
+        return as_leaf(source)
+    return re.sub(message.replace, message.by, source.text)
