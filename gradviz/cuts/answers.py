@@ -166,8 +166,7 @@ class Answers:
         """Of what does not require grad: a line may have cut it off."""
         if not isinstance(tensor, torch.nn.Parameter):
             for found in self.engine.cuts_of(name):
-                answer = _told(found, False, " to compute it")
-                return answer
+                return _told(found, False, " to compute it")
             return Answer("frozen", "requires_grad is False")
         lines = (freezes(file, name) for file in self.engine.ran.files)
         source = next(filter(None, lines), None)
@@ -180,10 +179,9 @@ class Answers:
         """
         for cuts in (self.cuts, self._all_cuts) if reads else ():
             leading = [found for found in cuts if not reads.isdisjoint(found.behind)]
+            leading.sort(key=lambda one: one.cut.kind in ("integer", "sample"))
             if leading:
-                return min(
-                    leading, key=lambda one: one.cut.kind in ("integer", "sample")
-                )
+                return leading[0]
         return None
 
     def _without_cut(

@@ -147,7 +147,7 @@ class CodeFile:
         self._function_of: dict[AST, FunctionCode] = {}  # of statements
         self._at: dict[AST, _Position] = {}  # of statements
         self._modules: set[str] = set()  # names of modules
-        self._off: dict[AST, Off | None] = {}  # of statements
+        self._off: dict[AST | None, Off | None] = {}  # of statements
         self._named: dict[str, list[FunctionCode]] = {}
         for node in ast.walk(tree):
             self.parents |= dict.fromkeys(ast.iter_child_nodes(node), node)
@@ -243,11 +243,9 @@ class CodeFile:
     def off(self, node: AST) -> Off | None:
         """What switches recording off around a value."""
         statement = self.statement(node)
-        if statement is None:
-            return None
-        if statement not in self._off:
+        if statement is not None and statement not in self._off:
             self._off[statement] = self._find_off(statement)
-        return self._off[statement]
+        return self._off.get(statement)
 
     def _find_off(self, statement: AST) -> Off | None:
         for block, _ in reversed(self._at[statement][1]):

@@ -22,7 +22,7 @@ from gradviz.cuts.leaves import LeafReads
 from gradviz.cuts.operations import Inflow
 from gradviz.cuts.ran import RanCode
 from gradviz.graph import Graph, SourceLine
-from gradviz.graph.walks import spread
+from gradviz.graph.walks import makers, spread
 from gradviz.source.bindings import dotted
 from gradviz.source.cut import Cut, DetachKind, Origin
 from gradviz.source.statements import called, covers
@@ -219,20 +219,23 @@ class Engine:
             for operand in self.inputs(value) if value is not None else ():
                 if operand.kind is None and not every and self.has_graph(operand.value):
                     continue
-                if operand.kind is not None and self.has_graph(operand.value):
-                    places = [LostValue(value, operand)]
-                else:
-                    places = self._cuts_from(operand.value, every)
-                for place in places:
+                for place in self._cuts_into(value, operand, every):
                     # a number and an index are inputs of no op
                     if takes or place.lost.kind in ("integer", "number"):
                         yield node, place, operand.value
 
     def _takes_constants(self, node: int) -> bool:
         graph = self._graph
-        producers = [edge.producer for edge in graph.inputs(node)]
-        is_leaf = any(producer in graph.leaf_of for producer in producers)
+        is_leaf = not graph.leaf_of.keys().isdisjoint(makers(graph, node))
         return bool(graph.nodes[node].none_inputs) or is_leaf
+
+    def _cuts_into(
+        self, value: AST, one: Inflow, every: bool = False
+    ) -> list[LostValue]:
+        """The cuts through which an input goes into a value."""
+        if one.kind is not None and self.has_graph(one.value):
+            return [LostValue(value, one)]
+        return self._cuts_from(one.value, every)
 
     def _steps(self, state: State) -> Iterator[tuple[Inflow, State]]:
         """What goes into a value, with the calls inside which that is looked at."""
@@ -295,18 +298,20 @@ class Engine:
         """What the running line computes backward from, where that has no graph."""
         roots, leaves = self._graph.roots, self._graph.leaf_of
         lost = [root for root in roots if root.node is None or root.node in leaves]
+        names = dict.fromkeys(root.name.partition("[")[0] for root in lost)
         frame = self.ran.users_frame() if lost else None
         if frame is None:
-            for root in lost:
-                yield from (one.value for one in self.values_of(root.name)[-1:])
+            for name in names:
+                yield from (one.value for one in self.values_of(name)[-1:])
             return
+
         code = self.ran.files[frame.f_code.co_filename]
         line = [value for value in code.values if covers(value, frame.f_lineno)]
-        begins = [each for each in line if called(each) in ("backward", "grad")]
-        for call in begins:
+        calls = [each for each in line if called(each) in ("backward", "grad")]
+        for call in calls:
             yield from (getattr(call.func, "value", call), *call.args)
-        names = {root.name.partition("[")[0] for root in lost}
-        if not begins:
+        # a line that calls what calls backward
+        if not calls:
             read = [value for value in line if isinstance(value, ast.Name)]
             yield from [value for value in read if value.id in names] or read
 
@@ -420,9 +425,7 @@ class Engine:
         """The cuts that went into what a variable of the running code has."""
         found = []
         for one in self.values_of(name):
-            places = self._cuts_from(one.value)
-            if one.kind is not None and self.has_graph(one.value):
-                places = [LostValue(one.value, one)]
+            places = self._cuts_into(one.value, one)
             found += [self._found(place, place.at, ()) for place in places]
         return found
 
