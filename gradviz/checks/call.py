@@ -117,7 +117,8 @@ class Cycle(NamedTuple):
 @dataclass(eq=False)
 class BackwardCall:
     """What checks look at: the graph that a backward call runs through, and what is
-    known around it. The defaults mean "nothing known".
+    known around it. The defaults mean "nothing known". `collect/collector` fills it: from
+    the walk, from live objects (`models`), the lines (`cuts/answers`) and `numbers`.
 
     Without a call, the graph is that of outputs that were given, or left in the end.
     """

@@ -1,6 +1,11 @@
 """One run of the user's code, as plain data: one log of events in their order, a row
 for each leaf and each optimizer, and a row for each backward call that was read.
 
+Who writes what (all in `collect/`): `recorder` owns the log, steps and losses; `ledger`
+the rows of leaves and optimizers; `loop`, `modes`, `functions`, `models` and `watch` say
+what happened, and the recorder notes it; `held` finds what variables keep; `failures`
+reads the exception. Rules only read.
+
 It holds no tensor and imports no torch. Tensors are known by identity, so that events
 and rows that belong together are found.
 """
@@ -12,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.words import Names
@@ -21,7 +26,6 @@ from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.checks.call import BackwardCall
-    from gradviz.source.cut import Cut
 
 
 LOSSES = 1000
@@ -228,11 +232,6 @@ class TrainingRun:
     differentiated_by: set[int] = field(default_factory=set)
     # lines that graphs of backward calls were computed from
     trained_with: set[tuple[str, int]] = field(default_factory=set)
-
-    @property
-    def cuts(self) -> list[Cut]:
-        """What the calls that were read show of them."""
-        return list(dict.fromkeys(chain(*(call.cuts for call in self.read))))
 
     @property
     def stepped(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
-from gradviz.cuts.classes import class_around, forward_of, made_at
+from gradviz.cuts.classes import class_around, made_at
 from gradviz.cuts.engine import Engine, FoundCut
 from gradviz.cuts.parts import with_cuts
 from gradviz.cuts.words import cut_words
@@ -205,10 +205,11 @@ class Answers:
         unread = self._unread(reading, is_alone=path is None)
         if unread is not None:
             return unread
-        forward = forward_of(type(self._modules[path])) if path is not None else None
+        forward = ran.forward_of(self._modules[path]) if path is not None else None
         if called and forward is not None and not reads:
-            words = f"forward() ({_place(forward)}) never reads it"
-            return Answer("unused", words, forward, made=made)
+            source = ran.line(forward.node)
+            words = f"forward() ({_place(source)}) never reads it"
+            return Answer("unused", words, source, made=made)
         return self._open(owner, run if called else None, reading)
 
     def _open(self, owner: str, run: ModuleRun | None, reading: list[AST]) -> Answer:

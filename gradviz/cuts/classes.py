@@ -1,5 +1,5 @@
-"""Where a class of the user's says something of its objects: the line that makes an
-attribute, and where forward() begins. Reads text; runs nothing.
+"""Where a class of the user's makes an attribute of its objects. Reads text; runs
+nothing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from types import CodeType
 import torch
 
 from gradviz.graph import SourceLine
-from gradviz.packages import definition_of, package_of
 from gradviz.source.statements import assigned, body_of
-from gradviz.variables.objects import class_attribute
 
 
 def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
@@ -38,14 +36,6 @@ def made_at(kind: type, attribute: str) -> SourceLine | None:
             if line is not None:
                 return line
     return None
-
-
-def forward_of(kind: type) -> SourceLine | None:
-    """The line where the forward() of a class begins, if that is the user's own."""
-    code = getattr(class_attribute(kind, "forward"), "__code__", None)
-    if code is None or package_of(code.co_filename):
-        return None
-    return definition_of(code)
 
 
 def _is_users(kind: type) -> bool:

@@ -357,7 +357,6 @@ class Engine:
             code.effect(at).operation or lost.kind,
             of=clip(ast.unparse(lost.value), 40),
             part=ast.unparse(at),
-            alive=True,
             off=self.ran.line(off.switch) if off is not None else None,
             term=clip(ast.unparse(operand), 40),
             times=max(ops.values(), default=1),

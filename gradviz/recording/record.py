@@ -36,7 +36,6 @@ class ModuleRun(NamedTuple):
 
     calls: int
     recording: bool = True  # whether autograd was recording when it was called
-    gave_graph: bool = True  # whether a tensor that it returned requires grad
     source: SourceLine | None = None  # the line that called it
     # the sequence number that the next node would have got when it was called
     began: int = 0
@@ -228,7 +227,6 @@ class Recording:
         return ModuleRun(
             seen.calls,
             seen.recording,
-            seen.gave_graph,
             place.source if place is not None else None,
             seen.began,
             with_text(seen.checkpoint) if seen.checkpoint is not None else None,

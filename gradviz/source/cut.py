@@ -50,7 +50,6 @@ class Cut(NamedTuple):
     `operation` is what is called. `behind` are the names of the leaves that what was cut
     off led to. `of` is the expression that loses it and `part` what cuts it, as the code
     spells them, and `off` the block or decorator that had switched recording off.
-    `alive`: what goes in is known to have a graph, so that the graph ends here.
 
     `term` is the operand of an op of the graph that lacks one because of it, and `times`
     how often such an op ran.
@@ -62,7 +61,6 @@ class Cut(NamedTuple):
     behind: frozenset[str] = frozenset()
     of: str = ""
     part: str = ""
-    alive: bool = False
     off: SourceLine | None = None
     term: str = ""
     times: int = 1
