@@ -8,6 +8,7 @@ out is an input without gradient of an op that ran.
 from __future__ import annotations
 
 import ast
+import re
 from ast import AST, Call
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -442,12 +443,14 @@ class Engine:
         """
         for code in self.ran.files.values():
             for value in code.values:
-                if isinstance(code.parents.get(value), ast.Expr) and self.ran.ran(
-                    value
-                ):
+                statement, said = code.parents.get(value), None
+                if isinstance(statement, ast.Expr) and self.ran.ran(value):
                     said = self._dropped(value)
-                    if said is not None:
-                        yield self.ran.line(value), *said
+                elif isinstance(statement, ast.Assign):
+                    # where recording is off, nothing says that it ran
+                    said = _rebinds(code, statement)
+                if said is not None:
+                    yield self.ran.line(value), *said
 
     def _dropped(self, node: Any) -> tuple[str, str, str] | None:
         text, method = ast.unparse(node), called(node)
@@ -523,6 +526,32 @@ class Engine:
                 return called(around) != "backward"
             around = code.parents.get(around)
         return False
+
+
+_OF_TENSORS = re.compile(r"parameters\(\)|buffers\(\)|state_dict\(\)|\bparams\b")
+
+
+def _rebinds(code: CodeFile, node: ast.Assign) -> tuple[str, str, str] | None:
+    """Of `for p in net.parameters(): p = 0.9 * p`, what is said of the assignment."""
+    loop: AST | None = node
+    while loop is not None and not isinstance(loop, ast.For):
+        loop = code.parents.get(loop)
+    name = dotted(node.targets[0])
+    if loop is None or not _OF_TENSORS.search(ast.unparse(loop.iter)):
+        return None
+    names = [part for part in ast.walk(loop) if isinstance(part, ast.Name)]
+    is_target = any(part.id == name for part in ast.walk(loop.target) if part in names)
+    reads = [
+        each for each in names if each.id == name and isinstance(each.ctx, ast.Load)
+    ]
+    within = list(ast.walk(node))
+    if not is_target or any(
+        each.lineno >= node.lineno and each not in within for each in reads
+    ):
+        return None
+    said = f"gives the name {name} to another tensor, and leaves the one that the loop took as it is"
+    value = clip(ast.unparse(node.value), 60)
+    return ast.unparse(node), said, f"change it in place: {name}.data.copy_({value})"
 
 
 def _cutting(node: AST, one: Inflow) -> AST:

@@ -116,7 +116,11 @@ NEAR: dict[str, str] = {
         mistakes = (scores.argmax(1) != 1).float().mean()
         loss = torch.nn.functional.cross_entropy(scores, torch.ones(4).long()) * (1 + mistakes)
         print(loss.item() + mistakes)
-        loss.backward()
+        policy = torch.distributions.Normal(scores, 1.0)
+        action = policy.sample()
+        before = scores.sum(1).detach()
+        surprise = -(policy.log_prob(action) * (action > 0)).sum(1)
+        (loss + (scores.sum(1) - before).mean() + surprise.mean()).backward()
     """,
     "never-updated": """
         import torch
@@ -274,6 +278,10 @@ NEAR: dict[str, str] = {
             optimizer.step()
             with torch.no_grad():
                 model.weight.clamp_(-1, 1)
+                large = []
+                for weight in model.parameters():
+                    weight = weight.abs()
+                    large.append(weight.max().item())
     """,
     "no-update": """
         import torch

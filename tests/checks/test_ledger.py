@@ -113,6 +113,51 @@ fit(clone, optimizer)
             "(net(x) -", "(first * x -"
         ),
     ),
+    "a sample that is decoded": Fault(
+        "constant-term",
+        "z = q.sample()",
+        "use rsample()",
+        "q.sample()",
+        "q.rsample()",
+        f"{HEAD}{NET}{SGD}"
+        + LOOP.replace("# CHANGE", "q = torch.distributions.Normal(net[0](x), 1.0)\n    z = q.sample()").replace(
+            "(net(x) - 1).square().mean()", "(net[1](z) - 1).square().mean() + 0.1 * q.mean.square().mean()"
+        ),
+    ),
+    "a term of each sample that was cut off": Fault(
+        "constant-term",
+        "extra = ",
+        "remove .detach()",
+        ".detach()",
+        "",
+        f"{HEAD}{NET}{SGD}"
+        + LOOP.replace("# CHANGE", "extra = net[0](x).square().sum(1).detach()").replace(
+            "(net(x) - 1).square().mean()", "((net(x) - 1).square().sum(1) + extra).mean()"
+        ),
+    ),
+    "an average that is given to a name of the loop": Fault(
+        "no-effect",
+        "old = 0.9",
+        "old.data.copy_(0.9 * old + 0.1 * new)",
+        "old = 0.9 * old + 0.1 * new",
+        "old.data.copy_(0.9 * old + 0.1 * new)",
+        f"""{HEAD}import copy
+{NET}{SGD}mean = copy.deepcopy(net).requires_grad_(False)
+@torch.no_grad()
+def update():
+    for old, new in zip(mean.parameters(), net.parameters()):
+        old = 0.9 * old + 0.1 * new
+{LOOP.replace("# AFTER", "update()")}""",
+    ),
+    "what is optimized is assigned anew": Fault(
+        "nonleaf-parameter",
+        "optimizer = ",
+        "with torch.no_grad(): field.copy_(...)",
+        "field = field.detach().clamp(0, 1).requires_grad_()",
+        "with torch.no_grad(): field.copy_(field.clamp(0, 1))",
+        f"{HEAD}field = torch.full((3,), 0.5, requires_grad=True)\noptimizer = torch.optim.Adam([field], lr=0.1)"
+        + LOOP.replace("net(x)", "field * x").replace("# AFTER", "field = field.detach().clamp(0, 1).requires_grad_()"),
+    ),
     "the second derivative of ReLUs": Fault(
         "no-slope",
         "slope = ",

@@ -30,6 +30,12 @@ _COPY = Row(
     "{mend}",
 )
 
+_SAMPLE = Row(
+    "{term} is drawn with sample(), without a graph: what is computed from it does not train {names}",
+    "{cuts}; the code takes log_prob() of it nowhere, by which such a sample can train",
+    "{mend}",
+)
+
 
 @check(
     "constant-term",
@@ -44,7 +50,8 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     Mostly it was computed with argmax or a comparison, under `torch.no_grad()` in a
     helper, with NumPy, or added as `.item()`; or it is a gradient penalty without
     `create_graph=True`. A term that is computed from a detached copy with
-    `requires_grad_()` trains that copy alone, which nobody updates.
+    `requires_grad_()` trains that copy alone, which nobody updates. A sample that was drawn
+    with `sample()` passes no gradient to what it was drawn from.
 
     How it is found: the line that adds the term is followed backwards, as it is written,
     to what takes a tensor with a graph and gives one without, as `detach`, `item`,
@@ -102,6 +109,23 @@ def constant_term(context: BackwardCall) -> Diagnoses:
             )
 
     yield from _copies(context)
+    yield from _samples(context)
+
+
+def _samples(context: BackwardCall) -> Diagnoses:
+    """What was drawn from something trained, and goes into the graph for its value."""
+    trained = _trained(context)
+    cuts = {cut: node for node, cuts in context.entered.items() for cut in cuts}
+    for cut, node in cuts.items():
+        names = tuple(sorted(cut.behind & trained))
+        scored = rf"log_prob\([^)]*{re.escape(cut.term)}\b"
+        if cut.operation != "sample" or not names:
+            continue
+        if not any(matching(context.body.file, scored)):
+            told = _SAMPLE.filled(
+                names, term=cut.term, cuts=all_cut_words([cut]), mend=mend_all([cut])
+            )
+            yield told._replace(nodes=(node,), source=to_change(cut))
 
 
 def _copies(context: BackwardCall) -> Diagnoses:
@@ -182,7 +206,11 @@ def _sums(graph: Graph) -> list[int]:
         if op in _SAME or (op in _SCALED and len(edges) == 1):
             for edge in edges:
                 part = made(graph, edge.producer, edge.output)
-                if part is not None and part.shape in _ONE:
+                if part is None or part.shape is None:
+                    continue
+                # one number for each sample: what is subtracted may be a baseline
+                many = len(part.shape) == 1 and kind(graph, edge.producer) != "Sub"
+                if part.shape in _ONE or many:
                     yield edge.producer
 
     nodes = spread(roots if len(roots) == 1 else (), parts)

@@ -40,6 +40,12 @@ _STRAY = Row(
     "{without} are in no optimizer",
     "Make the optimizer of {line} after the model is complete, or once more behind a copy or a replaced layer.",
 )
+_ANEW = Row(
+    "{name} holds {stray} that the output does not depend on",
+    "{name} ({type}) holds another tensor than {without}, which this graph is computed from: {without} was assigned anew after "
+    "{line}, and what the optimizer updates is gone",
+    "Change {without} in place, without recording, instead of assigning it: with torch.no_grad(): {without}.copy_(...).",
+)
 _UNLISTED = Row(
     "{count} of this graph {is_} in no model's parameters() and in no optimizer",
     "backward() computes a gradient, and nothing updates {them}: parameters() of a module lists neither layers in a plain Python "
@@ -195,18 +201,20 @@ def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
         tensor.node is None and not tensor.names for tensor in optimizer.tensors
     )
     used = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter"]
-    without = [leaf for leaf in used if leaf.node not in context.optimized]
+    row = _STRAY if used else _ANEW
+    leaves = used or [leaf for leaf in context.graph.leaves if leaf.names]
+    without = [leaf for leaf in leaves if leaf.node not in context.optimized]
 
     # an optimizer may hold parameters of a part that this graph does not use
-    if stray and (without or not used):
-        yield _STRAY.filled(
+    if stray and without:
+        yield row.filled(
             first_names(without) or (optimizer.name,),
             optimizer.row.source,
             name=one_line(optimizer.name),
             type=one_line(optimizer.row.type),
             stray=plural(stray, "tensor"),
             total=len(optimizer.tensors),
-            without=listed(first_names(without)) or "none",
+            without=listed(first_names(without)),
             nodes=nodes_of(without),
         )
 

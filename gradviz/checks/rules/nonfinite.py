@@ -6,6 +6,7 @@ It judges the numbers of calls that were read because of them, or with `--values
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, Gradients
@@ -220,8 +221,9 @@ def _computed(
     # what nothing in the graph explains
     if blamed not in context.poles and graph.nodes[holder].none_inputs:
         lines = _without_graph(graph, holder)
-        if lines:
-            return _given(graph, holder, lines, amount)
+        given = [data.text for data in graph.data if holder in data.nodes]
+        if lines or any(given):
+            return _given(graph, holder, lines, given, amount)
 
     does = "makes" if made else "is given"
     what = f"{title_and_code(graph, holder)} {does} a tensor in which {amount}; no earlier value still held has any"
@@ -250,24 +252,34 @@ def _divides(context: BackwardCall, node: int) -> bool:
     return "Div" in {kind_of(context.graph.ops[place]) for place in behind}
 
 
+_DIVIDING = re.compile(r"/|div|log|sqrt|std|var|norm|nan|inf|reciprocal|pow|\*\*")
+
+
 def _without_graph(graph: Graph, holder: int) -> list[SourceLine]:
-    """The lines that compute, without a graph, what a node takes in."""
+    """The lines that may make NaN, without a graph, of what a node takes in."""
     recorded = {own_line(node) for node in graph.nodes}
     lines = lines_behind(made_at(graph, holder))
-    return [source for source in lines if source not in recorded]
+    may = [source for source in lines if _DIVIDING.search(source.text or "")]
+    return [source for source in may if source not in recorded]
 
 
 def _given(
-    graph: Graph, holder: int, lines: Sequence[SourceLine], amount: str
+    graph: Graph,
+    holder: int,
+    lines: Sequence[SourceLine],
+    given: Sequence[str],
+    amount: str,
 ) -> Diagnosis:
     """The numbers came in with data, or with what was computed of it."""
-    source = lines[0]
+    source = lines[0] if lines else made_at(graph, holder)
+    begins = listed(map(line, lines[:2])) if lines else listed(given)
+    where = f"In {line(source)}" if lines else f"Where {begins} is computed"
     return Diagnosis(
         f"{graph.ops[holder]} is given NaN or Inf that comes in without a graph",
         graph.nodes[holder].names,
         f"in what {title_and_code(graph, holder)} computes, {amount}; no earlier value of the graph has any, so what came in "
-        f"without a graph has them already: {listed(map(line, lines[:2]))}",
-        f"In {line(source)}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or x.clamp(min=1e-6). "
+        f"without a graph has them already: {begins}",
+        f"{where}, keep a divisor, or the input of a logarithm or root, away from zero: add 1e-6, or x.clamp(min=1e-6). "
         "For a single element, pass correction=0 to std(), which is NaN otherwise.",
         (holder,),
         source=source,
