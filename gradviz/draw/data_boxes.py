@@ -36,12 +36,19 @@ def entries(
     for tensor in folding.graph.data:
         takers = dict.fromkeys(folding.box_of[node] for node in tensor.nodes)
         users = [box for box in takers if box in drawn]
-        if users:
+        if users and not _is_inside(tensor, frames.around(users), frames):
             scope = frames.where_written(frames.around(users), tensor)
             entry = Entry(tuple([drawn[box] for box in users]), scope)
             alike = found.setdefault(entry, {})
             alike.setdefault(details.data_lines(tensor), []).append(tensor)
     return found
+
+
+def _is_inside(data: Data, around: int | None, frames: Frames) -> bool:
+    """Whether it is a closed module's own, as its parameters are."""
+    if data.scope is None or data.scope < 0 or not data.text.startswith("self."):
+        return False
+    return not frames.is_within(around, data.scope)
 
 
 def sources(data: Sequence[Data], drawn: Iterable[int]) -> dict[int, list[int]]:

@@ -83,6 +83,10 @@ class Frames:
         """The innermost scope that holds all of these boxes, None when there is none."""
         return self._tree.common({self._boxes[box].scope for box in boxes})
 
+    def is_within(self, scope: int | None, outer: int) -> bool:
+        """Whether a scope is another one, or inside it."""
+        return outer in self._tree.around(scope)
+
     def where_written(self, scope: int | None, data: Data) -> int | None:
         """The innermost scope around this one in which data was written."""
         return self._tree.where_written(scope, data)

@@ -28,6 +28,7 @@ from gradviz.draw.typesetting import (
     TextColumn,
     Words,
     frame_titles,
+    shorten,
     text_width,
     title_width,
 )
@@ -70,6 +71,8 @@ smallest ones cover the page.
 MOST_OF_SLIDE = 120
 """Boxes above which no slide holds a picture, whatever its direction."""
 MARGIN = 16.0
+LEAST_LETTERS = 6  # of a title
+AIR = 4.0  # beside a label
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
 GAP, RANK_GAP = 18.0, 18.0
@@ -232,7 +235,9 @@ def compose(folding: Folding, drawn: Scene, page: Page) -> Picture:
     blocks = PlacedBoxes(folding, drawn.boxes, page.boxes, page.placement)
     frames = _frames(drawn, page)
     texts = [link.label for link in links]
-    labels = wire_labels.label_words(texts, curves, blocks.rects, page.around, frames)
+    room = page.around
+    room = Rect(room.x + AIR, room.y, room.width - 2 * AIR, room.height)
+    labels = wire_labels.label_words(texts, curves, blocks.rects, room, frames)
 
     return Picture(
         width=page.width,
@@ -422,7 +427,7 @@ def _on_border(
     rect: Rect, titles: Sequence[str], crossings: Floats
 ) -> tuple[float, str]:
     """Where the first title begins that has room on the upper border of a frame, between
-    the lines that pass there; else the last one, where most room is.
+    the lines that pass there; else of the last one what goes where most room is.
     """
     left, right = rect.x + TITLE_ROOM, rect.x + rect.width - TITLE_ROOM
     starts, ends = crossings[np.argsort(crossings[:, 0])].T
@@ -435,7 +440,10 @@ def _on_border(
         fitting = begins[rooms >= title_width(title)]
         if len(fitting):
             return float(fitting[0]), title
-    return float(begins[np.argmax(rooms)]), titles[-1]
+    widest = int(np.argmax(rooms))
+    title = titles[-1]
+    letters = int(len(title) * rooms[widest] / title_width(title))
+    return float(begins[widest]), shorten(title, max(letters, LEAST_LETTERS))
 
 
 def _description(folding: Folding, drawn: Scene, is_flat: bool) -> str:

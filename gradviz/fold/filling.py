@@ -193,6 +193,8 @@ class Filling:
         opened = _with_turns(run, siblings)
         if self._unfolded(opened, limits):
             self._alike[siblings[0]] = siblings[1:]
+            inner = [turn.inner for turn in siblings if turn.kind == "turn"]
+            self._alike.update({first: others for first, *others in zip(*inner)})
             return True
         self._close(opened)
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gradviz.fold.order import is_view
@@ -199,12 +199,19 @@ class _Choice:
 
     def _is_statement(self, i: int) -> bool:
         """Whether it makes several ops, and not by calls that say more."""
-        construct, inside = self._program[i], self._inside.get(i, ())
-        kinds = {self._program[inner].kind for inner in inside}
+        groups = list(self._groups_in(i))
+        kinds = {self._program[inner].kind for inner in groups}
         if self._calls[i] or kinds - {"call"}:
             return False
-        own = sum(not is_view(self._graph.ops[node]) for node in construct.nodes)
-        return own + len(inside) > 1
+        return self._work[i] - sum(self._work[inner] - 1 for inner in groups) > 1
+
+    def _groups_in(self, i: int) -> Iterator[int]:
+        """The outermost groups in a construct; turns of no loop are none."""
+        for inner in self._inside.get(i, ()):
+            if inner in self.chosen and self._program[inner].kind != "turn":
+                yield inner
+            else:
+                yield from self._groups_in(inner)
 
     def _drop_turns(self) -> None:
         """Turns of what is no group are none."""

@@ -181,11 +181,13 @@ class DataReader:
 
     def _called(self, tensor: torch.Tensor, operand: Operand | None) -> tuple[str, ...]:
         """What the caller calls a tensor: `x`, of several turns in one list, rather than
-        `batches[0][0]`.
+        `batches[0][0]`. What a module has of its own is called in the module.
         """
         names = self._names.leaf(tensor)
-        if not names or names[0].isidentifier() or operand is None:
+        if operand is None or not names or names[0].isidentifier():
             return names
+        if operand.is_own:
+            return ()
         is_variable = operand.text.isidentifier() and operand.scope == -1
         return (operand.text,) if is_variable else names
 

@@ -52,6 +52,11 @@ class Operand(NamedTuple):
     stays: bool = False
     scope: int | None = None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether a module has it: a buffer, and what is computed from it."""
+        return self.scope not in (None, -1) and self.text.startswith("self.")
+
 
 class Argument(NamedTuple):
     """The parameter of a module's forward that data was passed as, and whether another

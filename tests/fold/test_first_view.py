@@ -339,3 +339,16 @@ def test_a_body_is_open_beside_a_loss_of_more_ops_and_data_than_a_page_holds() -
             loss = loss + (part * other).mean() + (part - other).abs().mean()
     is_open, _ = first_look(loss, recording)
     assert "net.0 Sequential" in is_open
+
+
+def test_a_sum_over_terms_is_one_box_though_a_loop_makes_them() -> None:
+    weights, x = {"a": 1.0, "b": 5.0, "c": 2.0}, torch.ones(4, requires_grad=True)
+    net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(6)))
+    with gradviz.record() as recording:
+        h = net(x)
+        losses = {"a": h.mean(), "b": h.exp().mean(), "c": h.tanh().mean()}
+        total = sum(losses[name] * weights[name] for name in weights)
+        loss = total * 2 + h.sigmoid().mean()
+    assert isinstance(loss, torch.Tensor)
+    _, shut = first_look(loss, recording)
+    assert "total" in shut

@@ -18,7 +18,7 @@ from gradviz.graph import Graph
 from gradviz.packages import is_foundation
 from gradviz.page.inputs import input_boxes
 from gradviz.walker.private import peek_sequence
-from tests.drawn import footer_lines, scene
+from tests.drawn import footer_lines, scene, shown
 from tests.walker.graphs import needs_raw
 
 HEAD = """
@@ -87,7 +87,7 @@ CASES = {
         "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.eps = 1e-3\n"
         "        self.register_buffer('lift', torch.ones(4))\n    def forward(self, v):\n        return v + self.lift + self.eps\n"
         "net = N()\nloss = net(w).sum()",
-        [("net.lift", ("Add",))],
+        [("self.lift", ("Add",))],
     ),
     "an argument of a module": (
         "class N(nn.Module):\n    def forward(self, v, when):\n        return torch.cat([v, when]) - when[0]\n"
@@ -271,3 +271,34 @@ def test_what_einsum_is_given_has_no_shape_that_torch_made_of_it(tmp_path: Path)
         tmp_path, "def f():\n    mine = x + 1\n    return torch.einsum('nc,kc->nk', mine, w)\nloss = f().sum()"
     )
     assert [(data.names[0], data.tensor.shape) for data in graph.data] == [("mine", None)]
+
+
+BUFFERS = """
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4))
+        self.register_buffer("noise", torch.ones(4, 4))
+        self.register_buffer("mask", torch.ones(1, 4, 8))
+    def forward(self, x):
+        h = F.linear(x, self.weight * self.noise) * self.mask[0, :3, :4]
+        return h.relu() + h.tanh() + h.sigmoid() + h.exp() + x
+first, second = Noisy(), Noisy()
+loss = second(first(x)).sum()
+"""
+
+
+def test_what_a_module_has_of_its_own_is_drawn_where_the_module_is_open(tmp_path: Path) -> None:
+    graph = recorded(tmp_path, BUFFERS)
+    own = ["self.mask[0, :3, :4]", "self.noise"]
+    for options, expected in (
+        (Options(depth=1), []),
+        (Options(depth=1, expand=("first",)), own),
+        (Options(depth="all"), own * 2),
+    ):
+        drawn = scene(shown(graph, options), options)
+        inside = [box for box in drawn.boxes if box.kind == "input" and box.lines[0] != "x"]
+        assert sorted(box.lines[0] for box in inside) == sorted(expected)
+        assert all(box.frame is not None for box in inside)
+    page = {box.title: box.group.number for box in input_boxes(grouped(graph))}
+    assert page["x"] == 0 < min(page[name] for name in own)
