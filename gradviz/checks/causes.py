@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gradviz.checks.finding import SEVERITIES, Finding
-from gradviz.checks.words import Names
 
 
 def badness(finding: Finding) -> int:
@@ -14,18 +13,16 @@ def badness(finding: Finding) -> int:
     return SEVERITIES.index(finding.severity)
 
 
-def joined(
-    findings: Sequence[Finding], same_names: Mapping[str, Names]
-) -> list[Finding]:
+def joined(findings: Sequence[Finding]) -> list[Finding]:
     """The findings without those that another one explains, which carries them and is
     as bad as the worst of them.
 
-    A finding is explained by any of the checks that it `follows`; and by those of
-    `same_names`, by id, where they tell of the same names or more.
+    A finding is explained by any of the checks that it `follows`; and by those that it
+    `repeats`, where they tell of the same names or more.
     """
     chains: dict[int, list[Finding]] = {}
     for i, finding in enumerate(findings):
-        chains.setdefault(_first(findings, same_names, i), []).append(finding)
+        chains.setdefault(_first(findings, i), []).append(finding)
 
     carried = []
     for first, chain in sorted(chains.items()):
@@ -35,28 +32,27 @@ def joined(
     return carried
 
 
-def _cause(
-    findings: Sequence[Finding], same_names: Mapping[str, Names], i: int
-) -> int | None:
+def _cause(findings: Sequence[Finding], i: int) -> int | None:
     """The finding that explains another one; of several the worst, and of these one
     about the same.
     """
     finding, names = findings[i], set(findings[i].names)
     causes: dict[int, tuple[int, bool]] = {}
     for j, other in enumerate(findings):
-        same = bool(names) and names.issubset(other.names)
-        by_names = same and other.id in same_names.get(finding.id, ())
-        if j != i and (by_names or other.id in finding.follows):
+        explains = other.id in finding.follows
+        if names and names.issubset(other.names):
+            explains |= other.id in finding.repeats
+        if explains and j != i:
             causes[j] = badness(other), names.isdisjoint(other.names)
     return min(causes, key=causes.__getitem__, default=None)
 
 
-def _first(findings: Sequence[Finding], same_names: Mapping[str, Names], i: int) -> int:
+def _first(findings: Sequence[Finding], i: int) -> int:
     """The finding at the beginning of the chain; where that is a circle, the finding
     stays for itself.
     """
     seen = [i]
-    while (cause := _cause(findings, same_names, seen[-1])) is not None:
+    while (cause := _cause(findings, seen[-1])) is not None:
         if cause in seen:
             return i
         seen.append(cause)

@@ -49,7 +49,9 @@ class Finding:
     nodes: tuple[int, ...] = ()
     call: int | None = None  # the backward call that the node ids belong to
     code: Excerpt | None = None
-    follows: Names = ()  # ids of checks: what they find explains this one
+    # ids of checks: what they find explains this one, or does so of the same names or more
+    follows: Names = ()
+    repeats: Names = ()
     # the process that found it, where a launcher started several
     rank: int | None = None
     consequences: tuple[Finding, ...] = ()

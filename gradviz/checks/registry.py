@@ -131,7 +131,7 @@ class Check(NamedTuple):
     """One registered check. `needs_values` when it reads numbers, and so runs only when
     asked to.
 
-    `follows` are ids of checks: what one of them says of the same names, or of more,
+    `repeats` are ids of checks: what one of them says of the same names, or of more,
     explains what this check says.
     `once`: of several graphs, only the first is told of. `whole_run`: it judges the run,
     and is asked in the end. `reads_saved` when it has nothing to read where torch does
@@ -143,7 +143,7 @@ class Check(NamedTuple):
     summary: str
     function: Function
     needs_values: bool = False
-    follows: Names = ()
+    repeats: Names = ()
     once: bool = False
     whole_run: bool = False
     reads_saved: bool = False
@@ -206,7 +206,6 @@ def run(
     graphs show is said once.
     """
     only = tuple(only)
-    same_names = {rule.id: rule.follows for rule in checks()}
     ran, skipped = list[str](), list[tuple[str, str]]()
     values = values or any(call.values or call.gradients for call in calls)
     found: dict[tuple[object, ...], Finding] = {}
@@ -220,7 +219,7 @@ def run(
             skipped.append((rule.id, reason))
 
     return Findings(
-        tuple(sorted(joined(list(found.values()), same_names), key=badness)),
+        tuple(sorted(joined(list(found.values())), key=badness)),
         tuple(ran),
         tuple(call.shown for call in calls),
         tuple(call.call for call in calls),
@@ -294,6 +293,7 @@ def _finding(rule: Check, item: Diagnosis, call: BackwardCall) -> Finding:
         call.call,
         excerpt(source, item.part or operation),
         item.follows,
+        rule.repeats,
         getattr(rank(), "number", None),
     )
 

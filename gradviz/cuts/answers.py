@@ -257,11 +257,9 @@ class Answers:
         recording = self._live.recording
         if path is None or recording is None:
             return "", None
-        while "." in path and isinstance(self._modules[path], _CONTAINERS):
-            outer = path.rpartition(".")[0]
-            if outer not in self._modules:
-                break
-            path = outer
+        outer = path.rpartition(".")[0]
+        while outer in self._modules and isinstance(self._modules[path], _CONTAINERS):
+            path, outer = outer, outer.rpartition(".")[0]
         module = self._modules[path]
         return path or type(module).__name__, recording.run_of(module)
 

@@ -128,7 +128,7 @@ class FunctionCode:
             self.bindings.setdefault(name, []).append(binding)
 
 
-_Position = tuple[int, Path]
+_Position = tuple[int, Path, FunctionCode]
 _PutIn = Callable[[Call, str], Sequence[Inflow]]
 Given = tuple[str, Inflow, bool]
 """A name, what it is given, and whether it keeps what it had."""
@@ -144,10 +144,9 @@ class CodeFile:
         self.values: list[Any] = []
         # by the name that it is bound to: the module, and the name in it
         self.imports: dict[str, tuple[str, str]] = {}
-        self._function_of: dict[AST, FunctionCode] = {}  # of statements
         self._at: dict[AST, _Position] = {}  # of statements
         self._modules: set[str] = set()  # names of modules
-        self._off: dict[AST | None, Off | None] = {}  # of statements
+        self._off: dict[AST, Off | None] = {}  # of statements
         self._named: dict[str, list[FunctionCode]] = {}
         for node in ast.walk(tree):
             self.parents |= dict.fromkeys(ast.iter_child_nodes(node), node)
@@ -184,9 +183,8 @@ class CodeFile:
             self.functions.append(function)
             self._named.setdefault(function.name, []).append(function)
             for statement, path in _statements(function.node.body):
-                self._function_of[statement] = function
                 order = len(self._at)
-                self._at[statement] = order, path
+                self._at[statement] = order, path, function
                 if isinstance(statement, FUNCTIONS):
                     waiting.append(FunctionCode(statement, function))
                 elif isinstance(statement, ast.ClassDef):
@@ -220,17 +218,15 @@ class CodeFile:
 
     # -- where a value stands ------------------------------------------------------
 
-    def statement(self, node: AST) -> AST | None:
-        """The one that a value stands in."""
-        around: AST | None = node
-        while around is not None and around not in self._at:
-            around = self.parents.get(around)
-        return around
+    def statement(self, node: AST) -> AST:
+        """The one that a value stands in; the whole class in the body of one."""
+        while node not in self._at:
+            node = self.parents[node]
+        return node
 
-    def function_of(self, node: AST) -> FunctionCode | None:
-        """The one that a value stands in; None in the body of a class."""
-        statement = self.statement(node)
-        return self._function_of[statement] if statement is not None else None
+    def function_of(self, node: AST) -> FunctionCode:
+        """The one that a value stands in."""
+        return self._at[self.statement(node)][2]
 
     def function_with(self, parameter: ast.arg) -> FunctionCode:
         """The one that has a parameter."""
@@ -243,9 +239,9 @@ class CodeFile:
     def off(self, node: AST) -> Off | None:
         """What switches recording off around a value."""
         statement = self.statement(node)
-        if statement is not None and statement not in self._off:
+        if statement not in self._off:
             self._off[statement] = self._find_off(statement)
-        return self._off.get(statement)
+        return self._off[statement]
 
     def _find_off(self, statement: AST) -> Off | None:
         for block, _ in reversed(self._at[statement][1]):
@@ -255,7 +251,7 @@ class CodeFile:
                     return Off(cast("DetachKind", kind), item.context_expr)
                 if "enable_grad" in text or "set_grad_enabled(True" in text:
                     return None
-        function = self._function_of[statement].node
+        function = self._at[statement][2].node
         for decorator in getattr(function, "decorator_list", ()):
             if kind := recording_off(ast.unparse(decorator)):
                 return Off(cast("DetachKind", kind), decorator)
@@ -290,15 +286,12 @@ class CodeFile:
     def _read(self, name: str, node: AST) -> list[Inflow]:
         """What a name may have where it is read."""
         inner = self._inside(name, node)
-        statement, function = self.statement(node), self.function_of(node)
         if inner is not None:
             return [Inflow(inner)]
-        if statement is None or function is None:
-            return []
+        order, path, function = self._at[self.statement(node)]
         if not function.has(name):
             return self._from_outside(name, function)
 
-        order, path = self._at[statement]
         reaching = _reaching(function.bindings.get(name, ()), order, path)
         found = [one for binding in reaching for one in binding.inputs]
         earlier = [binding for binding in reaching if binding.order < order]

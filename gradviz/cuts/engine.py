@@ -220,7 +220,7 @@ class Engine:
             for operand in self.inputs(value) if value is not None else ():
                 if operand.kind is None and not every and self.has_graph(operand.value):
                     continue
-                for place in self._cuts_into(value, operand, every):
+                for place in self._cuts_from(operand.value, every):
                     # a number and an index are inputs of no op
                     if takes or place.lost.kind in ("integer", "number"):
                         yield node, place, operand.value
@@ -229,14 +229,6 @@ class Engine:
         graph = self._graph
         is_leaf = not graph.leaf_of.keys().isdisjoint(makers(graph, node))
         return bool(graph.nodes[node].none_inputs) or is_leaf
-
-    def _cuts_into(
-        self, value: AST, one: Inflow, every: bool = False
-    ) -> list[LostValue]:
-        """The cuts through which an input goes into a value."""
-        if one.kind is not None and self.has_graph(one.value):
-            return [LostValue(value, one)]
-        return self._cuts_from(one.value, every)
 
     def _steps(self, state: State) -> Iterator[tuple[Inflow, State]]:
         """What goes into a value, with the calls inside which that is looked at."""
@@ -292,8 +284,8 @@ class Engine:
         for value in self._behind(node, off=True):
             if isinstance(value, ast.expr):
                 effect = self.ran.code(value).effect(value)
-                if effect.operation == "grad":
-                    yield LostValue(value, effect.inputs[0]._replace(kind="grad"))
+                for one in effect.inputs if effect.operation == "grad" else ():
+                    yield LostValue(value, one._replace(kind="grad"))
 
     def _lost_outputs(self) -> Iterator[AST]:
         """What the running line computes backward from, where that has no graph."""
@@ -425,7 +417,10 @@ class Engine:
         """The cuts that went into what a variable of the running code has."""
         found = []
         for one in self.values_of(name):
-            places = self._cuts_into(one.value, one)
+            places = self._cuts_from(one.value)
+            # `chosen` of `values, chosen = x.max(1)`
+            if one.kind is not None and self.has_graph(one.value):
+                places = [LostValue(one.value, one)]
             found += [self._found(place, place.at, ()) for place in places]
         return found
 

@@ -86,8 +86,6 @@ class LeafReads:
     def values(self, code: CodeFile, node: AST, name: str) -> Iterator[Any]:
         """What a name of a method's object, or of a variable, has now."""
         function = code.function_of(node)
-        if function is None:
-            return
         root, *rest = name.split(".")
         if function.owner is not None and function.first_parameter == root:
             holders: list[Any] = self._objects.get(function.owner.name, [])

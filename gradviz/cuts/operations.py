@@ -258,12 +258,9 @@ _TORCH = frozenset(
 def _of_grad(call: Call, values: Sequence[AST]) -> Effect:
     """Of `torch.autograd.grad`: a gradient has a graph where that is asked for."""
     options = {keyword.arg: keyword.value for keyword in call.keywords}
-    first = options.get("outputs", values[0] if values else None)
-    if first is None:
-        return Effect()
+    outputs = [options["outputs"]] if "outputs" in options else values[:1]
     asked = options.get("create_graph")
     off = asked is None or getattr(asked, "value", True) is False
     positional = len(call.args) > 4  # outputs, inputs, grad_outputs, retain, create
-    if off and not positional:
-        return Effect(_inflows([first], "grad"), "grad")
-    return Effect(_inflows([first]), "grad")
+    kind: DetachKind | None = "grad" if off and not positional else None
+    return Effect(_inflows(outputs, kind), "grad")

@@ -180,8 +180,7 @@ class RanCode:
         elif isinstance(called, ast.Attribute) and code.is_module(called.value):
             yield from self._imported(code, dotted(called))
         elif isinstance(called, ast.Attribute):
-            around = code.function_of(call)
-            owner = around.owner if around is not None else None
+            owner = code.function_of(call).owner
             methods = [each for each in code.named(called.attr) if each.owner]
             if dotted(called.value) == "self" and owner is not None:
                 yield from (each for each in methods if each.owner is owner)
@@ -207,15 +206,14 @@ class RanCode:
     def line(self, node: Any) -> SourceLine:
         """The line of a value."""
         code = self.code(node)
-        function = code.function_of(node)
-        name = function.name if function is not None else "<module>"
+        name = code.function_of(node).name
         return with_text(SourceLine(code.file, node.lineno, name))
 
     def ran(self, node: AST) -> bool:
         """Whether the function around a value made nodes in this step."""
         code = self.code(node)
         function = code.function_of(node)
-        if function is None or function.outer is None:
+        if function.outer is None:
             return True
         return any(
             code.function_of(each) is function for each in self.computed if each in code

@@ -28,13 +28,13 @@ from tests.walker.graphs import needs_raw
 
 
 def finding(
-    id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",), follows: tuple[str, ...] = ()
+    id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",), **explained: tuple[str, ...]
 ) -> Finding:
-    return Finding(id, severity, id, names, "", "because", "mend it", follows=follows)
+    return Finding(id, severity, id, names, "", "because", "mend it", **explained)
 
 
 def told(*found: Finding) -> list[tuple[str, str, list[str]]]:
-    return [(one.id, one.severity, [each.id for each in one.consequences]) for one in joined(found, {})]
+    return [(one.id, one.severity, [each.id for each in one.consequences]) for one in joined(found)]
 
 
 def test_what_follows_from_a_finding_is_told_with_it_and_makes_it_as_bad() -> None:
@@ -48,8 +48,8 @@ def test_what_follows_from_a_finding_is_told_with_it_and_makes_it_as_bad() -> No
     ("cause", "effect", "left"), [(("u", "v", "w"), ("w", "v"), 1), (("w",), ("w", "v"), 2), (("w",), (), 2)]
 )
 def test_the_same_names_or_more_make_a_cause(cause: tuple[str, ...], effect: tuple[str, ...], left: int) -> None:
-    both = finding("a", names=cause), finding("b", names=effect)
-    assert len(joined(both, {"b": ("a",)})) == left
+    both = finding("a", names=cause), finding("b", names=effect, repeats=("a",))
+    assert len(joined(both)) == left
 
 
 def test_findings_that_explain_each_other_stay() -> None:

@@ -61,9 +61,10 @@ def _set_in(node: object, attribute: str) -> SourceLine | None:
 def made_in_place(graph: Graph) -> frozenset[int]:
     """The nodes that modules with `inplace=True` made, where a saved tensor was changed."""
     session, made = running(), set[int]()
-    changed = any("modified" in flags for flags in graph.flags)
-    for node in graph.nodes if changed and session is not None else ():
-        call = session.event_log().calls.at(node.sequence or 0) if session else None
+    if session is None or not any("modified" in flags for flags in graph.flags):
+        return frozenset()
+    for node in graph.nodes:
+        call = session.event_log().calls.at(node.sequence or 0)
         if call is not None and call.module.in_place:
             made.add(node.id)
     return frozenset(made)

@@ -50,7 +50,7 @@ _EXPLODES = Row(
     "exploding-gradient",
     "warning",
     "gradients grow without bounds on their way to the first modules",
-    follows=("nonfinite",),
+    repeats=("nonfinite",),
     needs_values=True,
     once=True,
 )
@@ -157,7 +157,7 @@ _DEAD = Row(
     "dead-relu",
     "warning",
     "a layer of ReLUs has come to give zero for every input",
-    follows=("nonfinite", "exploding-gradient"),
+    repeats=("nonfinite", "exploding-gradient"),
     reads_saved=True,
     needs_values=True,
     once=True,

@@ -116,7 +116,7 @@ _OUTDATED = Row(
     "outdated-result",
     "warning",
     "each step uses what was computed once, from parameters that have changed since",
-    follows=("freed-graph", "stale-saved", "growing-graph"),
+    repeats=("freed-graph", "stale-saved", "growing-graph"),
     once=True,
 )
 def outdated_result(context: BackwardCall) -> Diagnoses:

@@ -205,7 +205,7 @@ _RESULT = Row(
     "none-grad",
     "warning",
     "backward() has run, and .grad is still None where one would expect a gradient",
-    follows=("unused-parameter", "nonleaf-parameter"),
+    repeats=("unused-parameter", "nonleaf-parameter"),
 )
 def none_grad(context: BackwardCall) -> Diagnoses:
     """A `.grad` read where there never is one; or a parameter of the graph whose

@@ -33,7 +33,7 @@ _GROWS = Row(
     "growing-graph",
     "warning",
     "the graph of earlier steps is kept, and more of it with every step",
-    follows=("freed-graph", "stale-saved"),
+    repeats=("freed-graph", "stale-saved"),
     whole_run=True,
 )
 def growing_graph(context: BackwardCall) -> Diagnoses:

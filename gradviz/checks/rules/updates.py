@@ -42,7 +42,7 @@ _THAWED = _LATE._replace(
     "never-updated",
     "warning",
     "a parameter gets a gradient at every step, and nothing ever updates it",
-    follows=("nonleaf-parameter",),
+    repeats=("nonleaf-parameter",),
     whole_run=True,
 )
 def never_updated(context: BackwardCall) -> Diagnoses:
@@ -119,7 +119,7 @@ _NEVER = Row(
     "never-reached",
     "warning",
     "an optimizer holds a tensor that no backward() reaches",
-    follows=("unused-parameter", "nonleaf-parameter"),
+    repeats=("unused-parameter", "nonleaf-parameter"),
     whole_run=True,
 )
 def never_reached(context: BackwardCall) -> Diagnoses:
