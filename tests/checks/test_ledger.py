@@ -158,6 +158,24 @@ def update():
         f"{HEAD}field = torch.full((3,), 0.5, requires_grad=True)\noptimizer = torch.optim.Adam([field], lr=0.1)"
         + LOOP.replace("net(x)", "field * x").replace("# AFTER", "field = field.detach().clamp(0, 1).requires_grad_()"),
     ),
+    "a backward that returns None for a weight": Fault(
+        "none-grad",
+        "return grad @ weight",
+        "return the gradient of that input",
+        "return grad @ weight, None",
+        "return grad @ weight, grad.T @ x",
+        f"""{HEAD}
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.T
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight, None
+{NET.replace("3, 1)", "3, 1, bias=False)")}{SGD}{LOOP.replace("net(x)", "Product.apply(net[0](x), net[1].weight)")}""",
+    ),
     "the second derivative of ReLUs": Fault(
         "no-slope",
         "slope = ",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
+from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.verdicts import QUIET, Case, Cases
 from gradviz.checks.words import (
@@ -19,7 +20,7 @@ from gradviz.checks.words import (
     nodes_of,
     places,
 )
-from gradviz.graph import SourceLine
+from gradviz.graph import Function, SourceLine
 from gradviz.source.code_line import as_leaf
 from gradviz.source.search import grad_reads, returned_by
 from gradviz.wording import one_line, plural
@@ -189,6 +190,12 @@ _NONE = Row(
     "Let the backward() of the custom Function on the way return a gradient in place of None for each input that needs one; look "
     "in a compiled function for .detach(), no_grad() and results that are not used; and look for zero_grad() after backward().",
 )
+_RETURNED = Row(
+    "backward() of {function} returns None for {names}",
+    "nothing else uses {them}, and after backward() there is no .grad: {code} returns None in the place of an input that needs a "
+    "gradient",
+    "In {line}, return the gradient of that input, a tensor of its shape, in place of None.",
+)
 _FROM_LEAF = Row(
     "{name}.grad is always None: {name} is not a leaf",
     "{code} computes {name} from a new leaf, so {name} is a result; {read} reads its .grad, and only leaves keep their gradient",
@@ -243,20 +250,37 @@ def none_grad(context: BackwardCall) -> Diagnoses:
 
     missing = _without_gradient(context)
     if missing:
-        modules, nodes = _modules(context, missing), context.graph.nodes
-        definitions = {node.function.definition for node in nodes if node.function}
-        custom = [made for made in definitions if made and not made.package]
-        # of two custom Functions, either may have returned None
-        source = returned_by(custom[0]) if len(custom) == 1 else None
-        count = plural(len(missing), "parameter")
-        yield _NONE.filled(
-            first_names(missing),
-            source,
-            count=count,
-            modules=modules,
-            nodes=nodes_of(missing),
-            where=places(modules, line(source)),
-        )
+        yield _never_given(context, missing)
+
+
+def _never_given(context: BackwardCall, missing: Sequence[Parameter]) -> Diagnosis:
+    """Parameters that backward() gave None."""
+    nodes, users_of = context.graph.nodes, set[Function | None]()
+    for parameter in missing:
+        users_of.update(_users(context, parameter))
+    direct = len(users_of) == 1 and None not in users_of
+    # of two custom Functions, either may have returned None
+    functions = users_of if direct else {node.function for node in nodes} - {None}
+    function = functions.pop() if len(functions) == 1 else None
+    made = function.definition if function is not None else None
+    source = returned_by(made) if made is not None and not made.package else None
+    modules = _modules(context, missing)
+    return (_RETURNED if direct and source else _NONE).filled(
+        first_names(missing),
+        source,
+        function=function.name.rpartition(".")[2] if function is not None else "",
+        count=plural(len(missing), "parameter"),
+        modules=modules,
+        nodes=nodes_of(missing),
+        where=places(modules, line(source)),
+    )
+
+
+def _users(context: BackwardCall, parameter: Parameter) -> list[Function | None]:
+    """The custom Functions that a parameter goes into, None for ops of torch's."""
+    graph = context.graph
+    consumers = users(graph, parameter.node) if parameter.node is not None else []
+    return [graph.nodes[consumer].function for consumer in consumers] or [None]
 
 
 def _without_gradient(context: BackwardCall) -> list[Parameter]:
