@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import gradviz
+from tests.walker.graphs import needs_raw
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,9 @@ REPLACED = (
 )
 
 
-@pytest.mark.parametrize("command", [("render", "-o", "net.svg"), ("check",), ("saved",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("render", "-o", "net.svg"), ("check",), pytest.param(("saved",), marks=needs_raw)], ids=" ".join
+)
 def test_functions_of_the_library_are_put_back_but_for_the_script(tmp_path: Path, command: tuple[str, ...]) -> None:
     first, rest = STEP.split("\n", 1)
     done = told(tmp_path, f"{first}\n{REPLACED}{rest}", *command)
