@@ -48,10 +48,11 @@ def refuse_to_replace(
 
     name = os.fspath(path)
     if is_there:
+        mine = os.stat(target)
         reads = [(file, "this command reads it") for file in inputs]
         runs = [(file, "this program runs it") for file in code_files()]
         for file, why in (*reads, *runs):
-            if _same(target, file):
+            if _is_at(mine, file):
                 raise OutputError(
                     f"cannot write {name!r}: {why}. Choose another file name."
                 )
@@ -71,9 +72,9 @@ def refuse_to_replace(
         )
 
 
-def _same(target: str, file: str) -> bool:
+def _is_at(status: os.stat_result, file: str) -> bool:
     try:
-        return os.path.samefile(target, file)
+        return os.path.samestat(status, os.stat(file))
     except (OSError, ValueError):  # code may come from no file
         return False
 
