@@ -236,9 +236,10 @@ def _scope(scope: Scope) -> list[Any]:
 
 
 def _absent(absent: Absent) -> list[str]:
-    where = (
-        f", {labels.source_text(absent.source)}" if absent.source is not None else ""
-    )
+    source = absent.source
+    # a reason such as "set in line 13" has it already
+    is_told = source is None or f"line {source.line}" in absent.reason
+    where = "" if is_told else f", {labels.source_text(source)}"
     return [
         labels.names_text(absent.names),
         tensor_line(absent.tensor),

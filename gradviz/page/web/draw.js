@@ -488,8 +488,13 @@ export class Drawer {
       let best = 0;
       for (let i = 2; i < points.length - 2; i += 2) if (height(i) > height(best)) best = i;
       if (!text || height(best) < 18) continue;
-      const x = (points[best] + points[best + 2]) / 2 + 5;
-      const y = (points[best + 1] + points[best + 3]) / 2 + 3;
+      const across = points[best + 2] - points[best];
+      const down = points[best + 3] - points[best + 1];
+      const isFlat = Math.abs(across) > Math.abs(down);
+      // to the right of its middle, a flat S has room on one side
+      const foot = isFlat ? (across * down > 0 ? -3 : size + 1) : 3;
+      const x = points[best] + across / 2 + 5;
+      const y = points[best + 1] + down / 2 + foot;
       const right = x + 0.6 * size * text.length;
       if (taken.some(([a, b, foot]) => Math.abs(foot - y) < size && a < right && x < b)) continue;
       taken.push([x, right, y]);
