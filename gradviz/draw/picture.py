@@ -38,7 +38,7 @@ from gradviz.fold.folding import Folding
 from gradviz.fold.opening import Limits
 from gradviz.fold.sizes import Size
 from gradviz.graph.folders import without_folders
-from gradviz.layout import Drawing, Floats, LayoutFrame, Placement, Rect, layered
+from gradviz.layout import Drawing, Floats, Ints, LayoutFrame, Placement, Rect, layered
 from gradviz.layout.layered.frames import TITLE_ROOM
 from gradviz.wording import clip
 
@@ -99,11 +99,15 @@ class Sketch:
         """What is shown."""
         return scene(self.folding, self.options)
 
-    @property
+    @cached_property
     def is_u(self) -> bool:
         """Whether it is drawn as a U, which only leads down and up again."""
-        is_free = self.options.direction == "auto"
-        return is_free and self.page(is_flat=False).placement.is_u
+        if self.options.direction != "auto":
+            return False
+        boxes = list(map(typesetting.measured, self.scene.boxes))
+        titles = [("", "")] * len(self.scene.frames)  # sizes decide nothing
+        drawing = _drawing(self.scene, boxes, titles, is_flat=False)
+        return layered.has_u(_in_order(drawing, self.scene.ran)[0])
 
     def page(self, *, is_flat: bool) -> Page:
         """Where it goes in a direction."""
@@ -190,7 +194,7 @@ class Page:
         # lines run on as those of a text do; a column that runs up again is no skip, but
         # looks like one
         drawing = replace(drawing, u_shapes=u_shapes and not is_flat, columns=is_flat)
-        placed = _place(drawing, drawn.ran or range(drawing.size), is_flat)
+        placed = _place(drawing, drawn.ran, is_flat)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 
         room = max(placement.width, LEAST_ROOM)
@@ -348,7 +352,11 @@ def _drawing(
 
 def _place(drawing: Drawing, ran: Sequence[int], is_flat: bool) -> Placement:
     """The placement in its direction, on whole pixels, as curves."""
-    placed = wires.spread(drawing, _in_order(drawing, ran))
+    ordered, place, frame_place = _in_order(drawing, ran)
+    found = layered.place(ordered)
+    rects = [found.frames[number] for number in frame_place[:-1].tolist()]
+    back = replace(found, x=found.x[place], y=found.y[place], frames=tuple(rects))
+    placed = wires.spread(drawing, back)
     rounded = replace(
         placed,
         x=np.rint(placed.x),
@@ -361,11 +369,11 @@ def _place(drawing: Drawing, ran: Sequence[int], is_flat: bool) -> Placement:
     return wires.turned(smooth) if is_flat else smooth
 
 
-def _in_order(drawing: Drawing, ran: Sequence[int]) -> Placement:
-    """The placement of boxes in the order in which their ops ran, which decides where a
-    layout has a choice.
+def _in_order(drawing: Drawing, ran: Sequence[int]) -> tuple[Drawing, Ints, Ints]:
+    """The drawing in the order in which its ops ran, which decides where a layout has a
+    choice; and where each box and frame is in it.
     """
-    keys = np.array(ran, np.int64)
+    keys = np.array(ran or range(drawing.size), np.int64)
     order = np.argsort(keys, kind="stable")
     place = np.argsort(order)
 
@@ -394,9 +402,7 @@ def _in_order(drawing: Drawing, ran: Sequence[int]) -> Placement:
         frames=tuple(frames),
         words=drawing.words[order],
     )
-    placed = layered.place(sorted_drawing)
-    rects = [placed.frames[number] for number in frame_place[:-1].tolist()]
-    return replace(placed, x=placed.x[place], y=placed.y[place], frames=tuple(rects))
+    return sorted_drawing, place, frame_place
 
 
 # -- frames ----------------------------------------------------------------------------
