@@ -446,8 +446,9 @@ def _on_border(
         fitting = begins[rooms >= title_width(title)]
         if len(fitting):
             return float(fitting[0]), title
-    widest = int(np.argmax(rooms))
-    title = titles[-1]
+    widest, title = int(np.argmax(rooms)), titles[-1]
+    if title.count(" ") == 1:
+        title = title.partition(" ")[0]  # of a path and a class
     letters = int(len(title) * rooms[widest] / title_width(title))
     return float(begins[widest]), shorten(title, max(letters, LEAST_LETTERS))
 

@@ -91,7 +91,9 @@ class Filling:
         """A group with what stands beside it: groups of the same class of which none
         needs another, such as experts, heads and towers.
         """
-        others, parent = self._alike.get(group, []), group.parent
+        # a call again stays closed where the first one opens
+        others = list(filter(self._may_try, self._alike.get(group, ())))
+        parent = group.parent
         if parent is None or parent.kind == "run":
             return [group, *others]
         name = _class(group)

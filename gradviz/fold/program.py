@@ -25,8 +25,8 @@ LEAST_CALLS = 4
 queries, keys and values, each is read.
 """
 LEAST_OPS = 8
-"""Ops of a call outside of all modules that is a group however seldom the function is
-called.
+"""Ops of a call that is a group though the function is called seldom: in a module more
+than once.
 """
 LEAST_BESIDE = 3
 """Ops that the call of a function has beside the largest one in it."""
@@ -165,12 +165,13 @@ class _Choice:
         another function says no more than that.
         """
         call = self._program[i]
+        count = self._count[call.scope, call.source]
         if self._largest[i] and self._ops[i] - self._largest[i] < LEAST_BESIDE:
             return False
-        if self._count[call.scope, call.source] >= LEAST_CALLS:
+        if count >= LEAST_CALLS:
             return True
-        is_long = call.scope is None and self._ops[i] >= LEAST_OPS
-        return is_long and i not in self._outputs
+        is_one = call.scope is not None and count == 1
+        return self._ops[i] >= LEAST_OPS and not is_one and i not in self._outputs
 
     def _is_loop(self, i: int) -> bool:
         """Whether its turns are more than one module call each, and it is not all that

@@ -352,3 +352,25 @@ def test_a_sum_over_terms_is_one_box_though_a_loop_makes_them() -> None:
     assert isinstance(loss, torch.Tensor)
     _, shut = first_look(loss, recording)
     assert "total" in shut
+
+
+class Siamese(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(5)))
+
+    def embed(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.tower(x).tanh()
+        return x / (x * x).sum(-1, keepdim=True).sqrt()
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.embed(x), self.embed(y)
+
+
+def test_a_long_method_that_a_module_calls_twice_is_two_boxes_by_its_name() -> None:
+    net = Siamese()
+    with gradviz.record() as recording:
+        one, other = net(torch.ones(2, 4), torch.ones(2, 4))
+        loss = (one - other).abs().sum()
+    is_open, shut = first_look(loss, recording)
+    assert {"embed()", "embed(), call 2"} <= is_open | shut
