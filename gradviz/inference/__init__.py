@@ -70,7 +70,7 @@ def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
     around all of them.
     """
     uses, is_weight = _uses(graph, ownership, inputs)
-    turned = _turned_weights(graph, uses, inputs)
+    turned = _turned_weights(graph, inputs)
     modules = ownership.modules
     module: list[int | None] = []
     for i, leaves in enumerate(uses):
@@ -115,21 +115,15 @@ def _caller(
     return None
 
 
-def _turned_weights(
-    graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Inputs
-) -> set[int]:
+def _turned_weights(graph: Graph, inputs: Inputs) -> set[int]:
     """Transpositions right before a product of matrices, which a linear layer makes of
     any weight, parametrized or not.
     """
     turned: set[int] = set()
-    for i, leaves in enumerate(uses):
-        if leaves and stem_of(graph.nodes[i].op) in _PRODUCTS:
-            turned.update(
-                producer
-                for producer in inputs[i]
-                if graph.nodes[producer].op.startswith("TBackward")
-            )
-
+    for node, producers in zip(graph.nodes, inputs):
+        if stem_of(node.op) in _PRODUCTS:
+            ops = {producer: graph.nodes[producer].op for producer in producers}
+            turned.update(i for i, op in ops.items() if op.startswith("TBackward"))
     return turned
 
 

@@ -470,7 +470,7 @@ class Extents:
         count = ties[0]
 
         if later:
-            loss = self._with_loss(gap, most) if own_end else 0
+            loss = self._with_loss(gap) if own_end else 0
             count = max(count, loss)
         count = max(count, self._with_known(group[0], gap, total, later=later))
 
@@ -506,13 +506,11 @@ class Extents:
         """How many values pass into and out of all these calls when each is 0, 1, ...
         `most` operations longer.
         """
-        if later:
-            costs = [
-                self._order.costs_after(call, most, self._end_around(call))
-                for call in group
-            ]
-        else:
-            costs = [self._order.costs_before(call, most) for call in group]
+        costs = []
+        for call in group:
+            end = self._end_around(call) if later else len(self._order)
+            gap = self._gap(call, later=later)[:most]
+            costs.append(self._order.costs(call, gap, end))
         return [sum(of_all) for of_all in zip(*costs)]
 
     def _end_around(self, call: InferredCall) -> int:
@@ -534,20 +532,15 @@ class Extents:
                 length = i + 1
         return length
 
-    def _with_loss(self, gap: range, most: int) -> int:
+    def _with_loss(self, gap: range) -> int:
         """How long a call must be to hold a loss of its own: a number made before the
         next module runs.
         """
         if gap.stop == len(self._order):
             return 0  # the loss of the whole model
-        return max(
-            (
-                i + 1
-                for i, position in enumerate(gap[:most])
-                if self._order.shapes[position] == ()
-            ),
-            default=0,
-        )
+        shapes = self._order.shapes
+        numbers = [i + 1 for i, position in enumerate(gap) if shapes[position] == ()]
+        return max([0, *numbers])
 
     def _is_own(self, call: InferredCall, position: int) -> bool:
         return not any(inner.start <= position <= inner.end for inner in call.inner)
@@ -557,22 +550,18 @@ class Extents:
         values pass.
         """
         gaps = self._gaps(group, later=True)
-        most = self._common(gaps) if len(gaps) > 1 else len(gaps[0])
         if len(group) == 1 and self._modules[group[0].module].takes_labels:
             self._take(group[0], gaps[0])
             return
 
-        costs = self._order.costs_after(group[0], most, len(self._order))
-        count = 0
-        while (
-            count < most
-            and costs[count + 1] <= costs[count]
-            and not self._is_loss(gaps[0][count])
-        ):
-            count += 1
-
-        if count < most and self._is_loss(gaps[0][count]):
-            while count and self._stems[gaps[0][count - 1]] in VIEWS:
+        gap = gaps[0][: self._common(gaps)]
+        costs = self._order.costs(group[0], gap, len(self._order))
+        count = _leading(
+            following <= cost and not self._is_loss(position)
+            for position, cost, following in zip(gap, costs, costs[1:])
+        )
+        if any(map(self._is_loss, gap[count : count + 1])):
+            while count and self._stems[gap[count - 1]] in VIEWS:
                 count -= 1
 
         self._take_each(group, gaps, count)

@@ -9,6 +9,7 @@ belong to one call, and which call to which.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -93,57 +94,40 @@ class ForwardOrder:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def costs_after(
-        self, call: InferredCall, further: int, outer_end: int
-    ) -> list[int]:
-        """How many values go into and out of a call, and when it is 1, 2, ... `further`
-        positions longer.
+    def costs(self, call: InferredCall, gap: range, outer_end: int) -> list[int]:
+        """How many values go into and out of a call, and when it has 1, 2, ... positions
+        of a gap beside it, too.
 
         What is used beyond `outer_end`, the end of the call around it, goes out in any
         case. It counts on its own, so that a second result, such as the logits of a
         router for a loss at the end, does not hide where the first one goes.
         """
-        start, end, outside = call.start, call.end, set[int]()
-        costs, alive, ending = [], 0, [0] * (further + 1)
-
-        for i in range(start, end + further + 1):
+        start = end = call.start
+        costs, outside, alive = list[int](), set[int](), 0
+        last_uses = Counter[int]()
+        for i in (*range(call.start, call.end + 1), *gap):
+            start, end = min(start, i), max(end, i)
+            # what came from outside is made inside now
+            outside.discard(i)
             self._note_inputs(outside, i, start)
-            if i > end:
-                alive -= ending[i - end]
+            # from now on they are used inside only
+            alive -= last_uses[i]
             last = self.last_use[i]
-            if last > outer_end and i <= end:
+            if last > outer_end and call.start <= i <= call.end:
                 alive += 1
                 # where it goes within the call around it still counts
                 last = self._last_use_until(i, outer_end)
-            length = last - end  # from this length on it is used inside only
-            if last > max(i, end):
+            if last > end:
                 alive += 1
-                if length <= further:
-                    ending[length] += 1
-            if i >= end:
+                last_uses[last] += 1
+            if not call.start <= i < call.end:
                 costs.append(alive + len(outside))
-
         return costs
 
     def _last_use_until(self, i: int, position: int) -> int:
         """The last use of a value up to a position, or its own position."""
         before = bisect_right(self._uses[i], position)
         return self._uses[i][before - 1] if before else i
-
-    def costs_before(self, call: InferredCall, further: int) -> list[int]:
-        """The same when the interval begins 1, 2, ... `further` positions earlier."""
-        start, end, outside = call.start, call.end, set[int]()
-        alive = sum(self.last_use[i] > end for i in range(start, end + 1))
-        for i in range(start, end + 1):
-            self._note_inputs(outside, i, start)
-        costs = [alive + len(outside)]
-        for i in range(start - 1, start - 1 - further, -1):
-            # what came from outside is made inside now
-            outside.discard(i)
-            self._note_inputs(outside, i, i)
-            alive += self.last_use[i] > end
-            costs.append(alive + len(outside))
-        return costs
 
     def _note_inputs(self, outside: set[int], i: int, start: int) -> None:
         """Add what position `i` takes from before `start`; a list of tensors counts as
