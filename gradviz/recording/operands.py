@@ -19,7 +19,7 @@ from gradviz.recording.event_log import ModuleCall, Moment
 from gradviz.recording.given import Given, entries, given_to, has_argument
 from gradviz.recording.program import Turns
 from gradviz.recording.running import RunningCall
-from gradviz.source.bindings import Binding, Bindings, Reaching, dotted
+from gradviz.source.bindings import Binding, Bindings, Reaching, bindings_of, dotted
 from gradviz.source.expressions import (
     argument,
     function_name,
@@ -32,7 +32,6 @@ from gradviz.source.expressions import (
     variables,
 )
 from gradviz.source.spots import OWN_CODE, Spot, spots_of
-from gradviz.source.syntax import FunctionSyntax
 from gradviz.walker.places import BareGraph, Operand
 
 MOST_STEPS = 20
@@ -51,6 +50,11 @@ class Where(NamedTuple):
     module: ModuleCall | None
     turns: Turns
     moment: Hashable
+
+    @property
+    def bindings(self) -> Bindings:
+        """What gives the names of its function their values."""
+        return bindings_of(self.spot.function)
 
 
 class Operands(NamedTuple):
@@ -81,7 +85,6 @@ class OperandReader:
     ) -> None:
         self._bare, self._moments, self._turns = bare, moments, turns
         self._arguments, self._scopes = arguments, scopes
-        self._bindings: dict[FunctionSyntax, Bindings] = {}
 
     def read(self) -> Operands:
         """The operands of all nodes."""
@@ -213,15 +216,12 @@ class OperandReader:
         """
         root = name.partition(".")[0]
         for _ in range(MOST_STEPS):
-            bindings = self._bindings_of(where.spot.function)
-            reaching = bindings.before(root, where.spot.node)
-            code = where.site.code
+            reaching = where.bindings.before(root, where.spot.node)
+            code, binding = where.site.code, reaching.binding
             is_own = code.co_name not in OWN_CODE
-            if reaching.binding is not None and (is_own or reaching.binding.scope):
-                return where, reaching
-            if root not in (*code.co_freevars, *code.co_names) and is_own:
-                return where, reaching
-            if code.co_name == "<module>":
+            is_found = binding is not None and (is_own or binding.scope is not None)
+            is_local = is_own and root not in (*code.co_freevars, *code.co_names)
+            if is_found or is_local or code.co_name == "<module>":
                 return where, reaching
             outer = self._outer(root, where)
             if outer is None:
@@ -244,11 +244,6 @@ class OperandReader:
             if code.co_name == "<module>" and name not in inner.co_freevars:
                 return where
         return None
-
-    def _bindings_of(self, function: FunctionSyntax) -> Bindings:
-        if function not in self._bindings:
-            self._bindings[function] = Bindings(function)
-        return self._bindings[function]
 
     # -- what an expression is ---------------------------------------------------------
 
@@ -316,9 +311,8 @@ class OperandReader:
         value = binding.value
         if not isinstance(value, ast.Name) or not reaching.is_certain:
             return False
-        bindings = self._bindings_of(where.spot.function)
-        then = bindings.before(value.id, binding.node)
-        now = bindings.before(value.id, where.spot.node)
+        then = where.bindings.before(value.id, binding.node)
+        now = where.bindings.before(value.id, where.spot.node)
         return value.id != name and then.binding == now.binding and now.is_certain
 
     def _passed(
@@ -363,12 +357,11 @@ class OperandReader:
         if home is None:
             return where.moment, name
         there = home[0]
-        spot = there.spot
         own: list[Hashable] = [there.call]
         parts = name.split(".")
-        bindings = self._bindings_of(spot.function)
         for end in range(1, len(parts) + 1):
-            some = bindings.before(".".join(parts[:end]), spot.node, with_changes)
+            part = ".".join(parts[:end])
+            some = there.bindings.before(part, there.spot.node, with_changes)
             own += [
                 id(some.binding.node) if some.binding is not None else None,
                 self._turn(some.loops, there),
@@ -398,7 +391,7 @@ class OperandReader:
             return False
         if not isinstance(expression, ast.Name):
             return False
-        return self._bindings_of(where.spot.function).is_single(expression.id)
+        return where.bindings.is_single(expression.id)
 
     # -- numbers -----------------------------------------------------------------------
 
@@ -443,14 +436,14 @@ class OperandReader:
         if name in where.site.code.co_varnames:
             return None
         outside = where.spot.file.outside
-        return self._bindings_of(outside).only_value(name)
+        return bindings_of(outside).only_value(name)
 
     def _began_as_number(self, expression: ast.expr, where: Where) -> bool:
         """Whether this is a number, or a variable that began as one, as a sum does."""
         if self._is_number(expression, where):
             return True
         name = dotted(expression)
-        values = self._bindings_of(where.spot.function).values(name)
+        values = where.bindings.values(name)
         return any(self._is_number(value, where) for value in values)
 
     def _held(self, expression: ast.expr, where: Where) -> object:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gradviz.source.syntax import COMPREHENSIONS, LOOPS, FunctionSyntax, assignments
@@ -137,6 +138,12 @@ class Bindings:
                 return parent in around and isinstance(node, ast.stmt)
             node = parent
         return True
+
+
+@lru_cache(maxsize=1000)
+def bindings_of(function: FunctionSyntax) -> Bindings:
+    """The bindings of a function, read once."""
+    return Bindings(function)
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, Binding]]:
