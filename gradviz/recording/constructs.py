@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import CodeType
 
 from gradviz.fold.order import is_view
@@ -15,6 +16,7 @@ from gradviz.packages import code_line, with_text
 from gradviz.walker.places import BareGraph
 
 
+@dataclass(slots=True, eq=False)
 class Draft:
     """A construct in the making, in the call of a function `frame`.
 
@@ -25,43 +27,24 @@ class Draft:
     turn of a loop passed.
     """
 
-    __slots__ = (
-        "around",
-        "code",
-        "doubts",
-        "flat",
-        "frame",
-        "in_doubt",
-        "is_kept",
-        "kind",
-        "line",
-        "mixed",
-        "node",
-        "nodes",
-        "scope",
-        "scopes",
-        "source",
-        "sure",
-        "text",
-        "turn",
-    )
-
-    def __init__(
-        self, kind: ConstructKind, around: Draft | None, scope: int | None, text: str
-    ) -> None:
-        self.kind, self.around, self.scope, self.text = kind, around, scope, text
-        self.code = ""
-        self.source: CodeType | None = None
-        self.line = self.turn = 0
-        self.mixed = self.flat = False
-        self.doubts: set[object] = set()
-        self.in_doubt: Draft | None = None
-        self.is_kept = True
-        self.frame: object = None
-        self.node: ast.AST | None = None
-        self.nodes: list[int] = []
-        self.scopes: list[int] = []
-        self.sure: set[object] | None = None
+    kind: ConstructKind
+    around: Draft | None
+    scope: int | None
+    text: str
+    frame: object = None
+    source: CodeType | None = None
+    node: ast.AST | None = None
+    line: int = 0
+    code: str = ""
+    turn: int = 0
+    mixed: bool = False
+    flat: bool = False
+    doubts: set[object] = field(default_factory=set)
+    in_doubt: Draft | None = None
+    sure: set[object] | None = None
+    is_kept: bool = True
+    nodes: list[int] = field(default_factory=list)
+    scopes: list[int] = field(default_factory=list)
 
     @property
     def home(self) -> Draft | None:

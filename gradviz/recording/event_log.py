@@ -14,6 +14,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections import Counter, deque
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -315,27 +316,11 @@ def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> 
     return ""
 
 
+@dataclass(slots=True, eq=False)
 class ModuleCall:
     """One call of one module. `output` is shape, dtype, device and layout of its first
     output tensor. `is_replaced`: a hook of the user's may have put another in its place.
     """
-
-    __slots__ = (
-        "began",
-        "calls",
-        "code",
-        "frame",
-        "function",
-        "is_replaced",
-        "module",
-        "nth",
-        "number",
-        "output",
-        "parent",
-        "root",
-        "site",
-        "tree",
-    )
 
     number: int
     began: int  # the sequence number that the next node would have got

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gradviz.fold.order import is_view
@@ -103,18 +104,16 @@ def _events(
 # -- as it happened --------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
 class _Within:
     """A loop, or a statement, that a function is in. `passed`: places of the turn that
     every turn has; `goes_on`: the loop was asked for its next turn.
     """
 
-    __slots__ = ("goes_on", "part", "passed", "turn")
-
-    def __init__(self, part: Draft) -> None:
-        self.part = part
-        self.turn: Draft | None = None
-        self.passed: set[object] = set()
-        self.goes_on = False
+    part: Draft
+    turn: Draft | None = None
+    passed: set[object] = field(default_factory=set)
+    goes_on: bool = False
 
 
 class _Done(NamedTuple):
@@ -127,33 +126,21 @@ class _Done(NamedTuple):
     is_whole: bool
 
 
+@dataclass(slots=True, eq=False)
 class _Frame:
     """One call of one function, and where it is: the loops and the statement that it is
     in, the last place, and what ran or was made there.
     """
 
-    __slots__ = (
-        "call",
-        "is_blind",
-        "last",
-        "part",
-        "scope",
-        "seen",
-        "spots",
-        "steps",
-        "what",
-    )
-
-    def __init__(
-        self, spots: Spots | None, part: Draft | None, scope: int | None
-    ) -> None:
-        self.spots, self.part, self.scope = spots, part, scope
-        self.steps: list[_Within] = []
-        self.last: Spot | None = None
-        self.what: object = None
-        self.seen: set[str] = set()
-        self.call: Draft | None = None
-        self.is_blind = False
+    spots: Spots | None
+    part: Draft | None
+    scope: int | None
+    steps: list[_Within] = field(default_factory=list)
+    last: Spot | None = None
+    what: object = None
+    seen: set[str] = field(default_factory=set)
+    call: Draft | None = None
+    is_blind: bool = False
 
     def turns(self) -> list[Draft]:
         """The turns that it is in."""
