@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -172,17 +173,18 @@ _RECURRENT = ("LSTM", "GRU", "RNN")
 """Modules that use each parameter many times in one call."""
 
 
+@dataclass(slots=True, eq=False)
 class InferredCall:
     """One call of a module, from position `start` to `end`, both inside."""
 
-    __slots__ = ("end", "inner", "module", "parent", "start")
+    module: int
+    start: int
+    end: int
+    inner: list[InferredCall]
+    parent: InferredCall | None = None
 
-    def __init__(
-        self, module: int, start: int, end: int, inner: list[InferredCall]
-    ) -> None:
-        self.module, self.start, self.end, self.inner = module, start, end, inner
-        self.parent: InferredCall | None = None
-        for call in inner:
+    def __post_init__(self) -> None:
+        for call in self.inner:
             call.parent = self
 
 

@@ -10,6 +10,7 @@ is not known there is no name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from gradviz.packages import CallSite
@@ -117,9 +118,9 @@ class AssignedNames:
             return
 
         size = len(nodes)
-        if run.spot.loops and not any(
-            _loops_below(run.site, sites[node]) for node in nodes
-        ):
+        callees = [spot for node in nodes for spot in _between(run.site, sites[node])]
+        # a function that was called may have a loop of its own
+        if run.spot.loops and all(spot and not spot.loops for spot in callees):
             # the body of a loop: each turn assigns the variable once more
             size = _period([(self._bare.kinds[node], sites[node]) for node in nodes])
         for start in range(0, len(nodes), size):
@@ -137,9 +138,12 @@ class AssignedNames:
                 ends.append(node)
         # several results, or one that a function computes and does not return: the
         # variable may hold something else
-        if len(ends) != 1 or not _is_value(self._moments[ends[0]].site, run.site):
+        if len(ends) != 1:
             return None
         node = ends[0]
+        callees = _between(run.site, self._moments[node].site)
+        if not all(spot and is_returned(spot) for spot in callees):
+            return None
         is_changed = self._is_replaced(node, run) or self._is_passed_on(node, run)
         return None if is_changed or not self._fits(node, run) else node
 
@@ -204,15 +208,10 @@ def _call_from(site: CallSite, call: ModuleCall | None) -> ModuleCall | None:
     return outermost
 
 
-def _loops_below(site: CallSite, inner: CallSite | None) -> bool:
-    """Whether a function that was called from `site` was in a loop of its own."""
-    for callee in inner.chain() if inner is not None else ():
-        if callee is site:
-            return False
-        spot = _spot(callee)
-        if spot is None or spot.loops:
-            return True
-    return False
+def _between(site: CallSite, inner: CallSite | None) -> list[Spot | None]:
+    """Where the functions are that run from one site to another inside it."""
+    chain = inner.chain() if inner is not None else ()
+    return [_spot(callee) for callee in takewhile(lambda one: one is not site, chain)]
 
 
 def _period(steps: Sequence[object]) -> int:
@@ -226,16 +225,3 @@ def _period(steps: Sequence[object]) -> int:
         ):
             return size
     return count
-
-
-def _is_value(inner: CallSite | None, site: CallSite) -> bool:
-    """Whether each function between the two returns what its line at that moment
-    computes.
-    """
-    for callee in inner.chain() if inner is not None else ():
-        if callee is site:
-            return True
-        spot = _spot(callee)
-        if spot is None or not is_returned(spot):
-            return False
-    return False

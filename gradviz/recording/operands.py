@@ -391,7 +391,8 @@ class OperandReader:
             return False
         if not isinstance(expression, ast.Name):
             return False
-        return where.bindings.is_single(expression.id)
+        binding = where.bindings.only(expression.id)
+        return binding is not None and not where.bindings.loops_of(binding.node)
 
     # -- numbers -----------------------------------------------------------------------
 
@@ -435,8 +436,8 @@ class OperandReader:
         """The one value that a file gives a variable."""
         if name in where.site.code.co_varnames:
             return None
-        outside = where.spot.file.outside
-        return bindings_of(outside).only_value(name)
+        binding = bindings_of(where.spot.file.outside).only(name)
+        return binding.value if binding is not None else None
 
     def _began_as_number(self, expression: ast.expr, where: Where) -> bool:
         """Whether this is a number, or a variable that began as one, as a sum does."""

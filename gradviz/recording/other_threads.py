@@ -98,11 +98,10 @@ class OtherThreads:
             for name in _BEGIN:
                 original = getattr(home, name, None)
                 if original is not None:
-                    self._replace(home, name, self._noticing(original))
+                    replace(self._undo, home, name, self._noticing(original))
 
-        self._replace(
-            ThreadPoolExecutor, "submit", self._noticing_work(ThreadPoolExecutor.submit)
-        )
+        work = self._noticing_work(ThreadPoolExecutor.submit)
+        replace(self._undo, ThreadPoolExecutor, "submit", work)
         # up to Python 3.11 a collection in there may wait for a lock that its own
         # thread holds
         with collector.paused():
@@ -140,10 +139,6 @@ class OtherThreads:
         # a loader or a log writer makes no nodes, so the recording goes on beside it
         return function
 
-    def _replace(self, home: object, name: str, mine: object) -> None:
-        self._undo.callback(setattr, home, name, getattr(home, name))
-        setattr(home, name, mine)
-
     def _begins(self, function: Callable[..., Any]) -> _Started:
         started, alone = _Started(function), not self
         self._meet(getattr(function, "__self__", function))
@@ -163,6 +158,12 @@ class OtherThreads:
     def _meet(self, thread: Any) -> None:
         name = getattr(thread, "name", None) or getattr(thread, "__qualname__", None)
         self.names[visible(name) if isinstance(name, str) else "another thread"] = None
+
+
+def replace(undo: ExitStack, home: object, name: str, mine: object) -> None:
+    """Put something in place of an attribute, until `undo` is closed."""
+    undo.callback(setattr, home, name, getattr(home, name))
+    setattr(home, name, mine)
 
 
 def _runs(function: Any) -> str:

@@ -24,7 +24,7 @@ from gradviz.armour.taps import Ended, tapped
 from gradviz.packages import CallSite, UserCode
 from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
-from gradviz.recording.other_threads import OtherThreads
+from gradviz.recording.other_threads import OtherThreads, replace
 from gradviz.recording.running import RunningCall, running_call, unmark
 from gradviz.walker.private import (
     LAST,
@@ -104,22 +104,28 @@ class NodeWatch:
         self._users_on, self._users_check = _is_on(), _checks_nan()
         self._undo.enter_context(HANDLERS.replaced())
         self._stack_of_the_users = torch.fx.traceback.format_stack
-        self._replace(
+        replace(
+            self._undo,
             torch.fx.traceback,
             "format_stack",
             self._with_stack if self._users_on else self._node_made,
         )
-        self._replace(
+        replace(
+            self._undo,
             torch,
             "set_anomaly_enabled",
             wraps(_set)(
                 lambda *arguments, **options: self._users_set(*arguments, **options)
             ),
         )
-        self._replace(
-            torch, "is_anomaly_enabled", wraps(_is_on)(lambda: self._users_on)
+        replace(
+            self._undo,
+            torch,
+            "is_anomaly_enabled",
+            wraps(_is_on)(lambda: self._users_on),
         )
-        self._replace(
+        replace(
+            self._undo,
             torch,
             "is_anomaly_check_nan_enabled",
             wraps(_checks_nan)(lambda: self._users_check),
@@ -139,10 +145,6 @@ class NodeWatch:
         self._undo.close()
         self._open = False
         self._changed()
-
-    def _replace(self, home: Any, name: str, mine: Any) -> None:
-        self._undo.callback(setattr, home, name, getattr(home, name))
-        setattr(home, name, mine)
 
     @uninterrupted
     def _with_stack(self) -> list[str]:

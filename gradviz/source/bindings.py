@@ -65,7 +65,7 @@ class Bindings:
         if not earlier:
             return Reaching(None, False, tuple(turning))
         last = max(earlier, key=lambda one: order[one.node])
-        own = self._loops_of(last.node)
+        own = self.loops_of(last.node)
         later = [loop for loop in turning if loop not in own]
         is_certain = not later and self._dominates(last, around)
         return Reaching(last, is_certain, tuple(turning))
@@ -87,22 +87,17 @@ class Bindings:
         """Whether each turn of a loop gives a name a value."""
         if not isinstance(loop, (*LOOPS, *COMPREHENSIONS)):
             return False
-        return any(loop in self._loops_of(one.node) for one in known)
+        return any(loop in self.loops_of(one.node) for one in known)
 
     def values(self, name: str) -> list[ast.expr]:
         """What a name is given anywhere."""
         known = self._by_name.get(name, ())
         return [one.value for one in known if one.value is not None]
 
-    def only_value(self, name: str) -> ast.expr | None:
-        """The value of a name that is given one once."""
+    def only(self, name: str) -> Binding | None:
+        """The binding of a name that is given a value at one place."""
         known = [one for one in self._by_name.get(name, ()) if not one.changes]
-        return known[0].value if len(known) == 1 else None
-
-    def is_single(self, name: str) -> bool:
-        """Whether a name is given a value once, in no loop."""
-        known = [one for one in self._by_name.get(name, ()) if not one.changes]
-        return len(known) == 1 and not self._loops_of(known[0].node)
+        return known[0] if len(known) == 1 else None
 
     def _scope(self, node: ast.AST) -> ast.AST | None:
         """The comprehension or lambda whose own name this is."""
@@ -116,7 +111,7 @@ class Bindings:
                 return None
         return None
 
-    def _loops_of(self, node: ast.AST) -> list[ast.AST]:
+    def loops_of(self, node: ast.AST) -> list[ast.AST]:
         """The loops each of whose turns runs a place."""
         found: list[ast.AST] = []
         for outer, field, _ in self._function.outward(node):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -22,17 +23,16 @@ LONGEST = 40
 _UNSEEN = TensorInfo(None, "unknown", "unknown")
 
 
+@dataclass(slots=True, eq=False)
 class _Entity:
     """One tensor in the making. `uses`: the entry of each node that takes it."""
 
-    __slots__ = ("inner", "names", "operand", "storage", "tensor", "uses")
-
-    def __init__(self, names: tuple[str, ...], inner: bool) -> None:
-        self.names, self.inner = names, inner
-        self.operand: Operand | None = None
-        self.tensor: torch.Tensor | None = None
-        self.storage: int | None = None
-        self.uses: dict[int, int | None] = {}
+    names: tuple[str, ...]
+    inner: bool
+    operand: Operand | None = None
+    tensor: torch.Tensor | None = None
+    storage: int | None = None
+    uses: dict[int, int | None] = field(default_factory=dict)
 
 
 class DataReader:

@@ -357,20 +357,11 @@ class Description:
         )
 
     def _root(self, root: LiveRoot) -> Root:
-        tensor = root.tensor
-        if tensor is None:
-            return Root(
-                self._live.position_of[root.node],
-                root.output,
-                root.name,
-                _result_info(root),
-            )
-
-        info, base = tensor_info(tensor), self._base(root.base)
-        if root.node is not None:
-            return Root(
-                self._live.position_of[root.node], root.output, root.name, info, base
-            )
+        tensor, base = root.tensor, self._base(root.base)
+        info = tensor_info(tensor) if tensor is not None else _result_info(root)
+        if tensor is None or root.node is not None:
+            node = self._live.position_of[root.node]
+            return Root(node, root.output, root.name, info, base)
 
         # of a view it may raise
         if base is not None or not tensor.requires_grad or not tensor.is_leaf:
