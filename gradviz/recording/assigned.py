@@ -10,7 +10,7 @@ is not known there is no name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from gradviz.packages import CallSite
@@ -106,23 +106,21 @@ class AssignedNames:
         """The nodes of each time that the line ran: by the module call that it made,
         else, in a loop, by what repeats.
         """
-        nodes = run.nodes
-        sites = {node: self._moments[node].site for node in nodes}
-        modules = [_call_from(run.site, self._moments[node].module) for node in nodes]
-        if any(module is not None for module in modules):
-            start = 0
-            for end in range(1, len(nodes) + 1):
-                if end == len(nodes) or modules[end] is not modules[start]:
-                    yield nodes[start:end]
-                    start = end
+        nodes, moments = run.nodes, self._moments
+        called = {node: _call_from(run.site, moments[node].module) for node in nodes}
+        if any(called.values()):
+            for _, turn in groupby(nodes, called.__getitem__):
+                yield list(turn)
             return
 
         size = len(nodes)
-        callees = [spot for node in nodes for spot in _between(run.site, sites[node])]
+        sites = [moments[node].site for node in nodes]
+        callees = [spot for site in sites for spot in _between(run.site, site)]
         # a function that was called may have a loop of its own
         if run.spot.loops and all(spot and not spot.loops for spot in callees):
             # the body of a loop: each turn assigns the variable once more
-            size = _period([(self._bare.kinds[node], sites[node]) for node in nodes])
+            kinds = [self._bare.kinds[node] for node in nodes]
+            size = _period(list(zip(kinds, sites)))
         for start in range(0, len(nodes), size):
             yield nodes[start : start + size]
 
