@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 from gradviz.draw import details
 from gradviz.draw.frames import Frames
 from gradviz.fold.folding import Folding
+from gradviz.fold.groups import Section
 from gradviz.fold.sizes import MOST_DATA
 from gradviz.graph import Data
 from gradviz.report import labels
@@ -33,6 +34,7 @@ def entries(
     drawn for each box of the folding.
     """
     found: dict[Entry, dict[Lines, list[Data]]] = {}
+    rests: dict[Entry, Section] = {}
     for tensor in folding.graph.data:
         takers = dict.fromkeys(folding.box_of[node] for node in tensor.nodes)
         users = [box for box in takers if box in drawn]
@@ -41,7 +43,43 @@ def entries(
             entry = Entry(tuple([drawn[box] for box in users]), scope)
             alike = found.setdefault(entry, {})
             alike.setdefault(details.data_lines(tensor), []).append(tensor)
+            rest = _rest_around(folding, tensor.nodes[0])
+            if rest is not None and len(users) == 1:
+                rests[entry] = rest
+    _join_rests(found, rests)
     return found
+
+
+def _rest_around(folding: Folding, node: int) -> Section | None:
+    """The closed rest of a run that holds a node."""
+    opening = folding.opening
+    home = opening.groups.home[node] if opening is not None else None
+    if opening is None or home is None:
+        return None
+    closed = (outer for outer in home.around() if outer not in opening.open)
+    return next((outer for outer in closed if outer.is_rest), None)
+
+
+def _join_rests(
+    found: dict[Entry, dict[Lines, list[Data]]], rests: Mapping[Entry, Section]
+) -> None:
+    """What the shown turn of a run takes and what the rest takes is one box if it reads
+    alike.
+    """
+    for entry, rest in rests.items():
+        run = rest.parent
+        assert run is not None, "a rest is a part of a run"
+        for lines in list(found[entry]):
+            for turn, alike in list(found.items()):
+                first = alike[lines][0].nodes[0] if lines in alike else None
+                if first is None or turn in rests:
+                    continue
+                home = run.tree.home[first]
+                if home is not None and run in home.around():
+                    both = Entry(turn.boxes + entry.boxes, entry.scope)
+                    data = alike.pop(lines) + found[entry].pop(lines)
+                    found.setdefault(both, {})[lines] = data
+                    break
 
 
 def _is_inside(data: Data, around: int | None, frames: Frames) -> bool:

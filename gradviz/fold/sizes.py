@@ -140,8 +140,10 @@ class Sizes:
         return self._leaves[after] - self._leaves[first]
 
     def _data_beside(self, child: Child) -> int:
-        """Boxes for the data that a child takes; an open group counts its own."""
-        if child in self._is_open:
+        """Boxes for the data that a child takes; an open group counts its own, and the
+        rest of a run takes what the turn beside it does.
+        """
+        if child in self._is_open or (isinstance(child, Section) and child.is_rest):
             return 0
         first, after = self.span(child)
         if (first, after) not in self._data_of:

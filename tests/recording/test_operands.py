@@ -302,3 +302,22 @@ def test_what_a_module_has_of_its_own_is_drawn_where_the_module_is_open(tmp_path
         assert all(box.frame is not None for box in inside)
     page = {box.title: box.group.number for box in input_boxes(grouped(graph))}
     assert page["x"] == 0 < min(page[name] for name in own)
+
+
+LOOP = """
+def steps(h):
+    for turn in range(6):
+        noise, mask = torch.randn(4), torch.ones(4 if turn else 1)
+        h = torch.tanh(h * 2 + noise).exp().cos().sin().relu().sigmoid() * mask
+    return h
+loss = steps(w).sum()
+"""
+
+
+def test_what_the_shown_turn_of_a_loop_takes_and_what_the_others_take_is_one_box(tmp_path: Path) -> None:
+    drawn = scene(shown(recorded(tmp_path, LOOP), Options()), Options())
+    boxes = {box.lines[0]: box for box in drawn.boxes}
+    takers = {drawn.boxes[link.target].lines[0] for link in drawn.links if link.source == boxes["noise ×6"].id}
+    assert "for turn in range(6) ×5" in takers
+    assert len(takers) == 2
+    assert boxes["noise ×6"].frame is not None
