@@ -8,7 +8,6 @@ out is an input without gradient of an op that ran.
 from __future__ import annotations
 
 import ast
-import re
 from ast import AST, Call
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,8 +38,6 @@ State = tuple[AST, Stack]
 Values = Iterator[Inflow]
 _COMPUTING = (Call, ast.BinOp, ast.UnaryOp, ast.AugAssign, ast.Subscript)
 _OFF = ("no_grad", "inference")
-_CALLED = ("step", "zero_grad", "backward", "train", "eval")
-"""Methods that are called for what they do."""
 
 
 class LostValue(NamedTuple):
@@ -432,37 +429,6 @@ class Engine:
         )
         return {(line.file, line.line) for line in map(self.ran.line, every)}
 
-    def without_effect(self) -> Iterator[tuple[SourceLine, str, str, str]]:
-        """The lines of this step that drop what they compute: with their code, what is
-        said of it, and what to do.
-        """
-        for code in self.ran.files.values():
-            for value in code.values:
-                statement, said = code.parents.get(value), None
-                if isinstance(statement, ast.Expr) and self.ran.ran(value):
-                    said = self._dropped(value)
-                elif isinstance(statement, ast.Assign):
-                    # where recording is off, nothing says that it ran
-                    said = _rebinds(code, statement)
-                if said is not None:
-                    yield self.ran.line(value), *said
-
-    def _dropped(self, node: Any) -> tuple[str, str, str] | None:
-        text, method = ast.unparse(node), called(node)
-        if isinstance(node, ast.Attribute) and node.attr in _CALLED:
-            return text, "names it, and does not call it", f"call it: {text}()"
-        owner = getattr(getattr(node, "func", None), "value", None)
-        if owner is None or not hasattr(torch.Tensor, method):
-            return None
-        on_tensor = is_a(self.reads.value(owner), torch.Tensor)
-        if method != "detach" and not (
-            on_tensor and hasattr(torch.Tensor, method + "_")
-        ):
-            return None
-        held = ast.unparse(owner)
-        said = f"returns another tensor, and leaves {held} as it is"
-        return text, said, f"assign the result: {held} = {text}"
-
     # -- what nothing goes on with -------------------------------------------------
 
     def dead_ends(self, reads: Iterable[AST]) -> list[AST]:
@@ -521,32 +487,6 @@ class Engine:
                 return called(around) != "backward"
             around = code.parents.get(around)
         return False
-
-
-_OF_TENSORS = re.compile(r"parameters\(\)|buffers\(\)|state_dict\(\)|\bparams\b")
-
-
-def _rebinds(code: CodeFile, node: ast.Assign) -> tuple[str, str, str] | None:
-    """Of `for p in net.parameters(): p = 0.9 * p`, what is said of the assignment."""
-    loop: AST | None = node
-    while loop is not None and not isinstance(loop, ast.For):
-        loop = code.parents.get(loop)
-    name = dotted(node.targets[0])
-    if loop is None or not _OF_TENSORS.search(ast.unparse(loop.iter)):
-        return None
-    names = [part for part in ast.walk(loop) if isinstance(part, ast.Name)]
-    is_target = any(part.id == name for part in ast.walk(loop.target) if part in names)
-    reads = [
-        each for each in names if each.id == name and isinstance(each.ctx, ast.Load)
-    ]
-    within = list(ast.walk(node))
-    if not is_target or any(
-        each.lineno >= node.lineno and each not in within for each in reads
-    ):
-        return None
-    said = f"gives the name {name} to another tensor, and leaves the one that the loop took as it is"
-    value = clip(ast.unparse(node.value), 60)
-    return ast.unparse(node), said, f"change it in place: {name}.data.copy_({value})"
 
 
 def _cutting(node: AST, one: Inflow) -> AST:

@@ -28,6 +28,7 @@ from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.checks.words import all_names
 from gradviz.cuts.answers import Answers
+from gradviz.cuts.no_effect import without_effect
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
 from gradviz.graph.collector import paused
@@ -188,7 +189,7 @@ class Collector:
                 entered[node].append(found.cut)
         call.entered = {node: tuple(cuts) for node, cuts in entered.items()}
         self.run.trained_with |= engine.lines_behind()
-        for source, *about in engine.without_effect():
+        for source, *about in without_effect(engine.ran, engine.reads):
             self.recorder.note(Kind.NO_EFFECT, source, *about)
         off = engine.switched_off()
         before = [found.cut for found in answers.before]

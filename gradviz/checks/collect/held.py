@@ -142,5 +142,4 @@ def _line_of(number: int) -> SourceLine | None:
     """Where the node of this number was made."""
     session = running()
     site: Any = session.event_log().lines.at(number) if session is not None else None
-    place = site.place if site is not None else None
-    return place.own_line if place is not None else None
+    return site.place.own_line if site is not None and site.place else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import RESHAPES, kind, made, spread, users
-from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, first_names, line, listed, made_at
 from gradviz.graph import Graph, Leaf
@@ -92,24 +92,32 @@ def constant_term(context: BackwardCall) -> Diagnoses:
 
         wrong = _wrong(context, cuts)
         if wrong:
-            name = one_line(wrong[0].term)
-            yield _TERM.filled(
-                (name,),
-                term=name,
-                sum=code(source),
-                cuts=all_cut_words(wrong),
-                mend=mend_all(wrong),
-            )._replace(
-                nodes=(node,),
+            told = _told(_TERM, [one_line(wrong[0].term)], wrong, node, code(source))
+            yield told._replace(
                 where=listed(dict.fromkeys(line(cut.source) for cut in wrong)),
-                source=to_change(wrong[0]),
                 # what it cuts off is told of there
                 follows=("unused-parameter",) if wrong[0] in unused else (),
-                part=wrong[0].part,
             )
 
     yield from _copies(context)
     yield from _samples(context)
+
+
+def _told(
+    row: Row, names: Iterable[str], cuts: Sequence[Cut], node: int, sum: str = ""
+) -> Diagnosis:
+    """What is said of cuts that enter the graph at a node, and what to do about them."""
+    first = cuts[0]
+    return row.filled(
+        tuple(names),
+        to_change(first),
+        term=one_line(first.term),
+        sum=sum,
+        cuts=all_cut_words(cuts),
+        mend=mend_all(cuts),
+        nodes=(node,),
+        part=first.part,
+    )
 
 
 def _samples(context: BackwardCall) -> Diagnoses:
@@ -117,15 +125,12 @@ def _samples(context: BackwardCall) -> Diagnoses:
     trained = _trained(context)
     cuts = {cut: node for node, cuts in context.entered.items() for cut in cuts}
     for cut, node in cuts.items():
-        names = tuple(sorted(cut.behind & trained))
+        names = sorted(cut.behind & trained)
         scored = rf"log_prob\([^)]*{re.escape(cut.term)}\b"
         if cut.operation != "sample" or not names:
             continue
         if not any(matching(context.body.file, scored)):
-            told = _SAMPLE.filled(
-                names, term=cut.term, cuts=all_cut_words([cut]), mend=mend_all([cut])
-            )
-            yield told._replace(nodes=(node,), source=to_change(cut))
+            yield _told(_SAMPLE, names, [cut], node)
 
 
 def _copies(context: BackwardCall) -> Diagnoses:
@@ -144,11 +149,7 @@ def _copies(context: BackwardCall) -> Diagnoses:
             name = re.escape(cut.term)
             read = rf"\b{name}\.grad\b|\bgrad\(.*\b{name}\b"
             if not any(matching(file, read)):
-                names, words = tuple(sorted(cut.behind)), all_cut_words([cut])
-                told = _COPY.filled(
-                    names, term=cut.term, cuts=words, mend=mend_all([cut])
-                )
-                yield told._replace(nodes=(leaf.node,), source=to_change(cut))
+                yield _told(_COPY, sorted(cut.behind), [cut], leaf.node)
 
 
 def _cuts_of(context: BackwardCall, leaf: Leaf) -> list[Cut]:

@@ -5,12 +5,13 @@ frozen.
 from __future__ import annotations
 
 import ast
+from itertools import product
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
-from gradviz.checks.words import all_names, code
+from gradviz.checks.words import code
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
@@ -177,11 +178,10 @@ def _never_ran(
 def _cuts(run: TrainingRun, optimizer: OptimizerRow) -> list[Cut]:
     """What cuts off the tensors that it holds, in the calls that were read."""
     cuts = dict[Cut, None]()
-    for call in run.read:
-        held = [one for one in call.optimizers if one.row is optimizer]
-        names = all_names(tensor for one in held for tensor in one.tensors)
-        answers = [call.answers[name] for name in names if name in call.answers]
-        cuts |= dict.fromkeys(each.cut for each in answers if each.cut is not None)
+    for call, name in product(run.read, run.named(optimizer.held)):
+        answer = call.answers.get(name)
+        if answer is not None and answer.cut is not None:
+            cuts[answer.cut] = None
     return list(cuts)
 
 

@@ -178,11 +178,9 @@ def never_reached(context: BackwardCall) -> Diagnoses:
 
 def _answer(run: TrainingRun, name: str) -> Answer | None:
     """Why a tensor gets no gradient, where a line says so."""
-    for call in run.read:
-        answer = call.answers.get(name)
-        if answer is not None and answer.kind in ("cut", "unread"):
-            return answer
-    return None
+    answers = (call.answers.get(name) for call in run.read)
+    told = (each for each in answers if each and each.kind in ("cut", "unread"))
+    return next(told, None)
 
 
 def _forgotten(context: BackwardCall) -> dict[str, list[LeafRow]]:
