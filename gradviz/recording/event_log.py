@@ -179,19 +179,6 @@ class SeenModule:
     reentrant checkpoint that kept it from recording; `forward` the code of its class.
     """
 
-    __slots__ = (
-        "began",
-        "calls",
-        "checkpoint",
-        "forward",
-        "gave_graph",
-        "in_place",
-        "recording",
-        "ref",
-        "site",
-        "type",
-    )
-
     def __init__(self, module: torch.nn.Module) -> None:
         self.site: CallSite | None = None
         self.ref = weakref.ref(module)
@@ -209,15 +196,12 @@ class ModuleTree:
     parameter.
     """
 
-    __slots__ = ("modules", "owners", "parameters", "paths", "pending", "seen")
-
     def __init__(self, seen: SeenModule) -> None:
         self.seen = seen
         self.paths: dict[SeenModule, str] = {seen: ""}
         self.parameters: dict[SeenModule, int | None] = {}
         self.owners: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self.pending: list[ModuleCall] = []
-        self.modules = 0  # in the outermost one
 
     def settle(self) -> None:
         """Find paths and parameters of the modules called since the last time."""
@@ -227,30 +211,27 @@ class ModuleTree:
 
     def _settle(self) -> None:
         root = self.seen.ref()
-        if root is None:
-            path_of = {}
-        else:
-            path_of = {id(module): path for path, module in submodules(root)}
-
+        path_of: dict[int, str] = {}
+        numbers: dict[int, int | None] = {}
         if root is not None:
+            path_of = {id(module): path for path, module in submodules(root)}
+            numbers = elements_of_each(root)
             self._own("", root)
 
         # outer calls come before inner ones, so the parent has its path
         for call in self.pending:
             module = call.module.ref()
-            if call.module not in self.paths:
-                self.paths[call.module] = self._path(
-                    call, path_of.get(id(module)) if module is not None else None
-                )
-                if module is not None and id(module) not in path_of:
-                    self._own(self.paths[call.module], module)
+            if call.module in self.paths:
+                continue
+            path = path_of.get(id(module))
+            if path is None:
+                path = self._unregistered(call)
+                if module is not None:
+                    self._own(path, module)
+            self.paths[call.module] = path
 
         # modules may be added to those that were called before
-        grown = len(path_of) != self.modules
-        self.modules = len(path_of)
-        called = [call.module for call in self.pending]
-        numbers = elements_of_each(root) if root is not None else {}
-        for seen in list(self.parameters) if grown else called:
+        for seen in list(self.parameters):
             module = unwrapped(seen.ref())
             if module is not None:
                 if id(module) not in numbers:
@@ -266,20 +247,15 @@ class ModuleTree:
         reference, name = self.owners.get(id(parameter), (None, None))
         return name if reference is not None and reference() is parameter else None
 
-    def _path(self, call: ModuleCall, path: str | None) -> str:
+    def _unregistered(self, call: ModuleCall) -> str:
         """A module that is not registered below the outermost one is named as its
         caller holds it, or else by its class.
         """
-        if path is not None:
-            return path
-        caller = call.parent.module if call.parent is not None else None
-        attribute = _held_as(
-            call.module.ref(), caller.ref() if caller is not None else None
-        )
-        return joined(
-            self.paths.get(caller, "") if caller is not None else "",
-            attribute or call.module.type,
-        )
+        if call.parent is None:
+            return call.module.type
+        caller = call.parent.module
+        attribute = _held_as(call.module.ref(), caller.ref())
+        return joined(self.paths.get(caller, ""), attribute or call.module.type)
 
     def _own(self, prefix: str, module: torch.nn.Module) -> None:
         # and not named_parameters(), which may be the user's
@@ -383,18 +359,6 @@ class EventLog:
     tensors without gradient that modules were called with. `ended`: the thread has, so
     that all of its numbers are known.
     """
-
-    __slots__ = (
-        "arguments",
-        "backward",
-        "calls",
-        "ended",
-        "evaluations",
-        "functions",
-        "lines",
-        "stack",
-        "start",
-    )
 
     def __init__(self, start: int) -> None:
         self.start = start

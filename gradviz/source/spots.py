@@ -40,17 +40,6 @@ class Spot:
     the whole statement, of which Python 3.10 may not tell the part.
     """
 
-    __slots__ = (
-        "around",
-        "called",
-        "file",
-        "function",
-        "head_of",
-        "is_exact",
-        "is_operator",
-        "node",
-    )
-
     def __init__(
         self, spots: Spots, function: FunctionSyntax, node: ast.AST, is_exact: bool
     ) -> None:
