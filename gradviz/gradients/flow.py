@@ -15,7 +15,7 @@ from collections.abc import (
     MutableMapping,
 )
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -31,8 +31,8 @@ from gradviz.gradients.live import (
     recomputes,
     stopped_note,
 )
-from gradviz.gradients.numbers import computed, numbers
-from gradviz.gradients.replay import behind, replay
+from gradviz.gradients.numbers import Result, computed, numbers
+from gradviz.gradients.replay import Step, behind, replay
 from gradviz.gradients.values import why_unreadable
 from gradviz.graph import BackwardStep, Edge, Graph
 from gradviz.report.results import displayed
@@ -169,10 +169,13 @@ def measure(
     """
     graph, custom = live.graph, custom_functions(live.graph)
     stops = (*compiled_functions(graph), *(() if run_custom else custom))
-    order: list[int] = []
+    # through a function that was not called nobody knows what arrives
+    unmeasured = frozenset(behind(graph, stops))
+    stopped = tuple(stop for stop in stops if stop not in unmeasured)
+    results = computed(live) if values else {}
+    backward: list[BackwardStep] = []
     incoming: dict[int, GradientSize] = {}
     along: dict[Edge, GradientSize] = {}
-    small: dict[int, dict[str, Any]] = {}
     # those that are handed on unchanged are measured once
     sizes: MutableMapping[torch.Tensor, GradientSize] = WeakIdKeyDictionary()
 
@@ -182,43 +185,36 @@ def measure(
             measured = sizes[gradient] = size(gradient)
         return measured
 
+    def measured(step: Step) -> BackwardStep:
+        """Measure a step as it comes, so that no gradient is kept."""
+        node, outgoing = step.node, step.outgoing
+        arrived = largest(size_of(g) for g in step.incoming if g is not None)
+        norm = None
+        if arrived is not None:
+            incoming[node] = arrived
+            norm = math.inf if arrived.nonfinite else arrived.norm
+
+        # of a step that sent nothing there is nothing to measure
+        for edge in graph.inputs(node) if outgoing else ():
+            leaving = outgoing[edge.position]
+            if leaving is not None:
+                along[edge] = size_of(leaving)
+
+        found = BackwardStep(node, norm, node not in unmeasured)
+        if not values:
+            return found
+        first, sent = next(iter(step.incoming), None), tuple(map(numbers, outgoing))
+        small = results.get(node, Result())._asdict()
+        return found._replace(arrived=numbers(first), sent=sent, **small)
+
     def run() -> None:
-        """Measure steps as they come, so that no gradient is kept."""
-        with Stage("compute", "gradients", order.__len__):
+        with Stage("compute", "gradients", backward.__len__):
             for step in replay(live, stops=stops):
-                node, outgoing = step.node, step.outgoing
-                order.append(node)
-                arrived = largest(size_of(g) for g in step.incoming if g is not None)
-                if arrived is not None:
-                    incoming[node] = arrived
-
-                small[node] = {}
-                if values:
-                    first = next(iter(step.incoming), None)
-                    sent = tuple(map(numbers, outgoing))
-                    small[node] = {"arrived": numbers(first), "sent": sent}
-
-                # of a step that sent nothing there is nothing to measure
-                for edge in graph.inputs(node) if outgoing else ():
-                    leaving = outgoing[edge.position]
-                    if leaving is not None:
-                        along[edge] = size_of(leaving)
+                backward.append(measured(step))
 
     # what a checkpoint recomputes may draw random numbers
     with torch.random.fork_rng(devices=devices_of(graph)):
         once(graph, run)
-    for node, result in (computed(live) if values else {}).items():
-        small.get(node, {}).update(result._asdict())
-
-    # through a function that was not called nobody knows what arrives
-    unmeasured = frozenset(behind(graph, stops))
-    stopped = tuple(stop for stop in stops if stop not in unmeasured)
-    backward = []
-    for node in order:
-        arrived = incoming.get(node)
-        finite = arrived is None or not arrived.nonfinite
-        norm = arrived and (arrived.norm if finite else math.inf)
-        backward.append(BackwardStep(node, norm, node not in unmeasured, **small[node]))
 
     notes = (
         *live.notes,
@@ -231,11 +227,11 @@ def measure(
         replace(graph, backward=tuple(backward)),
         tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges),
         tuple(
-            LeafFlow(graph.leaf_of[node].names, node, *incoming[node])
-            for node in order
-            if node in graph.leaf_of and node in incoming
+            LeafFlow(graph.leaf_of[step.node].names, step.node, *incoming[step.node])
+            for step in backward
+            if step.node in graph.leaf_of and step.node in incoming
         ),
-        tuple(order),
+        tuple(step.node for step in backward),
         incoming,
         notes,
         stopped,

@@ -93,9 +93,6 @@ ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
 deleted.
 """
 
-COMPUTED: tuple[StorageKind, ...] = ("activation", "output")
-"""Kinds that the forward pass computed, whoever else holds them."""
-
 _LAST = 2**64  # no sequence number is as large
 
 

@@ -5,39 +5,29 @@ only. Knows nothing of torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 _NUMBER = re.compile(r"\d+")
 
 
-class Series(NamedTuple):
-    """How alike items are called together, such as `blocks.0–5`, and their places among
-    all items.
-    """
-
-    title: str
-    places: tuple[int, ...]
-
-
 def series(
-    items: Sequence[T], path: Callable[[T], str], alike: Callable[[T], Hashable]
-) -> Iterator[Series]:
-    """Items in the order of the first of each series. `alike` is what all items of one
-    have in common.
+    items: Iterable[T], path: Callable[[T], str], alike: Callable[[T], Hashable]
+) -> Iterator[tuple[str, list[T]]]:
+    """What alike items are called together, such as `blocks.0–5`, and these, in the order
+    of the first of each series. `alike` is what all items of one have in common.
 
-    >>> [item.title for item in series(["a.0.x", "a.1.x", "b", "c.0", "c.2"], str, len)]
+    >>> [title for title, _ in series(["a.0.x", "a.1.x", "b", "c.0", "c.2"], str, len)]
     ['a.0–1.x', 'b', 'c.*']
     """
-    kinds: dict[Hashable, list[int]] = {}
-    for place, item in enumerate(items):
-        kinds.setdefault((pattern(path(item)), alike(item)), []).append(place)
+    kinds: dict[Hashable, list[T]] = {}
+    for item in items:
+        kinds.setdefault((pattern(path(item)), alike(item)), []).append(item)
 
-    for places in kinds.values():
-        paths = [path(items[place]) for place in places]
-        yield Series(_title(paths), tuple(places))
+    for some in kinds.values():
+        yield _title(list(map(path, some))), some
 
 
 def pattern(path: str) -> str:

@@ -112,12 +112,12 @@ def _telling(rows: Iterable[OutlineRow]) -> Iterator[OutlineRow]:
 def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
     """Rows of modules, those of alike modules as one."""
     together: list[SavedRow] = []
-    for title, places in series(
+    for title, some in series(
         rows,
         lambda row: row.name,
         lambda row: (row.type, row.held, row.nbytes, row.inclusive),
     ):
-        row, *others = some = [rows[place] for place in places]
+        row, *others = some
         if others:
             row = joined_rows(some)._replace(
                 name=title,
@@ -293,10 +293,9 @@ _STEPS = (
 
 def _steps(every: Sequence[Wrap]) -> FittedTable:
     rows = []
-    for title, places in series(
+    for title, steps in series(
         every, lambda step: step.path, lambda step: (step.type, step.ops, step.calls)
     ):
-        steps = [every[place] for place in places]
         ops = sum(step.ops for step in steps)
         remarks = clip(steps[0].type)
         if len(steps) > 1:
