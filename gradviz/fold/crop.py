@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from itertools import zip_longest
+from typing import Any
 
 from gradviz.errors import FormatError
 from gradviz.fold.program import names_in, with_program
@@ -23,7 +25,6 @@ from gradviz.graph import (
 from gradviz.graph.origins import around
 from gradviz.wording import plural
 
-Record = TypeVar("Record", bound=Any)
 UNKNOWN = TensorInfo((), "", "")
 
 
@@ -83,7 +84,7 @@ class Crop:
             roots=tuple(self._roots()),
             scopes=tuple(scopes),
             backward=tuple(step._replace(node=new[step.node]) for step in steps),
-            data=tuple(filter(_has_nodes, map(self._moved, whole.data))),
+            data=tuple(map(self._data, whole.data)),
             marks=tuple(map(self._mark, whole.marks)),
             program=(),
             notes=(self._note(), *whole.notes),
@@ -122,11 +123,16 @@ class Crop:
             return base
         return base._replace(node=self.new.get(base.node))
 
-    def _moved(self, record: Record) -> Record:
-        """Data or a finding, at the nodes that stay."""
-        nodes = tuple(self.new[node] for node in record.nodes if node in self.inside)
-        moved: Record = record._replace(nodes=nodes)
-        return moved
+    def _data(self, data: Data) -> Data:
+        """At the ops that stay; that of others keeps its place, which `Data.of` names."""
+        entries = zip_longest(data.nodes, data.position)
+        kept = {node: entry for node, entry in entries if node in self.inside}
+        position = tuple(kept.values()) if data.position else ()
+        return data._replace(nodes=self._inside(kept), position=position)
+
+    def _inside(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        """The numbers of those that stay."""
+        return tuple(self.new[node] for node in nodes if node in self.inside)
 
     def _mark(self, mark: Mark) -> Mark:
         edges = tuple(
@@ -134,7 +140,7 @@ class Crop:
             for consumer, position in mark.edges
             if consumer in self.inside
         )
-        return self._moved(mark._replace(edges=edges))
+        return mark._replace(edges=edges, nodes=self._inside(mark.nodes))
 
     def _roots(self) -> list[Root]:
         """The outputs inside, and what others take from inside."""
@@ -183,10 +189,6 @@ class Crop:
             return self.whole.nodes[node].op
         outer = next((scopes[s].path for s in shared if s != self.call), "")
         return scopes[beside[-1]].path.removeprefix(f"{outer}.")
-
-
-def _has_nodes(data: Data) -> bool:
-    return bool(data.nodes)
 
 
 def _at(values: tuple[Any, ...], index: int) -> Any:

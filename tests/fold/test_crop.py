@@ -12,8 +12,9 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.draw.scene import Scene
 from gradviz.fold.crop import Crop
-from gradviz.graph import Graph, Mark
+from gradviz.graph import Data, Graph, Mark
 from gradviz.graph.files import dump, loads
+from tests.builders import tensor
 from tests.drawn import picture, scene, shown
 
 
@@ -101,6 +102,24 @@ def test_findings_stay_at_their_edges() -> None:
     part = Crop(replace(GRAPH, marks=marks), "model.blocks.7").graph()
     nodes = {node.id for node in part.nodes if part.inputs(node.id)}
     assert set(part.marks[0].nodes) == {user for user, _ in part.marks[0].edges} == nodes
+
+
+def test_data_stays_at_its_ops_with_its_inputs_and_its_source() -> None:
+    part = Crop(GRAPH, "model.blocks.7").graph()
+    inside = [node.sequence for node in part.nodes if part.inputs(node.id)]
+    first, last = (node.id for node in GRAPH.nodes if node.sequence in (inside[0], inside[-1]))
+    outside = GRAPH.roots[0].node
+    assert outside is not None
+    data = (
+        Data(("elsewhere",), tensor(2), (outside,)),
+        Data(("x",), tensor(2), (outside, first, last), position=(5, 6, 7)),
+        Data(("x[0]",), tensor(), (first,), of=(1,)),
+    )
+    part = Crop(replace(GRAPH, data=data), "model.blocks.7").graph()
+    taken = {part.nodes[node].sequence: entry for node, entry in zip(part.data[1].nodes, part.data[1].position)}
+    assert taken == {GRAPH.nodes[first].sequence: 6, GRAPH.nodes[last].sequence: 7}
+    (source,) = part.data[2].of
+    assert part.data[source].names == ("x",)
 
 
 def test_its_own_weights_are_inside() -> None:
