@@ -29,24 +29,24 @@ class Entry(NamedTuple):
 
 def entries(
     folding: Folding, drawn: Mapping[int, int], frames: Frames
-) -> dict[Entry, dict[Lines, list[Data]]]:
-    """The data of a graph by where it enters, then by its lines. `drawn` has what is
-    drawn for each box of the folding.
+) -> dict[Entry, dict[Lines, list[int]]]:
+    """The data of a graph, by its places there, by where it enters, then by its lines.
+    `drawn` has what is drawn for each box of the folding.
     """
-    found: dict[Entry, dict[Lines, list[Data]]] = {}
+    found: dict[Entry, dict[Lines, list[int]]] = {}
     rests: dict[Entry, Section] = {}
-    for tensor in folding.graph.data:
+    for place, tensor in enumerate(folding.graph.data):
         takers = dict.fromkeys(folding.box_of[node] for node in tensor.nodes)
         users = [box for box in takers if box in drawn]
         if users and not _is_inside(tensor, frames.around(users), frames):
             scope = frames.where_written(frames.around(users), tensor)
             entry = Entry(tuple([drawn[box] for box in users]), scope)
             alike = found.setdefault(entry, {})
-            alike.setdefault(details.data_lines(tensor), []).append(tensor)
+            alike.setdefault(details.data_lines(tensor), []).append(place)
             rest = _rest_around(folding, tensor.nodes[0])
             if rest is not None and len(users) == 1:
                 rests[entry] = rest
-    _join_rests(found, rests)
+    _join_rests(folding.graph.data, found, rests)
     return found
 
 
@@ -61,7 +61,9 @@ def _rest_around(folding: Folding, node: int) -> Section | None:
 
 
 def _join_rests(
-    found: dict[Entry, dict[Lines, list[Data]]], rests: Mapping[Entry, Section]
+    every: Sequence[Data],
+    found: dict[Entry, dict[Lines, list[int]]],
+    rests: Mapping[Entry, Section],
 ) -> None:
     """What the shown turn of a run takes and what the rest takes is one box if it reads
     alike.
@@ -71,7 +73,7 @@ def _join_rests(
         assert run is not None, "a rest is a part of a run"
         for lines in list(found[entry]):
             for turn, alike in list(found.items()):
-                first = alike[lines][0].nodes[0] if lines in alike else None
+                first = every[alike[lines][0]].nodes[0] if lines in alike else None
                 if first is None or turn in rests:
                     continue
                 home = run.tree.home[first]

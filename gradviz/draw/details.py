@@ -144,11 +144,11 @@ def root_lines(root: Root) -> Lines:
     return (*lines, f"no graph: {clip(root.why) or 'reason unknown'}")
 
 
-def data_lines(data: Data) -> Lines:
+def data_lines(data: Data, module: str = "") -> Lines:
     """Names and tensor of data, as far as that is known."""
     if data.tensor.shape is None and data.tensor.dtype == "unknown":
-        return (labels.data_title(data),)
-    return (labels.data_title(data), tensor_line(data.tensor))
+        return (labels.data_title(data, module),)
+    return (labels.data_title(data, module), tensor_line(data.tensor))
 
 
 def saved_lines(saved: SavedTensor, graph: Graph) -> Lines:

@@ -5,27 +5,21 @@ shape; and which edges are drawn as one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gradviz.draw import details
-from gradviz.draw.names import (
-    MOST,
-    Tensor,
-    held_names,
-    kind_of_tensors,
-    named_behind_views,
-    passed_on,
-    tensors_along,
-)
 from gradviz.draw.options import Options
 from gradviz.draw.summary import telling
 from gradviz.fold.folding import Folding
-from gradviz.graph import BackwardStep, Edge, TensorInfo, column
+from gradviz.fold.order import is_view
+from gradviz.graph import BackwardStep, Edge, Graph, TensorInfo, column
 from gradviz.graph.origins import module_path
 from gradviz.report import labels
 from gradviz.wording import tensor_line
 
+MOST = 3
+"""Names on one edge; where there are more, none is written."""
 # edges between the same two boxes that are still drawn one by one; more are one link
 APART = 2
 LABELLED = 2000  # boxes above which no edge says what it carries
@@ -98,16 +92,16 @@ class EdgeWords:
         if maker not in self._arriving:
             self._arriving[maker] = self._inputs_of(maker)
 
-        names = held_names(folding, tensors) if self._options.names == "auto" else ""
+        named = _named(folding, tensors)
+        names = dict.fromkeys(name_of(folding.graph, *tensor) for tensor in named)
+        words = self._joined(names, box.scope)
         if tensor is None or tensor in self._arriving[maker]:
             shape = ""
-        elif (
-            names and kind_of_tensors(folding.graph, _named(folding, tensors)) != tensor
-        ):
+        elif words and kind_of_tensors(folding.graph, named) != tensor:
             shape = ""  # `e2` is no name with the shape of `e2.T`
         else:
             shape = self._shape(tensor)
-        return self._relative(names, box.scope), shape
+        return words, shape
 
     def _shape(self, tensor: TensorInfo | None) -> str:
         """Shape and dtype, as far as they do not go without saying."""
@@ -123,30 +117,96 @@ class EdgeWords:
 
     def _passed_on(self, edge: Edge) -> str:
         """What goes round a loop, where that is a few variables: `h, c`."""
-        passed, box = (
-            passed_on(self._folding, edge.consumer),
-            self._folding.boxes[edge.consumer],
-        )
-        names, group = dict.fromkeys(passed), box.folded
+        folding, box = self._folding, self._folding.boxes[edge.consumer]
+        group = box.folded
+        # what the second turn takes from the first holds for all
+        passed = _named(folding, group.passed) if group is not None else ()
+        names = dict.fromkeys(name_of(folding.graph, *tensor) for tensor in passed)
         # the loop says its own, where the graph does not know whose a tensor is
         if group is not None and group.code and not all(names):
             written = group.code.split(", ")
             if len(written) == len(passed):
                 names = dict.fromkeys(written)
+        return self._joined(names, box.scope)
+
+    def _joined(self, names: Collection[str], scope: int | None) -> str:
+        """Names as the module says them whose frame is around the box; "" for more than a
+        few, and where one tensor has none.
+        """
         if self._options.names != "auto" or not all(names) or len(names) > MOST:
             return ""
-        return self._relative(", ".join(names), box.scope)
+        path = module_path(self._folding.graph.scopes, scope)
+        return labels.relative(", ".join(names), path)
 
-    def _relative(self, names: str, scope: int | None) -> str:
-        """Names as the module says them whose frame is around the box."""
-        return labels.relative(names, module_path(self._folding.graph.scopes, scope))
+
+# -- the variables of the user's that hold a tensor ------------------------------------
+
+Tensor = tuple[int, int]
+"""A node of the graph, and which of its outputs."""
+
+
+def tensors_along(folding: Folding, edge: Edge) -> list[Tensor]:
+    """The tensors that go along an edge: between closed boxes those that ops of one take
+    from ops of the other.
+    """
+    makers, users = folding.inside[edge.producer], folding.inside[edge.consumer]
+    if len(makers) == len(users) == 1:
+        return [(makers[0], edge.output)]
+
+    graph = folding.graph
+    # a parameter that is drawn inside a box, and that the other box uses again, is no
+    # data that goes from one to the other
+    inside = set(makers).difference(graph.leaf_of) or set(makers)
+    in_order = sorted(users, key=lambda node: graph.nodes[node].sequence or 0)
+    uses = (use for user in in_order for use in graph.inputs(user))
+    taken = ((use.producer, use.output) for use in uses if use.producer in inside)
+    return list(dict.fromkeys(taken))
+
+
+def kind_of_tensors(graph: Graph, tensors: Sequence[Tensor]) -> TensorInfo | None:
+    """Shape and dtype of what goes along an edge; None where that is not one kind."""
+    outputs = [(graph.nodes[node].outputs, output) for node, output in tensors]
+    kinds = {
+        several[output] if output < len(several) else None
+        for several, output in outputs
+    }
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _named(folding: Folding, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The tensors whose names these have."""
+    """The tensors whose names these have: in a folded graph, where an op is drawn with its
+    views, also what they are views of.
+    """
     if folding.opening is None:
         return tensors
-    return [named_behind_views(folding.graph, *tensor) for tensor in tensors]
+    return [_behind_views(folding.graph, *tensor) for tensor in tensors]
+
+
+def _behind_views(graph: Graph, node: int, output: int) -> Tensor:
+    """A tensor with a name, or the one that it is a view or a copy of and that has one;
+    else the last that could be followed.
+    """
+    while is_view(graph.nodes[node].op):
+        inputs = graph.inputs(node)
+        if name_of(graph, node, output) or len(inputs) != 1:
+            break
+        node, output = inputs[0].producer, inputs[0].output
+    return node, output
+
+
+def name_of(graph: Graph, node: int, output: int = 0) -> str:
+    """The variable that the line assigns, else those that hold the tensor. An output
+    has a box with its name.
+    """
+    record = graph.nodes[node]
+    if len(record.outputs) > 1:
+        # `q, k, v = x.chunk(3)` names each of them, or nobody knows which it is
+        names: Sequence[str] = record.assigned.split(", ")
+        return names[output] if len(names) == len(record.outputs) else ""
+
+    outputs = {root.name for root in graph.roots_of.get(node, ())}
+    names = (record.assigned,) if record.assigned else record.names
+    return labels.names_text(name for name in names if name not in outputs)
 
 
 # -- edges drawn as one: what runs from one box to another in three edges or more ------

@@ -15,7 +15,9 @@ from gradviz.fold.order import is_view
 from gradviz.graph import Group, Node
 from gradviz.graph.origins import forward_name, op_text
 
-_CLASSES: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
+Kinds = tuple[tuple[BoxKind, re.Pattern[str]], ...]
+
+_CLASSES: Kinds = (
     ("attention", re.compile(r"Attention|Attn")),
     ("norm", re.compile(r"Norm\w*$|^LRN$")),
     ("loss", re.compile(r"Loss\w*$")),
@@ -33,7 +35,7 @@ _CLASSES: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
 )
 """The last words of class names."""
 
-_OPS: tuple[tuple[BoxKind, re.Pattern[str]], ...] = (
+_OPS: Kinds = (
     ("attention", re.compile(r"scaled_dot_product|_attention")),
     ("loss", re.compile(r"loss|cross_entropy|nll")),
     ("norm", re.compile(r"(batch|layer|group|instance|rms|response)_norm")),
@@ -60,21 +62,23 @@ def kind_of_node(node: Node) -> BoxKind:
     """The sort of one box of a graph."""
     if node.folded is not None:
         return kind_of_group(node.folded)
-    other: BoxKind = "shape" if is_view(node.op) else "op"
     # what the script calls it may be a name of its own
-    return _kind_of_name(op_text(node), _kind_of_name(forward_name(node), other))
+    kind = _kind_of_op(op_text(node)) or _kind_of_op(forward_name(node))
+    return kind or ("shape" if is_view(node.op) else "op")
 
 
 def kind_of_group(group: Group) -> BoxKind:
     """The sort of a folded box: nodes inside it are not looked at."""
-    if group.kind in ("call", "statement", "loop"):
-        return _kind_of_name(group.title, "group") if group.kind == "call" else "group"
-    kinds: set[BoxKind] = set()
-    for words in group.title.split(", "):
-        _, _, name = words.rpartition(" ")  # the class, behind the path
-        kinds.update(_kinds_of_class(name))
+    if group.kind in ("statement", "loop"):
+        return "group"
+    if group.kind == "call":
+        return _kind_of_op(group.title) or "group"
+    # the classes, behind the paths
+    names = (words.rpartition(" ")[2] for words in group.title.split(", "))
+    found = (_first(_CLASSES, name) for name in names)
+    kinds = {kind for kind in found if kind is not None}
     if kinds:
-        return "group" if len(kinds) > 1 else kinds.pop()
+        return kinds.pop() if len(kinds) == 1 else "group"
 
     if (
         group.parameters
@@ -85,15 +89,10 @@ def kind_of_group(group: Group) -> BoxKind:
     return "op" if group.ops == 1 else "group"
 
 
-def _kinds_of_class(name: str) -> list[BoxKind]:
-    """The first that fits, if one does."""
-    fitting = [kind for kind, pattern in _CLASSES if pattern.search(name)]
-    return fitting[:1]
-
-
 @lru_cache(maxsize=1024)
-def _kind_of_name(name: str, other: BoxKind) -> BoxKind:
-    for kind, pattern in _OPS:
-        if pattern.search(name):
-            return kind
-    return other
+def _kind_of_op(name: str) -> BoxKind | None:
+    return _first(_OPS, name)
+
+
+def _first(kinds: Kinds, name: str) -> BoxKind | None:
+    return next((kind for kind, pattern in kinds if pattern.search(name)), None)

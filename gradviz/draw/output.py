@@ -17,7 +17,7 @@ import secrets
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gradviz.draw.options import Options, near, option_fields
@@ -37,25 +37,29 @@ def sketched(graph: Graph, options: Options, crop: bool = False) -> Sketch:
     """What to draw of a graph: what the options ask for; by default as the caller folded
     it, else as much as a page holds. `crop`: of a module in focus, that one alone.
     """
-    from gradviz.draw.picture import Sketches
+    from gradviz.draw.picture import Sketch
     from gradviz.fold.fold import opened
 
-    sketches = Sketches(options)
+    @cache
+    def sketch(folding: Folding) -> Sketch:
+        """Made once, so that a picture that was measured is drawn as it is."""
+        return Sketch(folding, options)
 
     asked = (options.depth, options.focus, options.expand, options.views)
     folding: Folding | None = graph.folding
     if folding is not None and asked == ("auto", None, (), "auto"):
-        return sketches.of(folding)
-    folding = opened(
-        graph,
-        depth=options.depth,
-        focus=options.focus,
-        expand=options.expand,
-        views=options.views,
-        crop=crop,
-        measure=sketches.measured,
+        return sketch(folding)
+    return sketch(
+        opened(
+            graph,
+            depth=options.depth,
+            focus=options.focus,
+            expand=options.expand,
+            views=options.views,
+            crop=crop,
+            measure=lambda folding, sheet: sketch(folding).measured(sheet),
+        )
     )
-    return sketches.of(folding)
 
 
 def render(graph: Graph, format: str, options: Options | None = None) -> str | bytes:

@@ -155,22 +155,6 @@ class Sketch:
         return Size(page.width, height)
 
 
-class Sketches:
-    """The sketches of several foldings of one graph, each made once."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._of: dict[int, Sketch] = {}
-
-    def of(self, folding: Folding) -> Sketch:
-        """The sketch of a folding, which it keeps: its identity means that one."""
-        return self._of.setdefault(id(folding), Sketch(folding, self._options))
-
-    def measured(self, folding: Folding, sheet: Limits) -> Size | None:
-        """See `Draft.measured`."""
-        return self.of(folding).measured(sheet)
-
-
 def _shown(page: Page) -> float:
     """How large a picture is on the sheet that suits it, as a part of its own size."""
     return max(

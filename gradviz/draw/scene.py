@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.draw import data_boxes, details
-from gradviz.draw.edge_words import EdgeWords
+from gradviz.draw.edge_words import EdgeWords, name_of
 from gradviz.draw.frames import Frame, Frames
-from gradviz.draw.names import name_of
 from gradviz.draw.node_boxes import NodeBoxes
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
@@ -136,7 +135,7 @@ class Drafter:
         # (leaf, its user) -> box id
         self.copies: dict[tuple[int, int | None], int] = {}
         self.outputs_cut = 0
-        self.data: list[Data] = []  # that is drawn
+        self.data: dict[int, int] = {}  # the boxes of data, by its place in the graph
 
         self.dtype, self.several_dtypes = usual_dtype(
             tensors_of(folding.boxes, folding.leaf_in.values())
@@ -306,40 +305,31 @@ class Drafter:
         where they are drawn, show it as well.
         """
         every = self.graph.data
-        place = {id(data): i for i, data in enumerate(every)}
-        stands: dict[int, int] = {}
         scopes: dict[int, int | None] = {}
         entries = data_boxes.entries(self.folding, self.drawn, self.frames)
-        for entry, alike in entries.items():
+        for (boxes, scope), alike in entries.items():
             for lines, several in data_boxes.few_of(alike):
-                self.data += several
                 lines = tuple(filter(None, lines))
-                drawn = self._add("input", lines, None, several[0], scope=entry.scope)
-                for box in entry.boxes:
+                drawn = self._add("input", lines, None, every[several[0]], scope=scope)
+                for box in boxes:
                     self._link(drawn, box)
-                stands.update((place[id(data)], drawn) for data in several)
-                scopes.update((place[id(data)], entry.scope) for data in several)
-        self._draw_sources(every, stands, scopes)
+                self.data.update(dict.fromkeys(several, drawn))
+                scopes.update(dict.fromkeys(several, scope))
+        self._draw_sources(scopes)
 
-    def _draw_sources(
-        self,
-        every: Sequence[Data],
-        stands: dict[int, int],
-        scopes: Mapping[int, int | None],
-    ) -> None:
-        """Dashed links to data from what it is computed from. `stands`: the boxes of
-        data, by its place, and `scopes`, in which these lie.
+    def _draw_sources(self, scopes: Mapping[int, int | None]) -> None:
+        """Dashed links to data from what it is computed from. `scopes`: in which data lies,
+        by its place.
         """
-        links: dict[tuple[int, int], None] = {}
-        for data, sources in data_boxes.sources(every, stands).items():
+        drawn, links = self.data, dict[tuple[int, int], None]()
+        for data, sources in data_boxes.sources(self.graph.data, scopes).items():
             for source in sources:
-                if source not in stands:
-                    about = every[source]
-                    self.data.append(about)
+                if source not in drawn:
+                    about = self.graph.data[source]
                     lines = details.data_lines(about)
                     scope = self.frames.where_written(scopes[data], about)
-                    stands[source] = self._add("input", lines, None, about, scope=scope)
-                links[stands[source], stands[data]] = None
+                    drawn[source] = self._add("input", lines, None, about, scope=scope)
+                links[drawn[source], drawn[data]] = None
         for source, target in links:
             if source != target:
                 self._link(source, target, "cut")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from itertools import chain
@@ -21,7 +21,7 @@ from gradviz.draw.details import root_lines
 from gradviz.draw.marks import Marked
 from gradviz.fold.folding import Folding, folding_of
 from gradviz.fold.opening import Deeper
-from gradviz.graph import Data, Graph, Leaf, Node, Root, TensorInfo, column
+from gradviz.graph import Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import depth, flags, operations
 from gradviz.graph.origins import forward_name
 from gradviz.report import labels
@@ -103,13 +103,13 @@ def footer_lines(
     split: int = 0,
     copies: int = 0,
     hidden: bool = False,
-    data: Sequence[Data] | None = None,
+    data: Container[int] | None = None,
     signs: int = 0,
 ) -> Iterator[str]:
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all;
     `hidden`: none is drawn.
 
-    `data` are the tensors without gradient that are drawn, None for all; `signs` more
+    `data` are the places of the tensors without gradient that are drawn, None for all; `signs` more
     stand in the titles of ops.
     """
     graph, views = folding.graph, _views(folding)
@@ -145,9 +145,7 @@ def _folded_lines(folding: Folding) -> Iterator[str]:
         words += f" and {plural(leaves, 'leaf', 'leaves')}"
     yield f"folded: {plural(len(folding.groups), 'group')} for {words}"
     if folding.opening is not None:
-        opening = folding.opening
-        write = _code_line if IN_PYTHON.get() else _more_line
-        yield write(opening.deeper())
+        yield _more_line(folding.opening.deeper())
 
 
 INDEXED = re.compile(r"Index|Embedding|Gather|Scatter|Masked|NllLoss|Where|Take|Put")
@@ -155,13 +153,13 @@ INDEXED = re.compile(r"Index|Embedding|Gather|Scatter|Masked|NllLoss|Where|Take|
 
 
 def _unseen_lines(
-    graph: Graph, drawn: Sequence[Data] | None, signs: int
+    graph: Graph, drawn: Container[int] | None, signs: int
 ) -> Iterator[str]:
     """The data that is not drawn: what is known by its name, and how many entries
     without gradient nobody knows.
     """
-    seen = {id(data) for data in (graph.data if drawn is None else drawn)}
-    unseen = [data for data in graph.data if data.nodes and id(data) not in seen]
+    shown = range(len(graph.data)) if drawn is None else drawn
+    unseen = [one for i, one in enumerate(graph.data) if one.nodes and i not in shown]
     names = list(dict.fromkeys(map(labels.data_title, unseen)))
     unknown = max(_unknown(graph) - signs, 0)
     words = [few(names, SHOWN)] if names else []
@@ -231,24 +229,15 @@ def cut_lines(outputs: int) -> Iterator[str]:
 
 
 def _more_line(further: Deeper) -> str:
-    """What to type to see more of a folded graph."""
-    words = []
-    if further.depth is not None:
-        words.append(f"--depth {further.depth}")
-    if further.path is not None:
-        path = shlex.quote(one_line(further.path))
-        words.append(f"--expand {path}")
+    """What to type, or to write in a notebook, to see more of a folded graph."""
+    path = further.path and one_line(further.path)
+    options = {"depth": further.depth, "expand": path}
+    given = [(name, value) for name, value in options.items() if value is not None]
+    if IN_PYTHON.get():
+        words = [f"{name}={value!r}" for name, value in given] or [f"depth={'all'!r}"]
+        return f"more: graph.to_svg({', '.join(words)})"
+    words = [f"--{name} {shlex.quote(str(value))}" for name, value in given]
     return f"to see more: {', '.join([*words, '--depth all'])}"
-
-
-def _code_line(further: Deeper) -> str:
-    """The same as code."""
-    options = []
-    if further.depth is not None:
-        options.append(f"depth={further.depth}")
-    if further.path is not None:
-        options.append(f"expand={one_line(further.path)!r}")
-    return f"more: graph.to_svg({', '.join(options) or 'depth=' + repr('all')})"
 
 
 def saved_lines(folding: Folding) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
@@ -233,42 +233,51 @@ def _flops(count: float) -> str:
     return f"{count:,.3g} T"
 
 
-COLUMNS: tuple[tuple[Column, Callable[[OutlineRow], str]], ...] = (
-    (
+class _Measure(NamedTuple):
+    """A column: the number that a program gets of a row, and its text, "" for nothing."""
+
+    column: Column
+    text: Callable[[OutlineRow], str]
+    number: Callable[[OutlineRow], float] | None = None
+
+
+_COLUMNS = (
+    _Measure(
         Column("calls", "number", 1),
         lambda row: count_text(row.calls) if row.calls > 1 else "",
+        lambda row: row.calls,
     ),
-    (Column("ops", "number", 2), lambda row: "" if row.node else count_text(row.ops)),
-    (
+    _Measure(
+        Column("ops", "number", 2),
+        lambda row: "" if row.node else count_text(row.ops),
+        lambda row: row.ops,
+    ),
+    _Measure(
         Column("parameters", "number", 6),
         lambda row: parameters_text(row.parameters, row.registered, row.frozen),
+        lambda row: max(row.parameters, row.registered),
     ),
-    (
+    _Measure(
         Column("output", "word", 4),
         lambda row: tensor_line(row.output) if row.output else "",
     ),
-    (
+    _Measure(
         Column("trainable", "number", 5),
         lambda row: count_text(row.parameters) if _all_parameters(row) else "",
+        lambda row: row.parameters,
     ),
-    (Column("FLOPs", "number", 3), lambda row: _flops(row.flops) if row.flops else ""),
-    (
+    _Measure(
+        Column("FLOPs", "number", 3),
+        lambda row: _flops(row.flops) if row.flops else "",
+        lambda row: row.flops,
+    ),
+    _Measure(
         Column("saved", "number"),
         lambda row: bytes_text(row.nbytes) if row.nbytes else "",
+        lambda row: row.nbytes,
     ),
 )
-"""With the text of each for a row. The dtype that most rows have is said once, under
-the table.
-"""
-_NUMBER_OF: dict[str, Callable[[OutlineRow], float]] = {
-    "calls": lambda row: row.calls,
-    "ops": lambda row: row.ops,
-    "parameters": lambda row: max(row.parameters, row.registered),
-    "trainable": lambda row: row.parameters,
-    "FLOPs": lambda row: row.flops,
-    "saved": lambda row: row.nbytes,
-}
-"""What a program gets of a column."""
+"""The dtype that most rows have is said once, under the table."""
 _BAR = 8  # cells
 OPS_UP_TO = 100
 """Nodes of a graph whose outline lists the backward functions of each module too."""
@@ -283,7 +292,7 @@ def outline_table(
     rows = _rows(graph, options, counted)
     shown = rows[: limit or None]
 
-    columns = _columns(graph, shown, asked)
+    columns = _columns(shown, asked)
     dtype, several = usual_dtype(row.output for row in shown)
     brief = without_dtype(dtype)
     names = options.op_names("variable")
@@ -295,11 +304,10 @@ def outline_table(
             words = labels.mark_words(marks.get(row.node.id, ()))
             title.append("".join(f"  [{word}]" for word in words))
         cells.append([title])
-        for column, text in columns:
+        for column, text, number in columns:
             written = brief(text(row))
-            if column.title in _NUMBER_OF:
-                number = _NUMBER_OF[column.title](row)
-                cells[-1].append(Amount(number, written, "dim"))
+            if number is not None:
+                cells[-1].append(Amount(number(row), written, "dim"))
             else:
                 color = "cyan" if column.kind == "bar" else "dim"
                 cells[-1].append(Text(written, color))
@@ -310,7 +318,7 @@ def outline_table(
         notes.append(f"output: {dtype} {where}")
     notes += [*_left_note(len(rows), limit), *_module_notes(graph, shown)]
     notes += _column_notes(asked, counted)
-    headings = [Column("module", "title"), *(column for column, _ in columns)]
+    headings = [Column("module", "title"), *(one.column for one in columns)]
     return FittedTable(headings, cells), notes
 
 
@@ -343,28 +351,25 @@ def _column_notes(asked: Collection[str], counted: Flops) -> Iterator[str]:
 _OPS = 4  # without a formula that are named
 
 
-def _columns(
-    graph: Graph, rows: Sequence[OutlineRow], asked: Sequence[str]
-) -> list[tuple[Column, Callable[[OutlineRow], str]]]:
+def _columns(rows: Sequence[OutlineRow], asked: Sequence[str]) -> list[_Measure]:
+    by_title = {one.column.title: one for one in _COLUMNS}
     if asked:
-        by_title = {column.title: (column, text) for column, text in COLUMNS}
         if "trainable" in asked:
-            by_title["parameters"] = by_title["parameters"][0], _all_parameters
+            parameters = by_title["parameters"]._replace(text=_all_parameters)
+            by_title["parameters"] = parameters
         return [by_title[title] for title in asked]
 
-    left_out = {"trainable", "FLOPs"}
+    del by_title["trainable"], by_title["FLOPs"]
     if all(row.calls == 1 for row in rows):
-        left_out.add("calls")
-    columns = [column for column in COLUMNS if column[0].title not in left_out]
-
+        del by_title["calls"]
+    columns = [*by_title.values()]
     most = max((row.nbytes for row in rows), default=0)
     if most:
-        columns.append(
-            (
-                Column("bar", "bar", 3),
-                lambda row: bar(row.nbytes / most if row.nbytes else None, _BAR),
-            )
-        )
+
+        def text(row: OutlineRow) -> str:
+            return bar(row.nbytes / most if row.nbytes else None, _BAR)
+
+        columns.append(_Measure(Column("bar", "bar", 3), text))
     return columns
 
 

@@ -301,7 +301,6 @@ MAX_LETTERS = 48  # longer lines are broken
 MOST_LINES = 3  # of one text that is broken; the tooltip has it in full
 FRAME_NAME = 44  # letters of the name in a frame's title
 _FACTS = re.compile(r", (?=call \d|[\d,]+ (?:of|parameter)|frozen|takes )")
-_BETWEEN = re.compile(r", (?![^(]*\))")  # not the commas of a shape
 
 
 class Sized(NamedTuple):

@@ -24,7 +24,7 @@ from gradviz.layout.layered.grouping import (
     starts_of,
     unsorted,
 )
-from gradviz.layout.layered.routes import TURN
+from gradviz.layout.layered.routes import TURN, as_routes
 
 # -- loops: links from a box to itself, which no layout draws --------------------------
 
@@ -68,12 +68,12 @@ def with_loops(
     pieces = np.split(placement.points, placement.starts[1:-1])
     for i, box in loops.items():
         pieces[i] = _loop(placement.x[box], placement.y[box], boxes[box], flat)
-    points = np.concatenate(pieces)
+    points, starts = as_routes(pieces)
     right, bottom = points.max(axis=0)
     return replace(
         placement,
         points=points,
-        starts=np.cumsum([0, *map(len, pieces)]),
+        starts=starts,
         width=max(placement.width, float(right)),
         # half of the words beside a loop stands below it
         height=max(placement.height, float(bottom) + HALF_LINE),

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
+from gradviz.fold.folding import Folding, folded
 from gradviz.fold.grouping import SMALL
 from gradviz.fold.groups import Section
 from gradviz.fold.opening import Limits, Opening
@@ -27,8 +28,12 @@ FEW = 4
 class Filling:
     """Of one opening. `in_full`: a small module in focus is opened with all in it."""
 
-    def __init__(self, opening: Opening, *, in_full: bool = True) -> None:
-        self.opening, self.in_full = opening, in_full
+    def __init__(
+        self, opening: Opening, focus: Section | None = None, *, in_full: bool = True
+    ) -> None:
+        self.opening, self.focus, self._in_full = opening, focus, in_full
+        self._limits: Limits | None = None
+        self._foldings: dict[object, Folding] = {}
         self._whole, self._sizes = opening.whole, opening.sizes
         self._ops = float(self._sizes.ops(self._whole))
         self._weight = {self._whole: self._ops}
@@ -38,12 +43,25 @@ class Filling:
         # the groups at the same place in siblings, by the first of them
         self._alike: dict[Section, list[Section]] = {}
 
-    def fill(self, limits: Limits, inside: Section | None = None) -> None:
-        """Open what is in a group, the heaviest first, as far as the page holds it."""
-        inside = inside or self._whole
+    def folding(self) -> Folding:
+        """What is open as boxes and edges, the same record for the same view."""
+        shown = map(self._sizes.span, self.opening.visible())
+        view = tuple(shown), frozenset(self.opening.open)
+        if view not in self._foldings:
+            self._foldings[view] = folded(self.opening)
+        return self._foldings[view]
+
+    def fill(self, limits: Limits) -> None:
+        """Open what is in focus, the heaviest first, as far as the page holds it."""
+        if limits == self._limits:
+            return
+        self._limits, inside = limits, self.focus or self._whole
         self._alike.clear()
         self._weight = {self._whole: self._ops}
-        if inside not in self.opening.open:
+        self.opening.reset()
+        if self.focus and self._in_full and self._sizes.ops(inside) <= SMALL:
+            self.opening.show_all([inside])
+        else:
             self.opening.show(inside)
 
         if not self.opening.fits(limits):

@@ -92,42 +92,40 @@ def opened(
             return unfolded(whole)
 
         _check(depth, [*filter(None, (focus, *paths))], whole)
-        if crop and focus is not None:
-            return _alone(Crop(whole, focus), depth, paths, views, measure)
-
         limits = PAGE._replace(boxes=limit)
         if depth == "auto" and focus is None and not paths:
             small = _small_view(whole, views == "show", limit, measure)
             if small is not None:
                 return small
 
-        opening = Opening(grouped(whole, views=views == "show"))
-        inside = opening.named(focus)[0] if focus else None
-        also = [group for path in paths for group in opening.named(path)]
+        opening, asked = _closed(whole, focus, crop, views == "show")
+        inside = next(iter(asked), None)
+        wanted = [*asked, *(group for path in paths for group in opening.named(path))]
         if depth == "auto":
-            return _first_view(Filling(opening), inside, also, limits, measure)
+            filling = Filling(opening, inside, in_full=not crop)
+            return _first_view(filling, wanted, limits, measure)
 
-        _show(opening, depth, inside, also)
+        if depth == "all":
+            opening.show_all(wanted)
+        else:
+            for group in wanted:
+                opening.show(group)
+            opening.show_levels(depth - 1, inside or opening.whole)
         return folded(opening)
 
 
-def _alone(
-    crop: Crop, depth: Depth, expand: Sequence[str], views: str, measure: Measure | None
-) -> Folding:
-    """One module opened, with nothing around it but its inputs and outputs; views are
-    merged however few there are.
+def _closed(
+    graph: Graph, focus: str | None, crop: bool, views: bool
+) -> tuple[Opening, list[Section]]:
+    """The tree of a graph, or of the part of it that the module in focus made, closed;
+    and the groups of that module: in a crop all of a call that others interrupted.
     """
-    groups = grouped(crop.graph(), views=views == "show", crop=crop.constructs)
-    opening = Opening(groups)
-    # a call that others interrupted is several groups
-    focus, *also = [group for group in groups if group.scope == crop.call]
-    also += [group for path in expand for group in opening.named(path)]
-    if depth == "auto":
-        filling = Filling(opening, in_full=False)
-        return _first_view(filling, focus, also, PAGE, measure)
-
-    _show(opening, depth, focus, also)
-    return folded(opening)
+    if focus is None or not crop:
+        opening = Opening(grouped(graph, views=views))
+        return opening, opening.named(focus)[:1] if focus else []
+    part = Crop(graph, focus)
+    groups = grouped(part.graph(), views=views, crop=part.constructs)
+    return Opening(groups), [group for group in groups if group.scope == part.call]
 
 
 def _small_view(
@@ -145,22 +143,6 @@ def _small_view(
         Filling(opening).fill(NO_LIMITS)
         view = folded(opening)
     return view if _holds(measure, view, SLIDES) else None
-
-
-def _show(
-    opening: Opening,
-    depth: Literal["all"] | int,
-    focus: Section | None,
-    expand: list[Section],
-) -> None:
-    """Open what is asked for."""
-    wanted = expand if focus is None else [focus, *expand]
-    if depth == "all":
-        opening.show_all(wanted)
-        return
-    for group in wanted:
-        opening.show(group)
-    opening.show_levels(depth - 1, focus or opening.whole)
 
 
 def _check(depth: Depth, paths: Sequence[str], graph: Graph) -> None:
@@ -196,37 +178,6 @@ def _holds(measure: Measure | None, view: Folding, sheets: Iterable[Limits]) -> 
 # -- the first view --------------------------------------------------------------------
 
 
-class _Views:
-    """Fills one opening and folds what is closed: each view once."""
-
-    def __init__(self, filling: Filling, focus: Section | None) -> None:
-        self.filling, self.opening = filling, filling.opening
-        self._focus = focus
-        self._limits: Limits | None = None
-        self._foldings: dict[object, Folding] = {}
-
-    def fill(self, limits: Limits) -> None:
-        """Open as much as the limits hold."""
-        if limits == self._limits:
-            return
-        self._limits, opening, focus = limits, self.opening, self._focus
-        opening.reset()
-        if focus is not None:
-            if self.filling.in_full and opening.sizes.ops(focus) <= SMALL:
-                opening.show_all([focus])
-            else:
-                opening.show(focus)
-        self.filling.fill(limits, focus)
-
-    def folding(self) -> Folding:
-        """The folding, the same one for the same view."""
-        span, visible = self.opening.sizes.span, self.opening.visible()
-        view = tuple((parent, span(child)) for child, parent in visible)
-        if view not in self._foldings:
-            self._foldings[view] = folded(self.opening)
-        return self._foldings[view]
-
-
 class _View(NamedTuple):
     """A view that a sheet holds, and the limits that led to it by the estimate."""
 
@@ -236,34 +187,29 @@ class _View(NamedTuple):
 
 
 def _first_view(
-    filling: Filling,
-    focus: Section | None,
-    expand: list[Section],
-    limits: Limits,
-    measure: Measure | None,
+    filling: Filling, expand: list[Section], limits: Limits, measure: Measure | None
 ) -> Folding:
     """The most that a slide holds, else a page, and what is to be expanded. What no page
     holds has its leaves joined, or is one box.
     """
-    opening, views = filling.opening, _Views(filling, focus)
-    best = _largest(views, limits, measure) if measure is not None else None
+    best = _largest(filling, limits, measure) if measure is not None else None
     if best is None and measure is not None:
-        return _with_few_leaves(opening, focus, expand, measure)
+        return _with_few_leaves(filling, expand, measure)
     # what is open is read from the opening, too
-    views.fill(best.limits if best is not None else limits)
-    if focus is None:
+    filling.fill(best.limits if best is not None else limits)
+    if filling.focus is None:
         filling.open_bodies(limits.boxes)
     for group in expand:
-        opening.show(group)
-    return views.folding()
+        filling.opening.show(group)
+    return filling.folding()
 
 
-def _largest(views: _Views, limits: Limits, measure: Measure) -> _View | None:
+def _largest(filling: Filling, limits: Limits, measure: Measure) -> _View | None:
     """The view of most boxes on the smallest sheets that are large enough."""
     best = None
     for sheets in SHEETS:
         of_size = [sheet._replace(boxes=limits.boxes) for sheet in sheets]
-        found = [_best(views, sheet, measure) for sheet in of_size]
+        found = [_best(filling, sheet, measure) for sheet in of_size]
         largest = max(filter(None, found), key=_rank, default=None)
         if best is None or (largest and largest.closed < best.closed - WORTH):
             best = largest
@@ -277,11 +223,12 @@ def _rank(view: _View) -> tuple[float, int]:
 
 
 def _with_few_leaves(
-    opening: Opening, focus: Section | None, expand: list[Section], measure: Measure
+    filling: Filling, expand: list[Section], measure: Measure
 ) -> Folding:
     """What is open, with few single leaves; all in one box when no page holds that."""
+    opening = filling.opening
     few = folded(opening, leaves=LEAVES)
-    if focus is None and not _holds(measure, few, chain(*SHEETS)):
+    if filling.focus is None and not _holds(measure, few, chain(*SHEETS)):
         opening.reset()
         # not even the outermost level fits: the graph becomes a single box
         opening.close_all()
@@ -291,24 +238,24 @@ def _with_few_leaves(
     return folded(opening, leaves=LEAVES)
 
 
-def _best(views: _Views, sheet: Limits, measure: Measure) -> _View | None:
+def _best(filling: Filling, sheet: Limits, measure: Measure) -> _View | None:
     """The view with most boxes of a few that are measured. Each takes from the others
     how far the estimate was off.
     """
-    sizes = views.opening.sizes
+    sizes = filling.opening.sizes
     best: _View | None = None
     now = sheet._replace(width=FIRST * sheet.width, height=FIRST * sheet.height)
     across, along = _Aim(now.width), _Aim(now.height)
 
     for _ in range(TRIES):
-        views.fill(now)
+        filling.fill(now)
         estimate = sizes.whole
-        size = measure(views.folding(), sheet)
+        size = measure(filling.folding(), sheet)
         if size is None:
             break
         wide, tall = size.width / sheet.width, size.height / sheet.height
         fits = max(wide, tall) <= 1.0
-        view = _View(sizes.boxes, now, views.filling.closed_share())
+        view = _View(sizes.boxes, now, filling.closed_share())
         if fits and (best is None or _rank(view) > _rank(best)):
             best = view
         if fits and max(wide, tall) >= FULL:

@@ -130,11 +130,11 @@ def folded(opening: Opening, *, leaves: int | None = None) -> Folding:
     """Fold what is closed of a graph. With `leaves`, so many leaves are single, and
     parameters that several boxes use are drawn inside the first.
     """
-    homes = _Homes(opening)
-    homes.absorb_parameters(shared=leaves is not None)
+    folder = _Folder(opening)
+    folder.absorb_parameters(shared=leaves is not None)
     if leaves is not None:
-        homes.join_leaves(leaves)
-    return _Folder(homes).folding()
+        folder.join_leaves(leaves)
+    return folder.folding()
 
 
 class _FirstCall(NamedTuple):
@@ -150,9 +150,9 @@ REST = -1
 """The home of these leaves."""
 
 
-class _Homes:
-    """Which box each node goes to: `of[node]` is its own number, the closed group that it
-    is in, which stands in the open group `closed[group]`, or `REST`.
+class _Folder:
+    """Makes the boxes and edges. `home[node]` is what box a node goes to: its own number,
+    the closed group that it is in, or `REST`.
 
     `earlier[group]` is the first call of a module that a box calls again: what both use
     is drawn with that one.
@@ -161,18 +161,15 @@ class _Homes:
     def __init__(self, opening: Opening) -> None:
         self.opening, self.groups = opening, opening.groups
         self.graph = opening.groups.graph
-        self.of: list[Home] = list(range(len(self.graph.nodes)))
-        self.closed: dict[Home, Section] = {}
-        for child, parent in opening.visible():
-            if isinstance(child, Section):
-                self.closed[child] = parent
-                for node in nodes_of(child):
-                    self.of[node] = child
+        self.home: list[Home] = list(range(len(self.graph.nodes)))
         first = _first_calls(self.groups)
-        calls = {group: _first_call(group, first) for group in opening.closed()}
-        self.earlier: dict[Home, _FirstCall] = {
-            group: call for group, call in calls.items() if call is not None
-        }
+        self.earlier: dict[Home, _FirstCall] = {}
+        for group in opening.closed():
+            for node in nodes_of(group):
+                self.home[node] = group
+            call = _first_call(group, first)
+            if call is not None:
+                self.earlier[group] = call
 
     def absorb_parameters(self, *, shared: bool) -> None:
         """A parameter that only one box uses belongs to it. One that several use stays
@@ -181,111 +178,66 @@ class _Homes:
         """
         place: dict[Home, int] = {}
         for i, node in enumerate(self.groups.order):
-            place.setdefault(self.of[node], i)
+            place.setdefault(self.home[node], i)
 
-        owners = {group for group in self.opening.closed() if _owns(group)}
+        owners: set[Home] = {one for one in self.opening.closed() if _owns(one)}
         for leaf in self.graph.leaves:
             if leaf.kind != "parameter":
                 continue
             consumers = self.graph.consumers(leaf.node)
-            users = {self.of[edge.consumer] for edge in consumers}
+            users = {self.home[edge.consumer] for edge in consumers}
             first = min(users, key=lambda box: place.get(box, -1), default=REST)
             others = users - {first} - self.later_users(leaf.node)
             # before all that use it, so that no box waits for itself
             if first in owners and (shared or not others):
-                self.of[leaf.node] = first
+                self.home[leaf.node] = first
 
     def later_users(self, leaf: int) -> set[Home]:
         """Boxes that use a leaf which is drawn with an earlier call of their module."""
         if not self.earlier:
             return set()
         consumers = {edge.consumer for edge in self.graph.consumers(leaf)}
-        users = {self.of[consumer] for consumer in consumers} & self.earlier.keys()
+        users = {self.home[consumer] for consumer in consumers} & self.earlier.keys()
         return {box for box in users if self.earlier[box].nodes & consumers}
 
     def join_leaves(self, most: int) -> None:
         """Leave `most` leaves single, and put the rest into one box."""
         leaves = self.graph.leaves
-        single = [leaf.node for leaf in leaves if self.of[leaf.node] == leaf.node]
+        single = [leaf.node for leaf in leaves if self.home[leaf.node] == leaf.node]
         if len(single) > most + 1:
             for node in single[most:]:
-                self.of[node] = REST
+                self.home[node] = REST
 
-
-def _owns(group: Section) -> bool:
-    """Whether parameters that only a box uses are drawn inside: only what calls
-    modules says that it has some.
-    """
-    return group.kind in ("call", "segment") or bool(scopes_in(group))
-
-
-def _first_calls(groups: Groups) -> dict[str, Section]:
-    """The group of the first call of each module."""
-    first: dict[str, Section] = {}
-    for group in groups:
-        if group.record is not None:
-            first.setdefault(group.record.path, group)
-    return first
-
-
-def _first_call(group: Section, first: Mapping[str, Section]) -> _FirstCall | None:
-    scopes = scopes_in(group)
-    # of the modules that it calls, else of its functions
-    called = [scope for scope in scopes if scope.type] or scopes
-    earliest = {first[scope.path] for scope in called if scope.path in first}
-    nodes = frozenset(node for call in earliest for node in nodes_of(call))
-    # else it is the first call, or a part of it
-    if not nodes or not nodes.isdisjoint(nodes_of(group)):
-        return None
-    records = [call.record for call in earliest]
-    return _FirstCall(min(scope.call for scope in records if scope is not None), nodes)
-
-
-class _Folder:
-    """Makes the boxes and edges. `number` is the box of each home, in the order of the
-    first nodes.
-    """
-
-    def __init__(self, homes: _Homes) -> None:
-        self.homes, self.home, self.graph = homes, homes.of, homes.graph
+    def folding(self) -> Folding:
+        """All that was decided, as one record."""
         self.inside: dict[Home, list[int]] = {}
         for node, home in enumerate(self.home):
             self.inside.setdefault(home, []).append(node)
+        # in the order of the first nodes
         self.number = {home: i for i, home in enumerate(self.inside)}
         self.elements = parameter_elements(self.graph)
         self.consumer_of = column(self.graph.edges, "consumer")
         self.output_of = column(self.graph.edges, "output")
-        # by home and leaf: edges that are uses of what an earlier call has
-        self.again: dict[tuple[Home, int], int] = {}
-        for leaf in self.graph.leaves if homes.earlier else ():
+        # by parameter: the boxes that use it again, with what an earlier call has
+        self.later: dict[int, set[Home]] = {}
+        for leaf in self.graph.leaves if self.earlier else ():
             if leaf.kind == "parameter":
-                self._use_again(leaf.node)
+                users = self.later_users(leaf.node)
+                self.later[leaf.node] = users - {self.home[leaf.node]}
+        self.again = set[Home]().union(*self.later.values())
+        self.shared = Counter[Ends]()
         self.turns: dict[Home, dict[int, int]] = {}  # of nodes, by home of a loop
         self.boxes: list[Node] = []
-
-    def _use_again(self, leaf: int) -> None:
-        later = self.homes.later_users(leaf) - {self.home[leaf]}
-        for edge in self.graph.consumers(leaf) if later else ():
-            home = self.home[edge.consumer]
-            if home in later:
-                count = self.again.get((home, leaf), 0)
-                self.again[home, leaf] = count + edge.count
-
-    def folding(self) -> Folding:
         for home, nodes in self.inside.items():
             self.boxes.append(self._box(home, nodes))
-        shared = Counter[Ends]()
-        for (home, leaf), count in self.again.items():
-            maker = self.number[self.home[leaf]]
-            shared[self.number[home], maker, self._output(leaf, 0)] += count
         return Folding(
-            self.homes.groups.recorded,
+            self.groups.recorded,
             self.graph,
             tuple(self.boxes),
             [self.number[home] for home in self.home],
             self._edges(),
-            self.homes.opening,
-            shared,
+            self.opening,
+            self.shared,
         )
 
     # -- boxes -------------------------------------------------------------------------
@@ -306,7 +258,7 @@ class _Folder:
         else:
             members = set(nodes)
             names = tuple(root.name for root in graph.roots if root.node in members)
-            around = self.homes.closed.get(home)
+            around = home.parent if isinstance(home, Section) else None
             scope = around.scope_around if around is not None else None
             box = Node(nodes[0], group.title, scope=scope, names=names)
         return box._replace(
@@ -333,8 +285,8 @@ class _Folder:
         if group.count > 1:
             self.turns[home] = turns_of(home)
             group = group._replace(passed=self._passed(home, nodes))
-        if any(user is home for user, _ in self.again):
-            group = group._replace(same_as=self.homes.earlier[home].call)
+        if home in self.again:
+            group = group._replace(same_as=self.earlier[home].call)
         return group
 
     def _passed(self, home: Home, nodes: list[int]) -> tuple[tuple[int, int], ...]:
@@ -395,6 +347,8 @@ class _Folder:
             elif boxes[consumer].group or boxes[producer].group:
                 key = consumer, producer, self._output(make, output)
                 joined.setdefault(key, [position, 0])[1] += count
+                if user in self.later.get(make, ()):
+                    self.shared[key] += count
             else:
                 edges.append(Edge(consumer, producer, output, position, count))
 
@@ -414,3 +368,32 @@ class _Folder:
         turn_of = self.turns.get(home, {})
         turns = turn_of.get(use), turn_of.get(make)
         return None not in turns and turns[0] != turns[1]
+
+
+def _owns(group: Section) -> bool:
+    """Whether parameters that only a box uses are drawn inside: only what calls
+    modules says that it has some.
+    """
+    return group.kind in ("call", "segment") or bool(scopes_in(group))
+
+
+def _first_calls(groups: Groups) -> dict[str, Section]:
+    """The group of the first call of each module."""
+    first: dict[str, Section] = {}
+    for group in groups:
+        if group.record is not None:
+            first.setdefault(group.record.path, group)
+    return first
+
+
+def _first_call(group: Section, first: Mapping[str, Section]) -> _FirstCall | None:
+    scopes = scopes_in(group)
+    # of the modules that it calls, else of its functions
+    called = [scope for scope in scopes if scope.type] or scopes
+    earliest = {first[scope.path] for scope in called if scope.path in first}
+    nodes = frozenset(node for call in earliest for node in nodes_of(call))
+    # else it is the first call, or a part of it
+    if not nodes or not nodes.isdisjoint(nodes_of(group)):
+        return None
+    records = [call.record for call in earliest]
+    return _FirstCall(min(scope.call for scope in records if scope is not None), nodes)

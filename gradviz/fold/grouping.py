@@ -5,6 +5,7 @@ runs of what repeats, segments.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from operator import eq
 
 from gradviz.fold.groups import Groups, Kind, Section
@@ -12,7 +13,6 @@ from gradviz.fold.loops import show_turns
 from gradviz.fold.order import hosts_of_views, ops_in_order, with_views_beside
 from gradviz.fold.program import FEW, with_program
 from gradviz.fold.runs import join_runs
-from gradviz.fold.segments import cut_large
 from gradviz.graph import Construct, Graph, column
 from gradviz.graph.origins import ScopeTree
 
@@ -126,3 +126,38 @@ class _Builder:
         if node in self.loose:
             return [token for token in self._chains[scope] if token != self.loose[node]]
         return [*self._chains[scope], ~op] if op in self._hosts else self._chains[scope]
+
+
+# -- pieces of groups that are too long: segments, so that none has too many children and a
+# first look is never a wall. A loop without modules, or a chain of a million ops, becomes a
+# tree of segments
+
+MOST = 60
+"""Children that one group may have."""
+SIZE = 40
+"""Children of one segment, about."""
+
+
+def cut_large(groups: Groups) -> None:
+    """Give groups of many children segments."""
+    for group in groups[:]:
+        # a chain of a million ops needs several levels of segments
+        while len(group.children) > MOST:
+            _cut(group)
+
+
+def _cut(group: Section) -> None:
+    children = group.children
+    # a module that begins or ends the group stays as it is
+    first, last = (
+        isinstance(child, Section) and child.kind == "call"
+        for child in (children[0], children[-1])
+    )
+    start, after = int(first), len(children) - int(last)
+
+    # of about equal length, so that none is a stump at the end
+    count = max(round((after - start) / SIZE), 1)
+    cuts = [start + (after - start) * i // count for i in range(count + 1)]
+    group.enclose(
+        (a, b, Section(group.tree, group, "segment")) for a, b in pairwise(cuts)
+    )

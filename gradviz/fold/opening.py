@@ -48,28 +48,26 @@ class Opening:
     """
 
     def __init__(self, groups: Groups) -> None:
-        self.groups, self.sizes = groups, Sizes(groups)
-        self.whole = groups[0]
+        self.groups, self.whole = groups, groups[0]
         self.open: set[Section] = {self.whole}
+        self.sizes = Sizes(groups, self.open)
         self.windows: list[Section] = []
         self.kept: set[Section] = set()  # what no window closes
         self._later = _later(groups)
 
-    def visible(self) -> Iterator[tuple[Child, Section]]:
-        """Nodes, and closed groups, that are shown, each with the open group that it
-        stands in.
-        """
-        waiting: list[tuple[Child, Section]] = [(self.whole, self.whole)]
+    def visible(self) -> Iterator[Child]:
+        """Nodes, and closed groups, that are shown."""
+        waiting: list[Child] = [self.whole]
         while waiting:
-            child, parent = waiting.pop()
+            child = waiting.pop()
             if isinstance(child, Section) and child in self.open:
-                waiting.extend((inner, child) for inner in reversed(child.children))
+                waiting += child.children[::-1]
             else:
-                yield child, parent
+                yield child
 
     def closed(self) -> Iterator[Section]:
         """The closed groups that are shown."""
-        return (child for child, _ in self.visible() if isinstance(child, Section))
+        return (child for child in self.visible() if isinstance(child, Section))
 
     def fits(self, limits: Limits) -> bool:
         """Whether what is open is about as large as that."""
@@ -92,21 +90,17 @@ class Opening:
         """Open a group, and of a run the turns that are shown."""
         if group not in self.open:
             self.open.update((group, *group.shown))
-            self._resized(group, *group.shown)
+            self.sizes.update(group, *group.shown)
 
     def close(self, group: Section) -> None:
         """Close it again."""
         self.open.difference_update((group, *group.shown))
-        self._resized(group, *group.shown)
+        self.sizes.update(group, *group.shown)
 
     def back_to(self, before: set[Section]) -> None:
         """Close all that is not among these."""
         for group in self.open - before:
             self.close(group)
-
-    def _resized(self, *groups: Section) -> None:
-        for group in reversed(groups):
-            self.sizes.update(group, self.open)
 
     def reset(self) -> None:
         """Close everything, and take all windows away."""
@@ -132,7 +126,7 @@ class Opening:
             group.enclose([(first, after, window)])
             self.windows.append(window)
             self.sizes.regroup(group)
-            self._resized(window)
+            self.sizes.update(window)
 
     def undo_to(self, count: int) -> None:
         """Take all windows away but the first ones that were made."""
@@ -146,7 +140,7 @@ class Opening:
             parent.adopt()
             self.sizes.forget(window)
             self.sizes.regroup(parent)
-            self._resized(parent)
+            self.sizes.update(parent)
 
     # -- what is asked for -------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -31,7 +32,7 @@ def ops_in_order(graph: Graph) -> list[int]:
     recorded graph.
     """
     ran = [node for node in forward_order(graph) if node not in graph.leaf_of]
-    return ran if _is_sorted(graph, ran) else _Sorter(graph, ran).sorted()
+    return ran if _is_sorted(graph, ran) else _sorted(graph, ran)
 
 
 def _is_sorted(graph: Graph, ran: Sequence[int]) -> bool:
@@ -72,59 +73,52 @@ def edges_inside(graph: Graph, order: Sequence[int]) -> Ints:
     return inside
 
 
-class _Sorter:
+def _sorted(graph: Graph, ran: list[int]) -> list[int]:
     """Takes what is ready, from the innermost call that has something ready, the
     earliest in the forward pass first.
     """
+    tree, ranks = ScopeTree(graph), places(graph, ran).tolist()
+    # the calls around each node, by its rank in the forward pass, and the whole
+    ways = [(*tree.around(graph.nodes[node].scope), None) for node in ran]
+    _, used = edges_inside(graph, ran)
+    waiting = np.bincount(used, minlength=len(ran)).tolist()
+    ready = defaultdict[int | None, list[int]](list)
+    done = bytearray(len(ran))
 
-    def __init__(self, graph: Graph, ran: list[int]) -> None:
-        self._graph, self._ran = graph, ran
-        # ranks by call; a node stands with every call around it
-        self._ready: dict[int | None, list[int]] = {}
-        self._done = bytearray(len(ran))
-        self._scopes, self._tree = column(graph.nodes, "scope"), ScopeTree(graph)
-
-    def sorted(self) -> list[int]:
-        ran, ranks = self._ran, places(self._graph, self._ran).tolist()
-        _, used = edges_inside(self._graph, ran)
-        waiting = np.bincount(used, minlength=len(ran)).tolist()
-        for rank, count in enumerate(waiting):
-            if not count:
-                self._offer(rank)
-
-        order: list[int] = []
-        scope: int | None = None
-        while len(order) < len(ran):
-            rank = self._next(scope)
-            self._done[rank] = 1
-            scope = self._scopes[ran[rank]]
-            order.append(ran[rank])
-            for edge in self._graph.consumers(ran[rank]):
-                user = ranks[edge.consumer]
-                # on a cycle, a user may have been taken before its inputs
-                if user >= 0 and not self._done[user]:
-                    waiting[user] -= 1
-                    if not waiting[user]:
-                        self._offer(user)
-
-        return order
-
-    def _offer(self, rank: int) -> None:
+    def offer(rank: int) -> None:
         # whoever asks for an outer call may get what is ready inside it
-        for scope in (None, *self._tree.around(self._scopes[self._ran[rank]])):
-            heapq.heappush(self._ready.setdefault(scope, []), rank)
+        for scope in ways[rank]:
+            heapq.heappush(ready[scope], rank)
 
-    def _next(self, scope: int | None) -> int:
-        for outer in (*self._tree.around(scope), None):
-            heap = self._ready.get(outer, [])
+    def following(way: Iterable[int | None]) -> int:
+        for heap in map(ready.__getitem__, way):
             # a node stands in the heap of each call around it
-            while heap and self._done[heap[0]]:
+            while heap and done[heap[0]]:
                 heapq.heappop(heap)
             if heap:
-                return heapq.heappop(heap)
+                return heap[0]
         # on a cycle, which a joined graph of two versions may have, the first goes
         # first
-        return self._done.index(0)
+        return done.index(0)
+
+    for rank, count in enumerate(waiting):
+        if not count:
+            offer(rank)
+
+    order: list[int] = []
+    way: tuple[int | None, ...] = (None,)
+    while len(order) < len(ran):
+        rank = following(way)
+        done[rank], way = 1, ways[rank]
+        order.append(ran[rank])
+        for edge in graph.consumers(ran[rank]):
+            user = ranks[edge.consumer]
+            # on a cycle, a user may have been taken before its inputs
+            if user >= 0 and not done[user]:
+                waiting[user] -= 1
+                if not waiting[user]:
+                    offer(user)
+    return order
 
 
 # -- ops that only change shape or layout: each belongs to a neighbour in the same call

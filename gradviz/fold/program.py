@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gradviz.fold.order import is_view
@@ -93,132 +93,134 @@ def names_in(named: Graph, constructs: Mapping[int, Construct]) -> list[list[str
     return [names_of(scope, constructs.get(i)) for i, scope in scopes]
 
 
+class _Piece:
+    """A construct, the ones right inside it, and how much all of them made, by what they
+    called, too.
+    """
+
+    def __init__(self, number: int, construct: Construct) -> None:
+        self.number, self.construct, self.kind = number, construct, construct.kind
+        self.inside: list[_Piece] = []
+        self.is_call = self.kind in ("function", "gradient")
+        self.calls = bool(construct.scopes)  # whether it runs functions, or modules
+        self.ops = 0
+        self.work = 0  # ops that are no views
+        self.largest = 0  # ops of the largest call of a function in it
+        self.is_group = False
+
+    def add(self, ops: Iterable[str]) -> None:
+        """Count ops that it made itself, or by a module."""
+        for op in ops:
+            self.ops += 1
+            self.work += not is_view(op)
+
+    def add_up(self) -> None:
+        """Count what is inside it, which is complete."""
+        for inner in self.inside:
+            self.ops += inner.ops
+            self.work += inner.work
+            self.largest = max(self.largest, inner.largest)
+            self.calls |= inner.is_call or inner.calls
+
+    def groups_in(self) -> Iterator[_Piece]:
+        """The outermost groups in it; turns of no loop are none."""
+        for inner in self.inside:
+            if inner.is_group and inner.kind != "turn":
+                yield inner
+            else:
+                yield from inner.groups_in()
+
+    @property
+    def is_one_module(self) -> bool:
+        """Whether all that a turn does is to call one module."""
+        piece, own = self, self.construct
+        while len(piece.inside) == 1 and not own.nodes and not own.scopes:
+            piece = piece.inside[0]
+            own = piece.construct
+        return not own.nodes and not piece.inside and len(own.scopes) == 1
+
+
+def _pieces(graph: Graph) -> list[_Piece]:
+    """Those of a graph, each with what it made itself and by modules."""
+    members, ops = ScopeTree(graph).members, graph.ops
+    pieces = [_Piece(i, construct) for i, construct in enumerate(graph.program)]
+    for piece in pieces:
+        construct = piece.construct
+        if construct.parent is not None:
+            pieces[construct.parent].inside.append(piece)
+        for nodes in (construct.nodes, *(members[one] for one in construct.scopes)):
+            piece.add(ops[node] for node in nodes)
+    return pieces
+
+
 class _Choice:
     """Which constructs are groups, the inner ones decided first."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph, self._program = graph, graph.program
-        self._members = ScopeTree(graph).members
-        self._outputs = _around_outputs(graph)
-        self._count = Counter(
-            (call.scope, call.source)
-            for call in graph.program
-            if call.kind == "function"
-        )
-        self._is_few = len(graph.nodes) <= FEW
-        self._inside: dict[int, list[int]] = {}  # constructs in each
-        for i, construct in enumerate(graph.program):
-            if construct.parent is not None:
-                self._inside.setdefault(construct.parent, []).append(i)
+        self._graph, self._outputs = graph, _around_outputs(graph)
+        functions = (call for call in graph.program if call.kind == "function")
+        self._count = Counter((call.scope, call.source) for call in functions)
+        pieces = _pieces(graph)
+        for piece in reversed(pieces):
+            piece.add_up()
+            piece.is_group = self._is_group(piece)
+            if piece.is_group and piece.is_call:
+                piece.largest = piece.ops
 
-        count = len(graph.program)
-        self._ops = [0] * count  # all that each made, by what it called, too
-        self._work = [0] * count  # the same without views
-        self._largest = [0] * count  # ops of the largest call of a function in it
-        self._calls = [False] * count  # whether it runs functions, or modules
-        self.chosen: set[int] = set()
-        for i in reversed(range(count)):
-            self._add_up(i)
-            if self._is_group(i):
-                self.chosen.add(i)
-                if self._program[i].kind in ("function", "gradient"):
-                    self._largest[i] = self._ops[i]
+        for piece in pieces:  # turns of what is no group are none
+            for inner in () if piece.is_group else piece.inside:
+                inner.is_group &= inner.kind != "turn"
+        self.chosen = {piece.number for piece in pieces if piece.is_group}
 
-        self._drop_turns()
-
-    def _add_up(self, i: int) -> None:
-        construct, inside = self._program[i], self._inside.get(i, ())
-        called = [node for scope in construct.scopes for node in self._members[scope]]
-        ops = self._graph.ops
-        self._ops[i] = len(construct.nodes) + len(called)
-        self._work[i] = sum(
-            not is_view(ops[node]) for node in (*construct.nodes, *called)
-        )
-        self._calls[i] = bool(construct.scopes)
-        for inner in inside:
-            self._ops[i] += self._ops[inner]
-            self._work[i] += self._work[inner]
-            self._largest[i] = max(self._largest[i], self._largest[inner])
-            is_function = self._program[inner].kind in ("function", "gradient")
-            self._calls[i] |= is_function or self._calls[inner]
-
-    def _is_group(self, i: int) -> bool:
-        construct = self._program[i]
-        if construct.kind == "function":
-            return self._is_function(i)
-        if construct.kind == "gradient":
-            return self._ops[i] >= LEAST
-        if construct.kind == "call":
-            return self._work[i] > 1
-        if self._is_few:
+    def _is_group(self, piece: _Piece) -> bool:
+        if piece.kind == "function":
+            return self._is_function(piece)
+        if piece.kind == "gradient":
+            return piece.ops >= LEAST
+        if piece.kind == "call":
+            return piece.work > 1
+        if len(self._graph.nodes) <= FEW:
             return False
-        if construct.kind == "loop":
-            return self._is_loop(i)
-        if construct.kind == "statement":
-            return self._is_statement(i)
+        if piece.kind == "loop":
+            return self._is_loop(piece)
+        if piece.kind == "statement":
+            return self._is_statement(piece)
         return True
 
-    def _is_function(self, i: int) -> bool:
+    def _is_function(self, piece: _Piece) -> bool:
         """Whether it is called often, or long.
 
         What is around an output is the script's own work, and what does little but call
         another function says no more than that.
         """
-        call = self._program[i]
+        call = piece.construct
         count = self._count[call.scope, call.source]
-        if self._largest[i] and self._ops[i] - self._largest[i] < LEAST_BESIDE:
+        if piece.largest and piece.ops - piece.largest < LEAST_BESIDE:
             return False
         if count >= LEAST_CALLS:
             return True
         is_one = call.scope is not None and count == 1
-        return self._ops[i] >= LEAST_OPS and not is_one and i not in self._outputs
+        is_long = piece.ops >= LEAST_OPS and not is_one
+        return is_long and piece.number not in self._outputs
 
-    def _is_loop(self, i: int) -> bool:
+    def _is_loop(self, piece: _Piece) -> bool:
         """Whether its turns are more than one module call each, and it is not all that
         there is. Where no turns are known, it makes more than what its modules do.
         """
-        if self._ops[i] < LEAST or self._ops[i] == self._ops_in_all:
+        graph = self._graph
+        if piece.ops < LEAST or piece.ops == len(graph.nodes) - len(graph.leaves):
             return False
-        inside = self._inside.get(i, [])
-        turns = [turn for turn in inside if self._program[turn].kind == "turn"]
+        turns = [turn for turn in piece.inside if turn.kind == "turn"]
         if not turns:
-            return bool(inside or self._program[i].nodes)
-        return any(not self._is_one_module(turn) for turn in turns)
+            return bool(piece.inside or piece.construct.nodes)
+        return not all(turn.is_one_module for turn in turns)
 
-    @property
-    def _ops_in_all(self) -> int:
-        return len(self._graph.nodes) - len(self._graph.leaves)
-
-    def _is_one_module(self, turn: int) -> bool:
-        construct, inside = self._program[turn], self._inside.get(turn, [])
-        while not construct.nodes and not construct.scopes and len(inside) == 1:
-            construct, inside = (
-                self._program[inside[0]],
-                self._inside.get(inside[0], []),
-            )
-        return not construct.nodes and not inside and len(construct.scopes) == 1
-
-    def _is_statement(self, i: int) -> bool:
+    def _is_statement(self, piece: _Piece) -> bool:
         """Whether it makes several ops, and not by calls that say more."""
-        groups = list(self._groups_in(i))
-        kinds = {self._program[inner].kind for inner in groups}
-        if self._calls[i] or kinds - {"call"}:
+        groups = list(piece.groups_in())
+        if piece.calls or any(inner.kind != "call" for inner in groups):
             return False
-        return self._work[i] - sum(self._work[inner] - 1 for inner in groups) > 1
-
-    def _groups_in(self, i: int) -> Iterator[int]:
-        """The outermost groups in a construct; turns of no loop are none."""
-        for inner in self._inside.get(i, ()):
-            if inner in self.chosen and self._program[inner].kind != "turn":
-                yield inner
-            else:
-                yield from self._groups_in(inner)
-
-    def _drop_turns(self) -> None:
-        """Turns of what is no group are none."""
-        for i, construct in enumerate(self._program):
-            if construct.kind == "turn" and construct.parent not in self.chosen:
-                self.chosen.discard(i)
+        return piece.work - sum(inner.work - 1 for inner in groups) > 1
 
 
 def _around_outputs(graph: Graph) -> set[int]:

@@ -42,8 +42,8 @@ class Sizes:
     have changed since, and of what is around them.
     """
 
-    def __init__(self, groups: Groups) -> None:
-        self._whole = groups[0]
+    def __init__(self, groups: Groups, is_open: Set[Section]) -> None:
+        self._whole, self._is_open = groups[0], is_open
         producers, consumers = edges_inside(groups.graph, groups.order)
         # sorted once, so that bisection finds the edges inside any group
         by_use = np.argsort(consumers, kind="stable")
@@ -76,7 +76,6 @@ class Sizes:
         self._of: dict[Child, tuple[Size, int]] = {}
         # with all groups around each
         self._changed: set[Section] = {self._whole}
-        self._is_open: Set[Section] = {self._whole}
 
     @property
     def whole(self) -> Size:
@@ -111,14 +110,14 @@ class Sizes:
         """The children of a group are others now."""
         self._wires_of.pop(group, None)
 
-    def update(self, group: Section, is_open: Set[Section]) -> None:
-        """A group has changed, and with it the size of all around it."""
-        self._is_open = is_open
-        for outer in group.around():
-            if outer in self._changed:
-                break
-            self._changed.add(outer)
-            self._of.pop(outer, None)
+    def update(self, *groups: Section) -> None:
+        """Groups have changed, and with them the size of all around them."""
+        for group in groups:
+            for outer in group.around():
+                if outer in self._changed:
+                    break
+                self._changed.add(outer)
+                self._of.pop(outer, None)
 
     def _found(self) -> tuple[Size, int]:
         """Size and boxes of the whole graph."""

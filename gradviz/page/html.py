@@ -280,14 +280,7 @@ def _change(change: FieldChange) -> str:
 
 def _edges(difference: GraphDiff, both: Joined) -> list[tuple[int, int]]:
     """Edges of the joined graph that came or went, by place, each with what it did."""
-    places: dict[tuple[int, int, int], list[int]] = {}
-    for place, (consumer, producer, _, position, _) in enumerate(both.graph.edges):
-        places.setdefault((consumer, producer, position), []).append(place)
-
-    kinds: dict[int, int] = {}
-    for e in difference.added_edges:
-        kinds[places[e.consumer, e.producer, e.position][0]] = ADDED
-    for e in both.gone:
-        kinds[places[e.consumer, e.producer, e.position][-1]] = REMOVED
-
-    return sorted(kinds.items())
+    kinds = {edge[:4]: ADDED for edge in difference.added_edges}
+    kinds |= {edge[:4]: REMOVED for edge in both.gone}
+    every = enumerate(both.graph.edges)
+    return [(i, kinds[edge[:4]]) for i, edge in every if edge[:4] in kinds]

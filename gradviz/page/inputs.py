@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from gradviz.draw.data_boxes import few_of, sources
+from gradviz.draw import details
+from gradviz.draw.data_boxes import Lines, few_of, sources
 from gradviz.fold.groups import Child, Groups, Section, common
 from gradviz.fold.order import is_view
 from gradviz.graph import Data, column
 from gradviz.graph.origins import ScopeTree, module_path
-from gradviz.report import labels
-from gradviz.wording import tensor_line
 
 MOST_WAYS = 40
 """With more ways into one group, each use has a box beside it: every way is an edge
@@ -37,6 +36,13 @@ class InputBox(NamedTuple):
     data: tuple[int, ...]  # places in `Graph.data`
     nodes: tuple[int, ...]  # the ops that take them
     sources: tuple[int, ...] = ()  # of these boxes they are computed
+
+
+def _box(
+    group: Section, lines: Lines, data: tuple[int, ...], nodes: tuple[int, ...]
+) -> InputBox:
+    title, *line = lines
+    return InputBox(group, title, "".join(line), data, nodes)
 
 
 def is_beside(op: str) -> bool:
@@ -72,7 +78,8 @@ def _with_sources(groups: Groups, boxes: list[InputBox]) -> list[InputBox]:
             if source not in place:
                 group = boxes[place[one]].group if data[source].inner else groups[0]
                 place[source] = len(boxes)
-                boxes.append(InputBox(group, *_lines(data[source]), (source,), ()))
+                lines = details.data_lines(data[source])
+                boxes.append(_box(group, lines, (source,), ()))
             links.setdefault(place[one], {})[place[source]] = None
     return [
         box._replace(sources=tuple(of for of in links.get(i, ()) if of != i))
@@ -95,45 +102,37 @@ def sources_first(boxes: Sequence[InputBox]) -> list[int]:
     return list(order)
 
 
-def _lines(data: Data, path: str = "") -> tuple[str, str]:
-    """Title and tensor, "" where that is not known."""
-    line = "" if data.tensor.dtype == "unknown" else tensor_line(data.tensor)
-    return labels.data_title(data, path), line
-
-
 class _Boxes:
     def __init__(self, groups: Groups) -> None:
         self._groups, self._tree = groups, ScopeTree(groups.graph)
         self._working = working_ops(groups)
 
     def boxes(self) -> Iterator[InputBox]:
-        entries: dict[Entry, list[_Use]] = {}
+        home, uses = self._groups.home, list[tuple[Section, _Use]]()
         for index, data in enumerate(self._groups.graph.data):
-            homes = {node: self._groups.home[node] for node in data.nodes}
-            nodes = tuple(node for node in data.nodes if homes[node] is not None)
+            nodes = tuple(node for node in data.nodes if home[node] is not None)
             if nodes:
-                self._enter(entries, self._home(data, nodes), _Use(index, nodes))
+                uses.append((self._home(data, nodes), _Use(index, nodes)))
 
-        for (group, _), uses in entries.items():
-            if self._ways(group, uses) <= MOST_WAYS:
-                yield from self._merged(group, uses)
-            else:
-                yield from self._beside_users(uses)
+        for (group, _), some in self._entries(uses).items():
+            if self._ways(group, some) <= MOST_WAYS:
+                yield from self._merged(group, some)
+                continue
+            beside = (
+                (user, _Use(use.data, tuple(nodes)))
+                for use in some
+                for user, nodes in self._by_group(use.nodes).items()
+            )
+            for (user, _), few in self._entries(beside).items():
+                yield from self._merged(user, few)
 
-    def _beside_users(self, uses: Iterable[_Use]) -> Iterator[InputBox]:
+    def _entries(self, uses: Iterable[tuple[Section, _Use]]) -> dict[Entry, list[_Use]]:
+        """Uses by the group in which their box stands, and the children that take them."""
         entries: dict[Entry, list[_Use]] = {}
-        for use in uses:
-            for group, nodes in self._by_group(use.nodes).items():
-                self._enter(entries, group, _Use(use.data, tuple(nodes)))
-
-        for (group, _), some in entries.items():
-            yield from self._merged(group, some)
-
-    def _enter(
-        self, entries: dict[Entry, list[_Use]], group: Section, use: _Use
-    ) -> None:
-        takers = dict.fromkeys(self._way(group, node)[-1] for node in use.nodes)
-        entries.setdefault((group, tuple(takers)), []).append(use)
+        for group, use in uses:
+            takers = dict.fromkeys(self._way(group, node)[-1] for node in use.nodes)
+            entries.setdefault((group, tuple(takers)), []).append(use)
+        return entries
 
     def _home(self, data: Data, nodes: Iterable[int]) -> Section:
         group = self._open(common({self._user(node) for node in nodes}))
@@ -177,16 +176,16 @@ class _Boxes:
 
     def _merged(self, group: Section, uses: Iterable[_Use]) -> Iterator[InputBox]:
         """One box for what reads alike, and one for the rest of many."""
-        alike: dict[tuple[str, ...], list[_Use]] = {}
+        alike: dict[Lines, list[_Use]] = {}
         path = module_path(self._groups.graph.scopes, group.scope_around)
         for use in uses:
-            lines = _lines(self._groups.graph.data[use.data], path)
+            lines = details.data_lines(self._groups.graph.data[use.data], path)
             alike.setdefault(lines, []).append(use)
 
-        for (title, line), several in few_of(alike):
+        for lines, several in few_of(alike):
             nodes = dict.fromkeys(node for use in several for node in use.nodes)
             places = tuple(use.data for use in several)
-            yield InputBox(group, title, line, places, tuple(nodes))
+            yield _box(group, lines, places, tuple(nodes))
 
 
 FEW = 3

@@ -70,7 +70,7 @@ class Pack:
         self._data: list[bytes] = []
         self._texts: dict[str, Any] = {}
 
-    def add(self, **columns: Iterable[int | None]) -> None:
+    def add(self, **columns: Iterable[float | None]) -> None:
         """Columns of whole numbers; None is written as -1."""
         for name, numbers in columns.items():
             values = [NOTHING if number is None else number for number in numbers]

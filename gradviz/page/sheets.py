@@ -9,16 +9,16 @@ Groups of one structure have one sheet, laid out once. Knows no text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.fold.groups import Groups, Section, common
+from gradviz.fold.groups import Child, Groups, Section, common
 from gradviz.graph import column
-from gradviz.layout import Ints
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, no_levels
+from gradviz.layout.layered.routes import Routes, reversed_routes
 from gradviz.layout.layered.sheets import SheetPlacement, place_sheet
 from gradviz.page.inputs import input_boxes, sources_first
 from gradviz.page.pack import Table
@@ -68,6 +68,10 @@ OP, LEAF, COPY, OUTPUT, DATA = range(5)
 """Kinds of cells. A copy is one of several boxes of one leaf; data has no gradient."""
 
 
+Item = Child
+"""A cell by its number, or a group."""
+
+
 class Cell(NamedTuple):
     """One box that is no group. `record` is the id of the node, the place of the output
     among the roots, or of the box of data among those of the walk.
@@ -75,27 +79,24 @@ class Cell(NamedTuple):
 
     record: int
     kind: int
-    group: int  # by number of the walk
+    group: Section
 
 
 class Walk:
     """Everything in the order of a walk from the top of the page: leaves first, then
     what uses them, outputs at the end.
 
-    `cells` and `groups` as they are met; `items[i]` are the children of group i: cells,
-    or ~group by its number here. `inputs` are the boxes of data.
+    `cells` and `groups` as they are met; `items[group]` are the children of a group:
+    cells by their numbers, and groups. `inputs` are the boxes of data.
     """
 
     def __init__(self, tree: Groups) -> None:
         self.graph, self.tree = tree.graph, tree
         self.cells: list[Cell] = []
-        self.groups: list[Section] = []
-        self.items: list[list[int]] = []
-        self.parent: list[int] = []
+        self.items: dict[Section, list[Item]] = {}
         self.cell_of: dict[int, int] = {}  # the only cell of a node
-        self.copy_of: dict[
-            tuple[int, Section], int
-        ] = {}  # the cell of a leaf in a group
+        # the cell of a leaf in a group
+        self.copy_of: dict[tuple[int, Section], int] = {}
         self._homes = homes_of_leaves(tree)
         self._inside: dict[Section, list[int]] = {}  # leaves by group
         for leaf, homes in self._homes.items():
@@ -109,40 +110,36 @@ class Walk:
             self._inputs_in.setdefault(group, []).append(number)
 
         self._walk()
+        self.groups = list(self.items)
 
     def _walk(self) -> None:
         whole = self.tree[0]
-        waiting = [(self._enter(whole, -1), iter(whole.children))]
+        waiting = [(whole, self._entered(whole))]
         while waiting:
             group, children = waiting[-1]
-            for child in children:
-                if isinstance(child, Section):
-                    inner = self._enter(child, group)
-                    self.items[group].append(~inner)
-                    waiting.append((inner, iter(child.children)))
-                    break
-                self._cell(child, OP, group)
-            else:
+            child = next(children, None)
+            if child is None:
                 waiting.pop()
+            elif isinstance(child, Section):
+                self.items[group].append(child)
+                waiting.append((child, self._entered(child)))
+            else:
+                self._cell(child, OP, group)
 
         for root in range(len(self.graph.roots)):
-            self._cell(root, OUTPUT, 0)
+            self._cell(root, OUTPUT, whole)
 
-    def _enter(self, section: Section, parent: int) -> int:
-        group = len(self.groups)
-        self.groups.append(section)
-        self.items.append([])
-        self.parent.append(parent)
-
-        for leaf in sorted(self._inside.get(section, ())):
-            self.copy_of[leaf, section] = len(self.cells)
+    def _entered(self, group: Section) -> Iterator[Child]:
+        """The children of a group, of which leaves and data come first."""
+        self.items[group] = []
+        for leaf in sorted(self._inside.get(group, ())):
+            self.copy_of[leaf, group] = len(self.cells)
             self._cell(leaf, COPY if len(self._homes[leaf]) > 1 else LEAF, group)
-        for number in self._inputs_in.get(section, ()):
+        for number in self._inputs_in.get(group, ()):
             self._cell(number, DATA, group)
+        return iter(group.children)
 
-        return group
-
-    def _cell(self, record: int, kind: int, group: int) -> None:
+    def _cell(self, record: int, kind: int, group: Section) -> None:
         if kind in (OP, LEAF):
             self.cell_of[record] = len(self.cells)
         self.items[group].append(len(self.cells))
@@ -159,31 +156,19 @@ class Walk:
             for producer, consumer in ends
         ]
         first = len(self.cells) - len(graph.roots)
-        data_cells = {
-            cell.record: number
-            for number, cell in enumerate(self.cells)
-            if cell.kind == DATA
-        }
-        output_cells = ((root.node, first + i) for i, root in enumerate(graph.roots))
-
-        return [
-            *edges,
-            *(
-                (self._beside(node, -1), output)
-                for node, output in output_cells
-                if node is not None
-            ),
-            *(
-                (number, self.cell_of[node])
-                for record, number in data_cells.items()
-                for node in self.inputs[record].nodes
-            ),
-            *(
-                (data_cells[source], number)
-                for record, number in data_cells.items()
-                for source in self.inputs[record].sources
-            ),
+        edges += [
+            (self._beside(root.node, -1), first + i)
+            for i, root in enumerate(graph.roots)
+            if root.node is not None
         ]
+        every = enumerate(self.cells)
+        cell_of = {cell.record: i for i, cell in every if cell.kind == DATA}
+        data = [(cell, self.inputs[record]) for record, cell in cell_of.items()]
+        edges += [
+            (cell, self.cell_of[node]) for cell, box in data for node in box.nodes
+        ]
+        edges += [(cell_of[one], cell) for cell, box in data for one in box.sources]
+        return edges
 
     def _beside(self, node: int, other: int) -> int:
         """The cell of a node; of a leaf with several, the one in the group of the
@@ -213,37 +198,26 @@ class Shape(NamedTuple):
     edges: tuple[tuple[int, int], ...]
 
 
-class Laid(NamedTuple):
-    """A sheet with places, in whole pixels: middles of boxes and ports, and polylines
-    of the edges.
-    """
-
-    shape: Shape
-    width: int
-    height: int
-    x: list[int]
-    y: list[int]
-    points: list[list[int]]  # x, y, x, y, ... of each edge
-
-
 class Sheets(NamedTuple):
-    """`of[group]` is an index into `laid`. `ports[group]` are the cells that ports on
-    top stand for, -1 for several.
+    """`of[group]` is an index into `shapes`. `ports[group]` are the cells that ports on
+    top stand for, -1 for several. `placed` has the boxes and ports of all shapes one
+    after another, then their edges, in whole pixels.
     """
 
     of: list[int]
-    laid: list[Laid]
+    shapes: list[Shape]
     ports: list[list[int]]
+    placed: SheetPlacement
 
 
-def make_sheets(walk: Walk, width_of: Callable[[int], float]) -> Sheets:
-    """Sheets of all groups. `width_of` gives the width of an item: a cell, or ~group."""
+def make_sheets(walk: Walk, width_of: Callable[[Item], float]) -> Sheets:
+    """Sheets of all groups. `width_of` gives the width of an item."""
     borders = _Borders(walk)
-    shapes, ports = zip(*(borders.shape(i, width_of) for i in range(len(walk.groups))))
+    shapes, ports = zip(*(borders.shape(group, width_of) for group in walk.groups))
     table = Table()
     of = table.numbers(shapes)
     with Stage("layout"):
-        return Sheets(of, lay_out(table.rows), list(ports))
+        return Sheets(of, table.rows, list(ports), lay_out(table.rows))
 
 
 class _Borders:
@@ -251,40 +225,38 @@ class _Borders:
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
+        self._number = {group: i for i, group in enumerate(walk.groups)}
         # of cells and groups among the children of their group
-        self._place: dict[int, int] = {}
-        for items in walk.items:
+        self._place: dict[Item, int] = {}
+        for items in walk.items.values():
             self._place.update((item, i) for i, item in enumerate(items))
 
-        count = len(walk.groups)
-        self._inner: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
-        # (cell outside, place of the child)
-        self._into: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
-        self._out: list[dict[int, None]] = [
-            {} for _ in range(count)
-        ]  # the child's place
+        # by group: places of children, and (cell outside, place of the child)
+        self._inner = defaultdict[Section, dict[tuple[int, int], None]](dict)
+        self._into = defaultdict[Section, dict[tuple[int, int], None]](dict)
+        self._out = defaultdict[Section, dict[int, None]](dict)
         for maker, user in walk.edges():
             self._sort(maker, user)
 
     def _sort(self, maker: int, user: int) -> None:
-        walk, place = self._walk, self._place
-        a, b = walk.cells[maker].group, walk.cells[user].group
+        cells, place, number = self._walk.cells, self._place, self._number
+        a, b = cells[maker].group, cells[user].group
         x, y = place[maker], place[user]
 
-        while a != b:
+        while a is not b:
             # the one that was met later is around nothing that was met earlier
-            if a > b:
+            if number[a] > number[b]:
                 self._out[a][x] = None
-                a, x = walk.parent[a], place[~a]
+                a, x = a.parent or a, place[a]
             else:
                 self._into[b][maker, y] = None
-                b, y = walk.parent[b], place[~b]
+                b, y = b.parent or b, place[b]
 
         if x != y:
             self._inner[a][x, y] = None
 
     def shape(
-        self, group: int, width_of: Callable[[int], float]
+        self, group: Section, width_of: Callable[[Item], float]
     ) -> tuple[Shape, list[int]]:
         """The structure of a group's sheet, and the cells outside that its ports on top
         stand for.
@@ -303,7 +275,7 @@ class _Borders:
         out = [(child, below + i) for i, child in enumerate(self._out[group])]
         shape = Shape(
             tuple(int(width_of(item)) for item in items),
-            tuple(item < 0 for item in items),
+            tuple(isinstance(item, Section) for item in items),
             len(ports),
             len(out),
             (*self._inner[group], *into, *out),
@@ -312,29 +284,28 @@ class _Borders:
         return shape, ports
 
 
-def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
+def lay_out(shapes: Sequence[Shape]) -> SheetPlacement:
     """Places for all shapes, in one run of the layered layout."""
     counts = [len(shape.widths) + shape.into + shape.out for shape in shapes]
-    first = np.append(0, np.cumsum(counts, dtype=np.int64))
     sizes: list[tuple[float, float, int]] = []  # width, height and pin of everything
     ends: list[tuple[int, int]] = []
+    # against the order of the children: parts of cycles, which a joined graph of two
+    # versions may have. The layout takes none, so these lines are turned back
+    is_back: list[bool] = []
 
-    for shape, offset in zip(shapes, first.tolist()):
-        boxes = zip(shape.widths, shape.is_group)
+    for shape in shapes:
+        offset, boxes = len(sizes), zip(shape.widths, shape.is_group)
         sizes += (
             (width, GROUP_HEIGHT if is_group else CELL_HEIGHT, FREE)
             for width, is_group in boxes
         )
         sizes += [(0, 0, TOP)] * shape.into + [(0, 0, BOTTOM)] * shape.out
-        for edge in shape.edges:
-            # the layout takes no cycles; `_cut_apart` turns the line back
-            top, bottom = edge[::-1] if _is_back(shape, *edge) else edge
+        for start, end in shape.edges:
+            is_back.append(end < start < len(shape.widths))
+            top, bottom = (end, start) if is_back[-1] else (start, end)
             ends.append((offset + top, offset + bottom))
 
-    if not sizes:
-        return [Laid(shape, 0, 0, [], [], []) for shape in shapes]
-
-    widths, heights, pins = np.array(sizes, np.float64).T
+    widths, heights, pins = np.array(sizes, np.float64).reshape(-1, 3).T
     above, below = np.array(ends, np.int64).reshape(-1, 2).T
     nothing = np.zeros(len(ends))
     sheet = Sheet(
@@ -352,39 +323,8 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
         words=np.zeros(len(widths)),
         levels=no_levels(len(widths)),
     )
-
-    return _cut_apart(shapes, first, place_sheet(sheet))
-
-
-def _is_back(shape: Shape, above: int, below: int) -> bool:
-    """Whether an edge runs against the order of the children: part of a cycle, which a
-    joined graph of two versions may have.
-    """
-    return below < above < len(shape.widths)
-
-
-def _cut_apart(
-    shapes: Sequence[Shape], first: Ints, placed: SheetPlacement
-) -> list[Laid]:
-    middles, points = (
-        np.rint(values).astype(np.int64)
-        for values in (placed.middles, placed.routes.points)
+    middles, routes, rooms = place_sheet(sheet)
+    points, starts = reversed_routes(routes, np.flatnonzero(is_back))
+    return SheetPlacement(
+        np.rint(middles), Routes(np.rint(points), starts), np.ceil(rooms)
     )
-    sizes, starts = (
-        np.ceil(placed.sizes).astype(np.int64).tolist(),
-        placed.routes.starts.tolist(),
-    )
-    lines = (points[begin:end] for begin, end in pairwise(starts))
-    laid: list[Laid] = []
-
-    for i, shape in enumerate(shapes):
-        x, y = middles[first[i] : first[i + 1]].T.tolist()
-        mine = zip(shape.edges, lines)
-        routes = [
-            (line[::-1] if _is_back(shape, *ends) else line).ravel().tolist()
-            for ends, line in mine
-        ]
-        width, height = sizes[i]
-        laid.append(Laid(shape, width, height, x, y, routes))
-
-    return laid

@@ -13,6 +13,8 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
+import numpy as np
+
 from gradviz.draw.kinds import kind_of_group, kind_of_node
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.summary import without_dtype
@@ -24,7 +26,17 @@ from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import module_path
 from gradviz.page.inputs import FEW, working_ops
 from gradviz.page.pack import Pack, Table
-from gradviz.page.sheets import COPY, DATA, LEAF, OP, Cell, Sheets, Walk, make_sheets
+from gradviz.page.sheets import (
+    COPY,
+    DATA,
+    LEAF,
+    OP,
+    Cell,
+    Item,
+    Sheets,
+    Walk,
+    make_sheets,
+)
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line
 
@@ -58,14 +70,6 @@ class Text(NamedTuple):
             text_width("0" * self.room, LINE_SIZE),
         )
         return max(LEAST, -(-(widest + 2 * PAD) // 4) * 4)
-
-
-class Sums(NamedTuple):
-    """What is inside a group."""
-
-    ops: int
-    parameters: int
-    nbytes: int
 
 
 class Texts:
@@ -110,16 +114,13 @@ class Texts:
         line = tensor_line(root.tensor) if root.node is not None else "no graph"
         return self._short(labels.root_title(root), line, "output")
 
-    def group(self, number: int) -> Text:
-        """The text of a group, by number of the walk: the title that it has in a
-        picture.
-        """
-        group, sums = self._walk.groups[number], self.sums[number]
+    def group(self, group: Section) -> Text:
+        """The text of a group: the title that it has in a picture."""
         if group.op is not None:
             return self._op(op_of(group))
 
-        box = group_of(group)
-        box = box._replace(ops=sums.ops, parameters=sums.parameters)
+        ops, parameters, _ = self.sums[group]
+        box = group_of(group)._replace(ops=ops, parameters=parameters)
         words = [plural(box.ops, "op")]
         if group.kind == "statement" and box.code:
             words = [box.code]
@@ -129,7 +130,7 @@ class Texts:
         if group.parent is None:
             return Text(shorten(one_line(self._graph.title) or "graph", CELLS), line)
 
-        path = self._path(self._walk.parent[number])
+        path = self._path(group.parent)
         name, kind = one_line(labels.group_title(box, path)), ""
         if group.record is not None:
             module = one_line(group.record.type)
@@ -153,29 +154,28 @@ class Texts:
         room = NUMBERS if node in self._numbers else 0
         return Text(title, line, color=color, room=room)
 
-    def _path(self, group: int) -> str:
+    def _path(self, group: Section) -> str:
         """Path of the innermost module around what is in a group."""
-        section = self._walk.groups[max(group, 0)]
-        return module_path(self._graph.scopes, section.scope_around)
+        return module_path(self._graph.scopes, group.scope_around)
 
-    def _all_sums(self, held: Sequence[int]) -> list[Sums]:
-        walk, counted = self._walk, [[0, 0, 0] for _ in self._walk.groups]
+    def _all_sums(self, held: Sequence[int]) -> dict[Section, list[int]]:
+        """Ops, elements of parameters and bytes inside each group."""
+        walk, sums = self._walk, {group: [0, 0, 0] for group in self._walk.groups}
         elements = parameter_elements(self._graph)
         for cell in walk.cells:
-            sums = counted[cell.group]
             if cell.kind == OP:
-                sums[0] += 1
-                sums[2] += held[cell.record]
+                sums[cell.group][0] += 1
+                sums[cell.group][2] += held[cell.record]
             elif cell.kind in (LEAF, COPY):
                 # a copy counts where it stands first
-                sums[1] += elements.pop(cell.record, 0)
+                sums[cell.group][1] += elements.pop(cell.record, 0)
 
-        for group in range(len(walk.groups) - 1, 0, -1):
-            # inner groups have higher numbers, so their sums are complete
-            for k in range(3):
-                counted[walk.parent[group]][k] += counted[group][k]
-
-        return [Sums(*counts) for counts in counted]
+        for group in reversed(walk.groups):
+            # inner groups come later, so their sums are complete
+            if group.parent is not None:
+                pairs = zip(sums[group.parent], sums[group])
+                sums[group.parent] = [outer + inner for outer, inner in pairs]
+        return sums
 
 
 def main_ops(walk: Walk) -> Iterator[list[int]]:
@@ -207,9 +207,9 @@ def view(
     texts = Texts(walk, dtype, names, held)
     table, words, pack = Table(), Table(), Pack()
     cell_text = table.numbers(map(texts.cell, walk.cells))
-    group_text = table.numbers(map(texts.group, range(len(walk.groups))))
+    group_text = table.numbers(map(texts.group, walk.groups))
     title, line, kind, color = zip(*(words.numbers(text[:4]) for text in table.rows))
-    ops, parameters, nbytes = zip(*texts.sums)
+    ops, parameters, nbytes = zip(*texts.sums.values())
     pack.put(words=words.rows)
     pack.add(title=title, line=line, type=kind, color=color)
     pack.add(cellText=cell_text, groupText=group_text)
@@ -218,10 +218,12 @@ def view(
 
     widths: list[float] = [text.width for text in table.rows]
 
-    def width(item: int) -> float:
-        if item >= 0:
-            return widths[cell_text[item]]
-        return widths[group_text[~item]] + CHEVRON
+    of_group = dict(zip(walk.groups, group_text))
+
+    def width(item: Item) -> float:
+        if isinstance(item, Section):
+            return widths[of_group[item]] + CHEVRON
+        return widths[cell_text[item]]
 
     _sheets(pack, make_sheets(walk, width))
     return pack
@@ -248,10 +250,9 @@ def _sheets(pack: Pack, sheets: Sheets) -> None:
     """Sheets one after another; the children of a group follow from the number of cells
     and groups on its sheet.
     """
-    laid, flat = sheets.laid, chain.from_iterable
-    shapes = [sheet.shape for sheet in laid]
+    shapes, flat = sheets.shapes, chain.from_iterable
+    middles, (points, starts), sizes = sheets.placed
     edges = [edge for shape in shapes for edge in shape.edges]
-    lines = [line for sheet in laid for line in sheet.points]
     pack.add(
         sheet=sheets.of,
         ports=flat(sheets.ports),
@@ -259,15 +260,15 @@ def _sheets(pack: Pack, sheets: Sheets) -> None:
         into=map(attrgetter("into"), shapes),
         out=map(attrgetter("out"), shapes),
         edges=(len(shape.edges) for shape in shapes),
-        width=map(attrgetter("width"), laid),
-        height=map(attrgetter("height"), laid),
+        width=sizes[:, 0],
+        height=sizes[:, 1],
         boxWidth=flat(map(attrgetter("widths"), shapes)),
         isGroup=map(int, flat(map(attrgetter("is_group"), shapes))),
-        x=flat(map(attrgetter("x"), laid)),
-        y=flat(map(attrgetter("y"), laid)),
+        x=middles[:, 0],
+        y=middles[:, 1],
         above=map(itemgetter(0), edges),
         below=map(itemgetter(1), edges),
-        points=(len(line) // 2 for line in lines),
-        pointX=flat(line[::2] for line in lines),
-        pointY=flat(line[1::2] for line in lines),
+        points=np.diff(starts),
+        pointX=points[:, 0],
+        pointY=points[:, 1],
     )

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import gradviz
+from gradviz.draw.edge_words import tensors_along
 from gradviz.draw.kinds import kind_of_group
-from gradviz.draw.names import tensors_along
 from gradviz.draw.options import Options
 from gradviz.draw.scene import Scene
 from gradviz.draw.svg import render

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given, settings
 
 from gradviz.draw.kinds import kind_of_node
 from gradviz.fold.export import fold
-from gradviz.fold.grouping import grouped
+from gradviz.fold.grouping import MOST, grouped
 from gradviz.fold.groups import Groups, Section
 from gradviz.fold.opening import Opening
-from gradviz.fold.segments import MOST
 from gradviz.graph import Edge, Graph, Node, Root, Scope
 from gradviz.page.sheets import COPY, LEAF, OP, OUTPUT, Sheets, Walk, make_sheets
 from gradviz.page.view import Texts
@@ -35,6 +36,16 @@ def opening_of(shown: Graph) -> Opening:
     return opening
 
 
+def drawn(sheets: Sheets) -> Iterator[tuple[list[float], tuple[int, int], list[float]]]:
+    """Of every edge the heights of all boxes of its sheet, which of them it joins, and the heights along its line."""
+    middles, (points, starts), _ = sheets.placed
+    heights = iter(middles[:, 1].tolist())
+    lines = (points[first:end, 1].tolist() for first, end in pairwise(starts.tolist()))
+    for shape in sheets.shapes:
+        y = list(islice(heights, len(shape.widths) + shape.into + shape.out))
+        yield from ((y, edge, line) for edge, line in zip(shape.edges, lines))
+
+
 def check(graph: Graph) -> None:
     """What must hold of every graph."""
     groups, made, sheets = prepared(graph)
@@ -44,11 +55,10 @@ def check(graph: Graph) -> None:
     ]
     assert {cell.record for cell in cells if cell.kind in (LEAF, COPY)} == set(graph.leaf_of)
     assert sum(cell.kind == OUTPUT for cell in cells) == len(graph.roots)
-    for at, number in enumerate(sheets.of):
-        laid = sheets.laid[number]
-        assert [item < 0 for item in made.items[at]] == list(laid.shape.is_group)
-        for (a, b), points in zip(laid.shape.edges, laid.points):
-            assert laid.y[a] <= points[1] <= points[-1] <= laid.y[b]  # downwards
+    for items, number in zip(made.items.values(), sheets.of):
+        assert [isinstance(item, Section) for item in items] == list(sheets.shapes[number].is_group)
+    for y, (a, b), line in drawn(sheets):
+        assert y[a] <= line[0] <= line[-1] <= y[b]  # downwards
     assert len(made.edges()) == len(graph.edges) + sum(root.node is not None for root in graph.roots)
     assert len(made.groups) == len(groups) and set(made.groups) == set(groups)
 
@@ -68,7 +78,7 @@ def test_any_graph_can_be_a_page(graph: Graph) -> None:
 @pytest.mark.parametrize("graph", [chain(700), chain(5000), blocks(90), blocks(400)])
 def test_no_sheet_is_large(graph: Graph) -> None:
     _, made, _ = prepared(graph)
-    assert max(map(len, made.items)) <= MOST + 2  # a leaf and an output stand beside
+    assert max(map(len, made.items.values())) <= MOST + 2  # a leaf and an output stand beside
 
 
 def test_the_first_view_is_what_the_static_picture_shows() -> None:
@@ -80,11 +90,7 @@ def test_the_first_view_is_what_the_static_picture_shows() -> None:
     boxes = {node.group.nodes for node in shown.nodes if node.group is not None}
 
     def ops(group: Section) -> tuple[int, ...]:
-        inside = {made.groups.index(group)}
-        inside.update(
-            i for i, parent in enumerate(made.parent) if parent in inside
-        )  # every group after the one around it
-        return tuple(sorted(cell.record for cell in made.cells if cell.kind == OP and cell.group in inside))
+        return tuple(sorted(cell.record for cell in made.cells if cell.kind == OP and group in cell.group.around()))
 
     folded = {tuple(i for i in box if i not in graph.leaf_of) for box in boxes}
     assert {ops(group) for group in visible} == folded
@@ -99,7 +105,7 @@ def test_a_closed_box_has_the_color_that_it_has_in_the_picture() -> None:
         shown = fold(graph)
         _, made, _ = prepared(graph, shown)
         texts = Texts(made)
-        colors = {frozenset(group.nodes): texts.group(i).color for i, group in enumerate(made.groups)}
+        colors = {frozenset(group.nodes): texts.group(group).color for group in made.groups}
         boxes = [node for node in shown.nodes if node.group is not None]
         for node in boxes:
             assert node.group is not None
@@ -132,10 +138,9 @@ def test_what_goes_in_a_circle_is_drawn_upwards() -> None:
     nodes = tuple(Node(i, "MulBackward0", (tensor(2),), 3 - i) for i in range(3))
     edges = (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0), Edge(2, 0, 0, 0))
     _, made, sheets = prepared(Graph(nodes, edges))
-    laid = sheets.laid[0]
-    assert len(laid.points) == 3
-    upwards = [points[1] > points[-1] for points in laid.points]
-    assert sum(upwards) == 1
+    lines = [line for _, _, line in drawn(sheets)]
+    assert len(lines) == 3
+    assert sum(line[0] > line[-1] for line in lines) == 1
     assert sorted(cell.record for cell in made.cells) == [0, 1, 2]
 
 
@@ -160,7 +165,7 @@ def test_parameters_of_a_module_that_is_called_again_stand_in_each_call() -> Non
     edges = (Edge(0, 1, 0, 0), Edge(0, 2, 0, 1), Edge(1, 2, 0, 0))
     scopes = (Scope("cell", "Cell", 1, None), Scope("cell", "Cell", 2, None))
     _, made, _ = prepared(Graph(nodes, edges, (leaf(2, "w"),), (Root(0, 0, "y", tensor()),), scopes))
-    assert [cell.group for cell in made.cells if cell.kind == COPY] == [1, 2]
+    assert [made.groups.index(cell.group) for cell in made.cells if cell.kind == COPY] == [1, 2]
 
 
 def test_a_parameter_stands_inside_the_module_that_uses_it() -> None:
@@ -168,5 +173,5 @@ def test_a_parameter_stands_inside_the_module_that_uses_it() -> None:
     _, made, _ = prepared(graph)
     for cell in made.cells:
         if cell.kind == LEAF:
-            scope = made.groups[cell.group].scope
+            scope = cell.group.scope
             assert scope is not None and graph.scopes[scope].type == "Inner"

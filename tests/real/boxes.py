@@ -42,10 +42,10 @@ def _of_page(folding: Folding) -> Iterator[Box]:
     is_open = folding.opening.open if folding.opening is not None else set(groups)
     walk = Walk(groups)
     texts = Texts(walk)
-    for number, group in enumerate(walk.groups):
+    for group in walk.groups:
         if group not in is_open and (group.parent is None or group.parent in is_open):
-            text = texts.group(number)
+            text = texts.group(group)
             yield " ".join(filter(None, (text.title, text.type))), tuple(sorted(group.nodes))
     for cell in walk.cells:
-        if cell.kind == OP and walk.groups[cell.group] in is_open:
+        if cell.kind == OP and cell.group in is_open:
             yield texts.cell(cell).title, (cell.record,)
