@@ -339,7 +339,7 @@ FAULTS = [
     Fault(
         "growing-graph",
         "total += loss",
-        "Add loss.item() to a running total",
+        "add a number: total += loss.item()",
         "total += loss",
         "total += loss.detach()",
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import threading
 from pathlib import Path
@@ -168,6 +169,13 @@ def test_nothing_of_the_users_runs_twice_in_its_process(tmp_path: Path) -> None:
     assert children() == before  # nobody is left behind
     said = CliRunner().invoke(cli, ["check", str(tmp_path / "script.py")]).output
     assert "wrong-backward skipped: Mine gave no answer in 5 s." in " ".join(said.split())
+
+
+@pytest.mark.slow
+def test_both_slopes_are_told(tmp_path: Path) -> None:
+    (found,) = check(written(tmp_path, script(f"{SAVES}x * 4", f"{LOADS}g * 2")))[0]
+    given, measured = map(float, re.findall(r"-?\d+\.\d+", found["why"].replace("float64", "")))
+    assert measured == pytest.approx(2 * given, rel=1e-2)
 
 
 def children() -> str:

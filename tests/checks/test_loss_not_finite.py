@@ -155,3 +155,22 @@ def test_one_of_several_losses_divides_by_zero_in_what_has_no_graph(tmp_path: Pa
     """
     (found,) = alarms(script, tmp_path)
     assert found["where"].endswith("script.py:5") and "add 1e-6" in found["fix"], found
+
+
+@needs_raw
+def test_a_mask_behind_a_square_hides_nan_from_the_loss_alone(tmp_path: Path) -> None:
+    masked = "torch.where(known, (model(x) - target) ** 2, 0.0)"
+    script = f"""
+        import torch
+        model = torch.nn.Linear(3, 1)
+        x, target = torch.ones(4, 3), torch.tensor([[1.0], [float("nan")], [2.0], [3.0]])
+        known = ~target.isnan()
+        loss = {masked}.mean()
+        loss.backward()
+    """
+    path = written(tmp_path, script)
+    (found,) = check(path)[0]
+    assert "overflow" not in found["why"] and "--values" in found["fix"]  # only what was seen
+    (found,) = check(path, "--values")[0]
+    assert "1 of 4 elements of its input are NaN" in found["why"] and "target[known]" in found["fix"]
+    assert check(written(tmp_path, script.replace(masked, "((model(x)[known] - target[known]) ** 2)")))[1] == 0

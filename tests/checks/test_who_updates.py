@@ -302,7 +302,7 @@ FAULTS = {
     "parameters that were gone through before": Fault(
         "idle-optimizer",
         "opt = torch.optim.SGD([{'params': list(params)}], lr=0.1)",
-        "Give it the parameters of the model",
+        "give it model.parameters(): the loss is computed from that model",
         "list(params)",
         "list(model.parameters())",
         """

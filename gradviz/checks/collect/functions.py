@@ -118,11 +118,11 @@ class FunctionReplay:
             self.unknown.append(f"{kind.__name__} {faults}")
             return
         backward = kind.backward.__code__
-        for letter in faults:
+        for letter, measured in faults.items():
             line = returned_by(definition_of(backward))
             if letter == Kind.SECOND_SLOPE.value:
                 line = keeps_on_first_argument(backward) or line
-            self._recorder.note(Kind(letter), line, kind.__name__)
+            self._recorder.note(Kind(letter), line, kind.__name__, *measured)
 
     def _obstacle(self, values: Sequence[Any]) -> str:
         """Why a Function is not replayed that is to be, "" where nothing speaks against
@@ -174,7 +174,7 @@ def _is_to_be_compared(kind: Any, values: Sequence[Any]) -> bool:
     return any(is_real(value) and value.requires_grad for value in values)
 
 
-def _in_a_child(find: Callable[[], list[str]]) -> list[str] | str:
+def _in_a_child(find: Callable[[], dict[str, list[str]]]) -> dict[str, list[str]] | str:
     """What a child process found before it ended, as it does in any case; why nothing
     is known, where it has found nothing out.
     """
@@ -200,7 +200,7 @@ def _in_a_child(find: Callable[[], list[str]]) -> list[str] | str:
     return json.loads(found) if found else f"gave no answer in {SECONDS:g} s"
 
 
-def _be_the_child(find: Callable[[], list[str]], writes: int) -> None:
+def _be_the_child(find: Callable[[], object], writes: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     # what the Function prints would appear in the script's output
     for standard in (0, 1, 2):
@@ -211,7 +211,7 @@ def _be_the_child(find: Callable[[], list[str]], writes: int) -> None:
     torch.set_num_threads(1)
     try:
         with torch.enable_grad():
-            found: object = find()
+            found = find()
     except Exception as error:
         found = f"raises {type(error).__name__} in double precision"
     os.write(writes, json.dumps(found).encode())

@@ -22,19 +22,21 @@ def is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
 
-def faults_of(kind: Any, values: Sequence[Any]) -> list[str]:
-    """The letters of what is wrong with a Function that was given these."""
+def faults_of(kind: Any, values: Sequence[Any]) -> dict[str, list[str]]:
+    """The letters of what is wrong with a Function that was given these, each with what
+    was measured.
+    """
     function = _Function(kind, values)
     verdicts = [function.judge(*item) for item in function.gradients().items()]
     # with what was chosen goes what depends on the same tensor
     if None in verdicts:
-        return []
+        return {}
     if False in verdicts:
-        return [Kind.OTHER_SLOPE.value]
+        return {Kind.OTHER_SLOPE.value: function.measured}
     with suppress(RuntimeError):  # as where backward() is once_differentiable
         if function.is_wrong_again():
-            return [Kind.SECOND_SLOPE.value]
-    return []
+            return {Kind.SECOND_SLOPE.value: []}
+    return {}
 
 
 class _Function:
@@ -44,6 +46,7 @@ class _Function:
 
     def __init__(self, kind: Any, values: Sequence[Any]) -> None:
         self._kind = kind
+        self.measured: list[str] = []  # of what backward() gives, and of forward()
         self._inputs = [BASE.detach(v).double() if is_real(v) else v for v in values]
         self._places = [
             place
@@ -108,9 +111,10 @@ class _Function:
         step = torch.randn_like(gradient)
         slopes = self._slopes(place, step)
         claimed, slope = gradient * step, self._along(slopes)
-        size = max(abs(float(claimed.sum())), abs(slope), _TINY / _FAR)
-        if abs(float(claimed.sum()) - slope) <= _FAR * size:
+        given = float(claimed.sum())
+        if abs(given - slope) <= _FAR * max(abs(given), abs(slope), _TINY / _FAR):
             return True
+        self.measured = [f"{number:.4g}" for number in (given, slope)]
 
         chosen = not any(bool(slope.any()) for slope in slopes)
         if [slope.shape for slope in slopes] == [step.shape]:

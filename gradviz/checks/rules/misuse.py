@@ -138,7 +138,7 @@ def no_effect(context: BackwardCall) -> Diagnoses:
 _ROWS = {
     Kind.OTHER_SLOPE: Row(
         "backward() of {0} is not the derivative of its forward()",
-        "what {code} returns is not the slope of forward(), measured in float64 along a random direction",
+        "in a random direction, what {code} returns makes a slope of {1}; that of forward(), measured in float64, is {2}",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
     ),
     Kind.SECOND_SLOPE: Row(

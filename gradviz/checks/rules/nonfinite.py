@@ -144,8 +144,8 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
     graph, leaves = context.graph, _broken_leaves(context)
     names, nodes = first_names(leaves), nodes_of(leaves)
     summary = f"the gradient of {listed(names) or 'a leaf'} becomes NaN or Inf"
-    where, fix = line(context.backward), UNKNOWN
-    why = "no operation at a pole was seen: most likely a number overflowed on the way"
+    where, fix = line(context.backward), _READ if context.values is None else UNKNOWN
+    why = "the loss is finite, and no operation was seen at a pole"
 
     if gradients.nonfinite:
         first = culprit(context, gradients.nonfinite[0])
@@ -153,6 +153,10 @@ def _backward(context: BackwardCall, gradients: Gradients) -> Diagnosis:
         summary += f" in {forward_name(graph.nodes[first])}"
         why = f"{title_and_code(graph, first)} receives a finite gradient and returns one that is not; the outputs are finite"
         reason, fix = explained(graph, first)
+        for value in _every(context):
+            if value.node == first and value.made_by != first:
+                amount = f"{value.nonfinite:,} of {value.elements:,} elements"
+                reason, fix = f"{amount} of its input are NaN or Inf already", _CHOOSE
         why = _because(why, reason)
     elif context.ran and (likely := _steepest(graph)) is not None:
         # what it saved is freed, so nobody can look whether it was at its pole
@@ -172,6 +176,13 @@ def _steepest(graph: Graph) -> int | None:
     """
     place_of = {kind_of(node.op): node.id for node in graph.nodes}
     return next((place_of[kind] for kind in POLES if kind in place_of), None)
+
+
+_READ = "Run it again with --values (in Python values=True), which names the operation."
+_CHOOSE = (
+    "Choose the elements that count before this operation, as in prediction[known] - target[known]. A mask after it hides "
+    "the others from the loss, not from the gradient: 0 times NaN is NaN."
+)
 
 
 def _because(what: str, why: str) -> str:

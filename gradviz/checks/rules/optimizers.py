@@ -11,7 +11,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
-from gradviz.checks.words import code
+from gradviz.checks.words import code, line
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
@@ -89,10 +89,21 @@ def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosi
         cuts[0].source if cuts else optimizer.source,
         title=optimizer.title,
         steps=plural(optimizer.steps, "step"),
-        mend=mend_all(cuts) or _GIVE,
+        mend=mend_all(cuts) or _other_model(context, optimizer) or _GIVE,
         cuts=f"; {all_cut_words(cuts)}" if cuts else "",
         follows=("nonleaf-parameter", "no-graph", "constant-term"),
     )
+
+
+def _other_model(context: BackwardCall, optimizer: OptimizerRow) -> str:
+    """Whose parameters to give it, where the loss comes from one model."""
+    names = [name for leaf in context.graph.leaves for name in leaf.names[:1]]
+    model, *others = {name.partition(".")[0] for name in names if "." in name} or [""]
+    source = optimizer.source
+    # it may have been given the parameters that this model had then
+    if not model or others or source is None or model in source.text:
+        return ""
+    return f"In {line(source)}, give it {model}.parameters(): the loss is computed from that model."
 
 
 def _took_no_step(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:

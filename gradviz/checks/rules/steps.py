@@ -89,7 +89,7 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
             count=plural(history.nodes, "node"),
             steps=plural(history.steps, "step"),
             adds=adds if source else "",
-            fix=_stored(history),
+            fix=_stored(history, [root.name for root in context.graph.roots]),
             follows=follows,
         )
 
@@ -100,11 +100,14 @@ def _leads_back(context: BackwardCall) -> bool:
     return steps_of(filter(None, sequences), context.ends) > 2
 
 
-def _stored(history: RetainedHistory) -> str:
+def _stored(history: RetainedHistory, losses: Sequence[str]) -> str:
     """What to do about a variable that holds graphs."""
     if history.added is not None:
         return f"In {line(history.added)}, store it without its graph: .detach(), or .item() for a single number."
-    name = as_code(history.name)
+    name, source = as_code(history.name), history.source
+    for loss in losses:
+        if source is not None and source.text.endswith(f"+= {loss}"):
+            return f"In {line(source)}, add a number: {source.text}.item()"
     if history.container:
         return f"Store what goes into {name} without its graph: .detach(), or .item() for a single number."
     return f"Add loss.item() to a running total; detach a state between the steps: {name} = {name}.detach()."
