@@ -150,8 +150,7 @@ class AssignedNames:
         kind = getattr(self._bare.kinds[node], "__name__", "")
         if not kind.startswith(_SEVERAL):
             return not run.assignment.several
-        site = self._moments[node].site
-        spot = _spot(site) if site is not None else None
+        spot = _spot(self._moments[node].site)
         return spot is not None and not rearranges(spot)
 
     def _is_replaced(self, node: int, run: AssignedOps) -> bool:
@@ -173,8 +172,7 @@ class AssignedNames:
         if position < len(self._order):
             follower = self._order[position]
             if self._bare.sequences[follower] == number:
-                site = self._moments[follower].site
-                spot = _spot(site) if site is not None else None
+                spot = _spot(self._moments[follower].site)
                 return spot is not None and spot.node in run.assignment.passed
         site, call, _ = self._moment_of(number)
         is_same_call = call is not None and call is self._moments[node].module
@@ -190,7 +188,9 @@ def _assigning(site: CallSite) -> Iterator[AssignedOps]:
             yield AssignedOps(outer, spot, assignment, [])
 
 
-def _spot(site: CallSite) -> Spot | None:
+def _spot(site: CallSite | None) -> Spot | None:
+    if site is None:
+        return None
     return spots_of(site.code).at(site.instruction)
 
 
