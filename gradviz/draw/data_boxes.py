@@ -34,54 +34,40 @@ def entries(
     `drawn` has what is drawn for each box of the folding.
     """
     found: dict[Entry, dict[Lines, list[int]]] = {}
+    is_open = folding.opening.open if folding.opening is not None else ()
     rests: dict[Entry, Section] = {}
+    turns: dict[tuple[Section | None, Lines], Entry] = {}  # that are shown, of runs
     for place, tensor in enumerate(folding.graph.data):
         takers = dict.fromkeys(folding.box_of[node] for node in tensor.nodes)
         users = [box for box in takers if box in drawn]
-        if users and not _is_inside(tensor, frames.around(users), frames):
-            scope = frames.where_written(frames.around(users), tensor)
-            entry = Entry(tuple([drawn[box] for box in users]), scope)
-            alike = found.setdefault(entry, {})
-            alike.setdefault(details.data_lines(tensor), []).append(place)
-            rest = _rest_around(folding, tensor.nodes[0])
-            if rest is not None and len(users) == 1:
-                rests[entry] = rest
-    _join_rests(folding.graph.data, found, rests)
+        if not users or _is_inside(tensor, frames.around(users), frames):
+            continue
+        scope = frames.where_written(frames.around(users), tensor)
+        entry = Entry(tuple([drawn[box] for box in users]), scope)
+        lines = details.data_lines(tensor)
+        found.setdefault(entry, {}).setdefault(lines, []).append(place)
+        for group in _around(folding, tensor.nodes[0]):
+            if group.is_rest and group not in is_open:
+                rests[entry] = group
+                break
+            turns.setdefault((group, lines), entry)
+
+    # what the shown turn takes and what the others take is one box if it reads alike
+    for entry, rest in rests.items():
+        for lines in list(found[entry]):
+            turn = turns.get((rest.parent, lines), entry)
+            if turn != entry and lines in found[turn]:
+                data = found[turn].pop(lines) + found[entry].pop(lines)
+                both = Entry(turn.boxes + entry.boxes, entry.scope)
+                found.setdefault(both, {})[lines] = data
     return found
 
 
-def _rest_around(folding: Folding, node: int) -> Section | None:
-    """The closed rest of a run that holds a node."""
+def _around(folding: Folding, node: int) -> Iterable[Section]:
+    """The groups that a node is in, inner first."""
     opening = folding.opening
     home = opening.groups.home[node] if opening is not None else None
-    if opening is None or home is None:
-        return None
-    closed = (outer for outer in home.around() if outer not in opening.open)
-    return next((outer for outer in closed if outer.is_rest), None)
-
-
-def _join_rests(
-    every: Sequence[Data],
-    found: dict[Entry, dict[Lines, list[int]]],
-    rests: Mapping[Entry, Section],
-) -> None:
-    """What the shown turn of a run takes and what the rest takes is one box if it reads
-    alike.
-    """
-    for entry, rest in rests.items():
-        run = rest.parent
-        assert run is not None, "a rest is a part of a run"
-        for lines in list(found[entry]):
-            for turn, alike in list(found.items()):
-                first = every[alike[lines][0]].nodes[0] if lines in alike else None
-                if first is None or turn in rests:
-                    continue
-                home = run.tree.home[first]
-                if home is not None and run in home.around():
-                    both = Entry(turn.boxes + entry.boxes, entry.scope)
-                    data = alike.pop(lines) + found[entry].pop(lines)
-                    found.setdefault(both, {})[lines] = data
-                    break
+    return home.around() if home is not None else ()
 
 
 def _is_inside(data: Data, around: int | None, frames: Frames) -> bool:
