@@ -125,9 +125,11 @@ def _samples(context: BackwardCall) -> Diagnoses:
     trained = _trained(context)
     cuts = {cut: node for node, cuts in context.entered.items() for cut in cuts}
     for cut, node in cuts.items():
-        names = sorted(cut.behind & trained)
-        scored = rf"log_prob\([^)]*{re.escape(cut.term)}\b"
-        if cut.operation != "sample" or not names:
+        names, term = sorted(cut.behind & trained), re.escape(cut.term)
+        scored = rf"log_prob\([^)]*{term}\b"
+        # the sample itself, and not what came of it, as rewards do
+        itself = cut.part == cut.term or re.match(rf"\s*{term}\s*=", cut.source.text)
+        if cut.operation != "sample" or not names or not itself:
             continue
         if not any(matching(context.body.file, scored)):
             yield _told(_SAMPLE, names, [cut], node)
