@@ -85,7 +85,7 @@ def test_a_default_picture_stays_small(steps: int) -> None:
 
 @pytest.mark.parametrize(("format", "most"), [("svg", 480), ("dot", 130), ("json", 200), ("txt", 60)])
 def test_bytes_per_node_stay_the_same(format: str, most: int) -> None:
-    options = Options(depth="all", max_rows=0)
+    options = Options(max_rows=0) if format == "txt" else Options(depth="all")
     sizes = [len(render(chain(length), format, options)) / length for length in (2_000, 16_000)]
     assert sizes[1] <= min(1.15 * sizes[0], most)  # numbers get longer
 

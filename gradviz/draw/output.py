@@ -100,8 +100,12 @@ def _made(
 
 
 def refuse_options(format: str, options: Options) -> None:
-    """Raise FormatError for an option that changes nothing in this format."""
+    """Raise FormatError for an option that changes nothing in this format. JSON holds the
+    whole graph, whatever a picture would show, and takes all.
+    """
     row = get_format(format)
+    if row.name == "json":
+        return
     for item in option_fields():
         is_asked = getattr(options, item.name) != item.default
         if is_asked and item.name not in row.options:

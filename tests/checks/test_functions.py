@@ -69,7 +69,7 @@ FAULTS = {
         script(f"{SAVES}x.sin()", f"{LOADS}x.cos()"),
     ),
     "a learned step that a chosen gradient leaves out": Fault(
-        "none-grad", "return g, None", "return a gradient in place of None", "g, None", "g, (g * (q - x / step)).sum()",
+        "none-grad", "return g, None", "return the gradient of that input", "g, None", "g, (g * (q - x / step)).sum()",
         script("def forward(ctx, x, step):\n    q = (x / step).round()\n    ctx.save_for_backward(x, step, q)\n    return q * step",
                "def backward(ctx, g):\n    x, step, q = ctx.saved_tensors\n    return g, None", "Mine.apply(net(x), net.step)")
         .replace("opt =", "net.step = torch.nn.Parameter(torch.tensor(0.1))\nopt ="),

@@ -84,7 +84,7 @@ def complete(*words: str) -> list[str]:
 @pytest.mark.slow
 def test_the_shell_completes_commands_options_and_files() -> None:
     assert set(complete("gradviz", "")) == {f"plain,{name}" for name in COMMANDS}
-    assert complete("gradviz", "check", "--forma") == ["plain,--format"]
+    assert complete("gradviz", "render", "--forma") == ["plain,--format"]
     assert complete("gradviz", "render", "tra") == ["file,tra"]
     assert complete("gradviz", "check", "--only", "stale") == ["plain,stale-saved"]
 

@@ -60,7 +60,7 @@ def test_search_finds_what_is_not_in_the_graph(page: Any) -> None:
 
 def test_what_was_cut_off_is_grey_and_dashed(page: Any) -> None:
     rows = page.locator("#outline .row.cut .name").all_inner_texts()
-    assert {"✂ no_grad", "z", "encoder.weight"} <= set(rows) and "sum" not in rows
+    assert {"✂ no_grad", "z", "net.encoder.weight"} <= set(rows) and "sum" not in rows
     drawn = page.evaluate("gradviz.svgOf()")
     assert "stroke-dasharray" in drawn and "cut off: no gradient passes" in page.locator("#legend").inner_text()
 

@@ -127,7 +127,7 @@ def test_findings_of_the_demo_go_to_what_they_name(
     page = open_page(tmp_path / "gradviz_demo.html")
     findings = page.locator(".finding")
     findings.nth(0).click()
-    assert page.inner_text("#panel-title") == "encoder.weight"
+    assert page.inner_text("#panel-title") == "model.encoder.weight"
     findings.nth(1).click()
     assert page.locator("#absent .on strong").all_inner_texts() == ["model.gate.weight", "model.gate.bias"]
 

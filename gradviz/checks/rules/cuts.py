@@ -74,9 +74,7 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     ```
     """
     graph = context.graph
-    sums = _sums(graph)
-    names = first_names(context.parameters)
-    unused = {context.answers[name].cut for name in names if name in context.answers}
+    sums = _sums(graph, bool(_trained(context)))
     # x + (y - x).detach(): a value without gradient
     subtracts = any("ub" in graph.ops[node] for node in sums)
     for node in sums:
@@ -92,22 +90,28 @@ def constant_term(context: BackwardCall) -> Diagnoses:
 
         wrong = _wrong(context, cuts)
         if wrong:
-            told = _told(_TERM, [one_line(wrong[0].term)], wrong, node, code(source))
-            yield told._replace(
-                where=listed(dict.fromkeys(line(cut.source) for cut in wrong)),
-                # what it cuts off is told of there
-                follows=("unused-parameter",) if wrong[0] in unused else (),
-            )
+            name = one_line(wrong[0].term)
+            told = _told(context, _TERM, [name], wrong, node, code(source))
+            places = dict.fromkeys(line(cut.source) for cut in wrong)
+            yield told._replace(where=listed(places))
 
     yield from _copies(context)
     yield from _samples(context)
 
 
 def _told(
-    row: Row, names: Iterable[str], cuts: Sequence[Cut], node: int, sum: str = ""
+    context: BackwardCall,
+    row: Row,
+    names: Iterable[str],
+    cuts: Sequence[Cut],
+    node: int,
+    sum: str = "",
 ) -> Diagnosis:
     """What is said of cuts that enter the graph at a node, and what to do about them."""
-    first = cuts[0]
+    first, trained = cuts[0], first_names(context.parameters)
+    unused = [context.answers[name] for name in trained if name in context.answers]
+    # what it cuts off is told of there
+    is_cause = any(answer.cut == first for answer in unused)
     return row.filled(
         tuple(names),
         to_change(first),
@@ -117,6 +121,7 @@ def _told(
         mend=mend_all(cuts),
         nodes=(node,),
         part=first.part,
+        follows=("unused-parameter",) if is_cause else (),
     )
 
 
@@ -132,7 +137,7 @@ def _samples(context: BackwardCall) -> Diagnoses:
         if cut.operation != "sample" or not names or not itself:
             continue
         if not any(matching(context.body.file, scored)):
-            yield _told(_SAMPLE, names, [cut], node)
+            yield _told(context, _SAMPLE, names, [cut], node)
 
 
 def _copies(context: BackwardCall) -> Diagnoses:
@@ -151,7 +156,7 @@ def _copies(context: BackwardCall) -> Diagnoses:
             name = re.escape(cut.term)
             read = rf"\b{name}\.grad\b|\bgrad\(.*\b{name}\b"
             if not any(matching(file, read)):
-                yield _told(_COPY, sorted(cut.behind), [cut], leaf.node)
+                yield _told(context, _COPY, sorted(cut.behind), [cut], leaf.node)
 
 
 def _cuts_of(context: BackwardCall, leaf: Leaf) -> list[Cut]:
@@ -196,8 +201,10 @@ def _trained(context: BackwardCall) -> set[str]:
     return trained
 
 
-def _sums(graph: Graph) -> list[int]:
-    """The nodes that add up the single number that a loss is, from the root down."""
+def _sums(graph: Graph, trains: bool) -> list[int]:
+    """The nodes that add up the single number that a loss is, from the root down; with
+    `trains` also those that add up one number for each sample.
+    """
     roots = set[int]()
     for root in graph.roots:
         if root.node is not None and root.tensor.shape in _ONE:
@@ -211,9 +218,9 @@ def _sums(graph: Graph) -> list[int]:
                 part = made(graph, edge.producer, edge.output)
                 if part is None or part.shape is None:
                     continue
-                # one number for each sample: what is subtracted may be a baseline
-                many = len(part.shape) == 1 and kind(graph, edge.producer) != "Sub"
-                if part.shape in _ONE or many:
+                many = trains and len(part.shape) == 1
+                # what is subtracted of each sample may be a baseline
+                if part.shape in _ONE or (many and kind(graph, edge.producer) != "Sub"):
                     yield edge.producer
 
     nodes = spread(roots if len(roots) == 1 else (), parts)
