@@ -176,6 +176,18 @@ class Product(torch.autograd.Function):
         return grad @ weight, None
 {NET.replace("3, 1)", "3, 1, bias=False)")}{SGD}{LOOP.replace("net(x)", "Product.apply(net[0](x), net[1].weight)")}""",
     ),
+    "a step that is taken before the batches are added up": Fault(
+        "no-update",
+        "optimizer.zero_grad()",
+        "right before optimizer.zero_grad()",
+        "if step % 4 == 0:",
+        "if step % 4 == 3:",
+        f"{HEAD}{NET}{SGD}"
+        + LOOP.replace("    optimizer.zero_grad()\n", "").replace(
+            "    optimizer.step()",
+            "    if step % 4 == 0:\n        optimizer.step()\n    if step % 4 == 3:\n        optimizer.zero_grad()",
+        ),
+    ),
     "the second derivative of ReLUs": Fault(
         "no-slope",
         "slope = ",
@@ -197,6 +209,12 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    "batches that are left over at the end of an epoch": HEAD
+    + NET
+    + SGD
+    + LOOP.replace("    optimizer.zero_grad()\n", "    if step % 5 == 0:\n        optimizer.zero_grad()\n").replace(
+        "    optimizer.step()", "    if step % 5 == 3:\n        optimizer.step()\n        optimizer.zero_grad()"
+    ),
     "a penalty on the gradient of a network of ReLUs": f"""{HEAD}
 net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
 {SGD}for step in range(3):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
@@ -27,6 +27,13 @@ _LOST = Row(
     "Call {names}.zero_grad() only where {names}.step() was called.",
 )
 
+_NO_STEP = re.compile("s(?P<calls>b+)(?P<reset>z)")
+_DROPPED = Row(
+    "{names} steps without the gradients of {lost} of {calls}: they are reset before any step",
+    "{code} runs after backward() and without a step in between",
+    "Call {names}.step() right before {names}.zero_grad(), under the same condition.",
+)
+
 
 @check(
     "no-update",
@@ -45,7 +52,8 @@ def no_update(context: BackwardCall) -> Diagnoses:
     several batches are to be added up before a step, and each call resets.
 
     How it is found: For each optimizer that takes a step, it is noted whether the
-    tensors it holds have a gradient at that moment.
+    tensors it holds have a gradient at that moment, and whether gradients are reset that
+    no step has used.
 
     What to do: Order the calls: `zero_grad()`, `backward()`, `step()`.
 
@@ -76,16 +84,31 @@ def no_update(context: BackwardCall) -> Diagnoses:
             reset = log[early[0].start("reset")].source
             times = plural(len(early), "time")
             yield _ROW.filled(optimizer.subject, reset, times=times)
-        # one line alone: an attack resets what its own line computed
-        lines = {event.source for event in log if event.kind is Kind.BACKWARD}
-        thrown = list(_THROWN_AWAY.finditer(word))
-        plain = len(lines) == 1 and not (run.scaled or _by_hand(context))
-        # now and then a step is left out, as for a batch that raises
-        usual = len(thrown) >= max(TIMES, word.count("s") / 2)
-        if usual and plain:
-            calls = plural(thrown[0].group().count("b"), "call")
-            reset = log[thrown[0].start("reset")].source
-            yield _LOST.filled(optimizer.subject, reset, calls=calls)
+        yield from _lost(context, optimizer, log, word)
+
+
+def _lost(
+    context: BackwardCall, optimizer: OptimizerRow, log: Sequence[Event], word: str
+) -> Diagnoses:
+    """Gradients that are reset, though a step was to use them."""
+    # one line alone: an attack resets what its own line computed
+    lines = {event.source for event in log if event.kind is Kind.BACKWARD}
+    if len(lines) != 1 or context.run.scaled or _by_hand(context):
+        return
+    thrown = list(_THROWN_AWAY.finditer(word))
+    # now and then a step is left out, as for a batch that raises
+    if len(thrown) >= max(TIMES, word.count("s") / 2):
+        calls = plural(thrown[0].group().count("b"), "call")
+        reset = log[thrown[0].start("reset")].source
+        yield _LOST.filled(optimizer.subject, reset, calls=calls)
+
+    dropped = list(_NO_STEP.finditer(word))
+    lost, every = sum(len(one["calls"]) for one in dropped), word.count("b")
+    # at the end of an epoch, a few are left over
+    if optimizer.given and len(dropped) >= TIMES and 2 * lost >= every:
+        reset = log[dropped[0].start("reset")].source
+        calls = plural(every, "backward call")
+        yield _DROPPED.filled(optimizer.subject, reset, lost=lost, calls=calls)
 
 
 def _by_hand(context: BackwardCall) -> bool:
