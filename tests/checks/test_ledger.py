@@ -188,6 +188,15 @@ class Product(torch.autograd.Function):
             "    if step % 4 == 0:\n        optimizer.step()\n    if step % 4 == 3:\n        optimizer.zero_grad()",
         ),
     ),
+    "targets that are rows of a column": Fault(
+        "broadcast",
+        "targets[step",
+        "Give both one shape",
+        "targets[step : step + 8]",
+        "targets[step : step + 8].squeeze(1)",
+        f"{HEAD}{NET}{SGD}targets = torch.randn(64, 1)"
+        + LOOP.replace("net(x) - 1", "net(x).squeeze(1) - targets[step : step + 8]"),
+    ),
     "the second derivative of ReLUs": Fault(
         "no-slope",
         "slope = ",
@@ -209,6 +218,8 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    "a matrix for each element of a row": f"{HEAD}{NET}{SGD}pairs, column = torch.randn(8, 8), torch.randn(8, 1)"
+    + LOOP.replace("net(x) - 1", "net(x).squeeze(1) - pairs[:8] + column[0]"),
     "batches that are left over at the end of an epoch": HEAD
     + NET
     + SGD

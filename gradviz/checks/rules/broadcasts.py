@@ -37,7 +37,8 @@ def broadcast(context: BackwardCall) -> Diagnoses:
 
     How it is found: the graph has the shape of each result, and of what it is computed
     from; the result is followed to a mean or a sum of all of it. A column that a
-    reduction keeps, or that the same line makes, as in `x[:, None] - y`, is meant.
+    reduction keeps, or that the same line makes, as in `x[:, None] - y`, is meant. Of
+    data, rows of a column, as `targets[i:j]`, are a column.
 
     What to do: give both one shape, with `squeeze(1)` or `unsqueeze(1)`.
 
@@ -81,12 +82,25 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
 
     column, row = (square[0], 1), square[:1]
     shapes = [shape(graph, operand) for operand in operands]
+    if shapes == [row] and _takes_column(graph, node):
+        shapes.append(column)
     alone = shapes == [column]
     if not alone and {*shapes} != {column, row}:
         return []
     columns = [operand for operand in operands if shape(graph, operand) == column]
     meant = any(_is_meant(graph, operand, node, alone) for operand in columns)
     return shapes if not meant and _is_averaged(graph, node, square) else []
+
+
+def _takes_column(graph: Graph, node: int) -> bool:
+    """Whether data that an operation takes is a column, as rows of a column are."""
+    for data in graph.data:
+        sizes, cut = data.tensor.shape, data.text.partition("[")[2]
+        if len(data.of) == 1 and cut and "," not in cut:
+            sizes = graph.data[data.of[0]].tensor.shape
+        if node in data.nodes and sizes is not None and sizes[1:] == (1,):
+            return True
+    return False
 
 
 def _is_square(sizes: tuple[int, ...]) -> bool:

@@ -24,7 +24,7 @@ _CARRIED = Row(
 )
 _GROWS = Row(
     "{name} keeps the graphs of {steps} alive",
-    "{name} still references {count} of earlier steps and their saved tensors{adds}",
+    "{name} remembers how all of them were computed, {count} with what they saved, and keeps that memory{adds}",
     "{fix}",
 )
 
@@ -81,7 +81,7 @@ def growing_graph(context: BackwardCall) -> Diagnoses:
     follows = ("nonleaf-parameter",) if recorded_updates(context) else ()
     for history in held:
         source = history.added or history.source
-        adds = f". {code(source)} adds a tensor that still has its graph"
+        adds = f"; {code(source)} adds a tensor that still has its graph"
         yield _GROWS.filled(
             (history.name,),
             source,
@@ -106,8 +106,9 @@ def _stored(history: RetainedHistory, losses: Sequence[str]) -> str:
         return f"In {line(history.added)}, store it without its graph: .detach(), or .item() for a single number."
     name, source = as_code(history.name), history.source
     for loss in losses:
-        if source is not None and source.text.endswith(f"+= {loss}"):
-            return f"In {line(source)}, add a number: {source.text}.item()"
+        added = source.text.partition("#")[0].rstrip() if source is not None else ""
+        if added.endswith(f"+= {loss}"):
+            return f"In {line(source)}, add a number: {added}.item()"
     if history.container:
         return f"Store what goes into {name} without its graph: .detach(), or .item() for a single number."
     return f"Add loss.item() to a running total; detach a state between the steps: {name} = {name}.detach()."

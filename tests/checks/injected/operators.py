@@ -31,13 +31,15 @@ class Program:
 
 class Operator(NamedTuple):
     """A fault. `undone` is a pattern over the advice that takes it back; `line` one over lines that may be named beside
-    those that changed. `silent`: it changes no gradient, and is real by what it does.
+    those that changed. `silent`: it changes no gradient, and is real by what it does. `raises`: it is one only where torch
+    refuses it, since a program that has more dropout, or other numbers, may be right.
     """
 
     change: Change
     undone: str
     line: str = "$^"
     silent: bool = False
+    raises: bool = False
 
     @property
     def name(self) -> str:
@@ -370,9 +372,9 @@ OPERATORS = [
     Operator(asleep, r"\.train\(\)"),
     Operator(graphs_kept, r"\.item\(\)|\.detach\(\)", silent=True),
     Operator(backward_twice, r"Compute the output again|once", r"backward\("),
-    Operator(changed_in_place, r"make a new tensor|\.clone\(\)|\+ 1"),
-    Operator(dropped_in_place, r"inplace"),
-    Operator(inplace_module, r"inplace"),
+    Operator(changed_in_place, r"make a new tensor|\.clone\(\)|\+ 1", raises=True),
+    Operator(dropped_in_place, r"inplace", raises=True),
+    Operator(inplace_module, r"inplace", raises=True),
     Operator(other_shape, r"shape|squeeze"),
     Operator(one_more_dimension, r"shape|squeeze"),
     Operator(probabilities, r"softmax"),

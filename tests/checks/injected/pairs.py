@@ -169,7 +169,15 @@ def judged(
     line = any(number in lines or (number and re.search(pair.operator.line, text[number - 1])) for number in named)
     heals = any(re.search(pair.operator.undone, each["fix"]) for each in said)
     words = "; ".join(f"{each['id']}: {each['summary']} ({each['where']}) -> {each['fix']}" for each in said)
-    return Outcome(pair, pair.operator.silent or before[0] != after[0], bool(said), bool(line), heals, words)
+    real = pair.operator.silent or before[0] != after[0]
+    if pair.operator.raises:
+        real = _failed(after[0]) and not _failed(before[0])
+    return Outcome(pair, real, bool(said), bool(line), heals, words)
+
+
+def _failed(seen: list[object]) -> bool:
+    """Whether a program ended with an error."""
+    return any(isinstance(each, str) for each in seen)
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------
