@@ -182,6 +182,7 @@ def test_a_box_shows_its_line(open_page: Open, attention: Path) -> None:
     page = open_page(attention)
     page.click("#tab-code")
     click(page, "SoftmaxBackward0")
+    page.wait_for_selector("#code .on code")
     assert page.locator("#code .on code").all_inner_texts() == ["weights = torch.softmax(scores, -1)"]
 
 
