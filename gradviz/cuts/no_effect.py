@@ -51,12 +51,17 @@ def _dropped(node: Any, reads: LeafReads) -> Said | None:
     if owner is None or not hasattr(torch.Tensor, method):
         return None
     # of another method, one that works in place may be meant
-    is_meant = hasattr(torch.Tensor, f"{method}_")
-    if method != "detach" and not (is_meant and is_a(reads.value(owner), torch.Tensor)):
+    is_meant = _has_twin(method) and is_a(reads.value(owner), torch.Tensor)
+    if method != "detach" and not is_meant:
         return None
     held = ast.unparse(owner)
     said = f"returns another tensor, and leaves {held} as it is"
     return text, said, f"assign the result: {held} = {text}"
+
+
+def _has_twin(method: str) -> bool:
+    """Whether another method does the same in place, as `clamp_` does for `clamp`."""
+    return hasattr(torch.Tensor, f"{method}_")
 
 
 def _rebound(code: CodeFile, node: ast.Assign) -> Said | None:
@@ -66,6 +71,9 @@ def _rebound(code: CodeFile, node: ast.Assign) -> Said | None:
         loop = code.parents.get(loop)
     if loop is None or not _OF_TENSORS.search(ast.unparse(loop.iter)):
         return None
+    calls = [part for part in ast.walk(node.value) if isinstance(part, ast.Call)]
+    if not all(_has_twin(called(call)) for call in calls):
+        return None  # such as p.requires_grad_(False), or whatever a function does
     name, own = dotted(node.targets[0]), set[ast.Name]()
     for part in ast.walk(loop):
         if isinstance(part, ast.Name) and part.id == name:

@@ -218,6 +218,39 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    "loops over parameters that work in place": f"""{HEAD}{NET}
+for weight in net.parameters():
+    weight = nn.init.normal_(weight, std=0.1)
+old = nn.Linear(3, 1)
+for weight in old.parameters():
+    weight = weight.requires_grad_(False)
+{SGD}
+def clip(params):
+    for weight in params:
+        weight = weight.data.clamp_(-1, 1)
+{LOOP.replace("# AFTER", "clip(net.parameters())")}""",
+    "steps that pass the gradient around, each spelled otherwise": f"""{HEAD}{NET}{SGD}
+def rounded(x):
+    return x + torch.round(8 * x) / 8 - x.detach()
+def clamped(x):
+    return torch.clamp(torch.round(x / 0.1), -8, 7) * 0.1 + (x - x.detach())
+def phase(x):
+    return 4 * x - torch.floor(4 * x)
+{LOOP.replace("# CHANGE", "z = net[0](x)").replace("(net(x)", "(net(x) + net[1](rounded(z) + clamped(z) + phase(z)) * 0.05")}""",
+    "two losses through one line": f"""{HEAD}
+def run(loss):
+    loss.backward()
+maker, judge = nn.Linear(3, 3), nn.Linear(3, 1)
+first, second = (torch.optim.SGD(each.parameters(), lr=0.01) for each in (maker, judge))
+for step in range(8):
+    made = maker(torch.randn(8, 3))
+    second.zero_grad()
+    run((judge(made) - 1).square().mean() + judge(torch.randn(8, 3)).square().mean())
+    second.step()
+    first.zero_grad()
+    run(judge(maker(torch.randn(8, 3))).square().mean())
+    first.step()
+""",
     "a matrix for each element of a row": f"{HEAD}{NET}{SGD}pairs, column = torch.randn(8, 8), torch.randn(8, 1)"
     + LOOP.replace("net(x) - 1", "net(x).squeeze(1) - pairs[:8] + column[0]"),
     "batches that are left over at the end of an epoch": HEAD

@@ -32,7 +32,7 @@ _COPY = Row(
 
 _SAMPLE = Row(
     "{term} is drawn with sample(), without a graph: what is computed from it does not train {names}",
-    "{cuts}; the code takes log_prob() of it nowhere, by which such a sample can train",
+    "{cuts}; the file takes log_prob() nowhere, by which a sample can train",
     "{mend}",
 )
 
@@ -131,12 +131,12 @@ def _samples(context: BackwardCall) -> Diagnoses:
     cuts = {cut: node for node, cuts in context.entered.items() for cut in cuts}
     for cut, node in cuts.items():
         names, term = sorted(cut.behind & trained), re.escape(cut.term)
-        scored = rf"log_prob\([^)]*{term}\b"
         # the sample itself, and not what came of it, as rewards do
         itself = cut.part == cut.term or re.match(rf"\s*{term}\s*=", cut.source.text)
         if cut.operation != "sample" or not names or not itself:
             continue
-        if not any(matching(context.body.file, scored)):
+        # elsewhere, it may have another name
+        if not any(matching(context.body.file, r"log_prob\(")):
             yield _told(context, _SAMPLE, names, [cut], node)
 
 

@@ -104,8 +104,8 @@ def _lost(
 
     dropped = list(_NO_STEP.finditer(word))
     lost, every = sum(len(one["calls"]) for one in dropped), word.count("b")
-    # at the end of an epoch, a few are left over
-    if optimizer.given and len(dropped) >= TIMES and 2 * lost >= every:
+    # at the end of an epoch, a few are left over; of two losses, one may be meant
+    if optimizer.given and len(dropped) >= TIMES and 2 * lost > every:
         reset = log[dropped[0].start("reset")].source
         calls = plural(every, "backward call")
         yield _DROPPED.filled(optimizer.subject, reset, lost=lost, calls=calls)

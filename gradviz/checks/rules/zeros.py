@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import behind, kind, makers, spread, users
+from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import first_names, made_at, nodes_of, verb
 from gradviz.graph import Graph, Leaf
@@ -19,6 +19,7 @@ _FLAT = {
     **dict.fromkeys(("Bernoulli", "Normal", "Poisson"), _SAMPLE),
 }
 """Operations whose derivative is 0 everywhere, with what to do."""
+_SCALES = RESHAPES | {"Mul", "Div", "Neg", "Clamp"}
 _BENT = {
     "ThresholdBackwardBackward0": "ReLU",
     "LeakyReluBackwardBackward0": "LeakyReLU",
@@ -143,10 +144,24 @@ def _stopping(graph: Graph, passing: set[int]) -> Iterator[int]:
             makers(graph, node)
         ):
             continue
-        used = users(graph, node)
-        is_term = any(kind(graph, each) in ("Add", "Sub") for each in used)
-        if used and not is_term:
+        scaled = spread([node], lambda each: _scaled_by(graph, each))
+        ends = [user for each in scaled for user in users(graph, each)]
+        # `x + round(8 * x) / 8 - x.detach()` passes the gradient around
+        if ends and not any(_adds(graph, end) for end in ends):
             yield node
+
+
+def _scaled_by(graph: Graph, node: int) -> Iterator[int]:
+    """What only scales, clamps or reshapes what a node made."""
+    for user in users(graph, node):
+        alone = len(graph.inputs(user)) == 1
+        if alone and kind(graph, user) in _SCALES:
+            yield user
+
+
+def _adds(graph: Graph, node: int) -> bool:
+    """Whether a node adds two things that have a graph."""
+    return kind(graph, node) in ("Add", "Sub") and len(graph.inputs(node)) > 1
 
 
 def _by_cause(
