@@ -114,16 +114,26 @@ def graph_behind(outputs: object, frame: FrameType) -> Graph:
 
 
 def _checked(
-    function: str, outputs: object, tensor: object, variables: Sequence[Namespace]
+    function: str,
+    outputs: object,
+    tensor: object,
+    variables: Sequence[Namespace],
+    model: torch.nn.Module | None,
+    params: Mapping[str, torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """The tensor, which may be given by name. Raises NotATensorError for what is none,
-    and NoGraphError where the two are swapped.
+    """The tensor, which may be given by name, also as `model` and `params` call it.
+    Raises NotATensorError for what is none, and NoGraphError where the two are swapped.
     """
     from gradviz.run.outputs import tensor_called
 
     refuse_graph(outputs, f"{function}(loss, w)")
     if isinstance(tensor, str):
-        tensor = tensor_called(tensor, variables, "this program")
+        known = {**dict(model.named_parameters() if model else ()), **(params or {})}
+        tensor = (
+            known[tensor]
+            if tensor in known
+            else tensor_called(tensor, variables, "this program")
+        )
     if not isinstance(tensor, torch.Tensor):
         kind = type(tensor).__name__
         raise NotATensorError(f"{function} needs a tensor or its name, not a {kind}")
@@ -270,15 +280,17 @@ def paths(
     from gradviz.gradients.paths import find_paths
 
     variables = callers_variables(sys._getframe(1))
-    known = {**dict(model.named_parameters() if model else ()), **(params or {})}
-    target = known.get(target, target) if isinstance(target, str) else target
-    tensor = _checked("paths", output, target, variables)
+    tensor = _checked("paths", output, target, variables, model, params)
     live = open_graph(output, model=model, params=params, variables=variables)
     return find_paths(live, tensor, limit=limit, run_custom=run_custom)
 
 
 def why(
-    outputs: object, tensor: torch.Tensor | str, *, recording: Recording | None = None
+    outputs: object,
+    tensor: torch.Tensor | str,
+    *,
+    model: torch.nn.Module | None = None,
+    recording: Recording | None = None,
 ) -> Why:
     """Why a backward from `outputs` gives `tensor` a gradient, or none: who holds it,
     which path leads to it, which step fills it.
@@ -289,6 +301,8 @@ def why(
         a tensor, or any nesting of tensors.
     tensor
         a leaf or an intermediate result, or its name: `"net.0.weight"`.
+    model
+        names its parameters, for a caller that holds it in no variable.
     recording
         a `gradviz.record()`, which knows modules that were never called.
         Without it, the one that is open.
@@ -321,7 +335,9 @@ def why(
     from gradviz.run.outputs import LiveOutputs
 
     variables = callers_variables(sys._getframe(1))
-    value = _checked("why", outputs, tensor, variables)
+    if model is not None and not name_of(model, variables):
+        variables = [*variables, {"model": model}]
+    value = _checked("why", outputs, tensor, variables, model)
     name = tensor if isinstance(tensor, str) else name_of(value, variables)
     live = LiveOutputs(outputs, variables, "", recording=recording or open_recording())
     return explain(live, value, name)

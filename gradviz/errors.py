@@ -93,6 +93,7 @@ _DRAWS = (
 _TRIED = {
     **dict.fromkeys(("draw", "render", "plot"), _DRAWS),
     "tree": "gradviz.walk(loss).tree() is the tree",
+    "to_dot": "graph.save('net.dot') writes it",
     "to_networkx": "gradviz.walk(loss).to_networkx() is the graph",
     "to_dataframe": "pandas.DataFrame(graph.nodes) is one, and pandas.DataFrame(gradviz.saved(graph)) that of its memory",
 }

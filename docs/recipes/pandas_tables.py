@@ -14,17 +14,13 @@ nodes = pandas.DataFrame(gradviz.walk(loss).nodes)  # every fact of every node
 
 path = pandas.DataFrame(gradviz.why(loss, net[0].weight).path)  # step by step
 
-difference = gradviz.diff(loss, net(torch.randn(32, 4)).square().sum())
-added = pandas.DataFrame([difference.after.nodes[node] for node in difference.added])
-changed = pandas.DataFrame(
-    {"op": difference.after.nodes[node.after].op, **change._asdict()}
-    for node in difference.changed
-    for change in node.changes
-)
+other = net(torch.randn(32, 4)).square().sum()
+changes = pandas.DataFrame(gradviz.diff(loss, other))  # added, removed, changed
+by_rank = pandas.DataFrame(gradviz.merge([loss, other]))  # what some ranks have alone
 
 print(modules[["module", "parameters", "FLOPs"]])
 print(gradients.sort_values("norm")[["leaf", "norm"]])
 print(nodes["op"].value_counts())
 print(path[["name", "op"]])
-print(added["op"].tolist())
-print(changed)
+print(changes.groupby("change")["op"].unique())
+print(by_rank[["ranks", "op", "what"]])

@@ -7,6 +7,7 @@ A difference is read from the merging of the two. Equal graphs have no differenc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.comparison.merging import Merging
@@ -53,12 +54,13 @@ class Joined(NamedTuple):
 
 
 @displayed("gradviz.comparison.diff.table")
-class GraphDiff(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class GraphDiff:
     """The difference of two graphs. Ids of `removed` and `removed_edges` are those of
     `before`, of `added` and `added_edges` those of `after`. `matched` maps ids of
     `before` to ids of `after`. All are in the order of the forward pass. `outputs` says
     what differs in the names of outputs and where they come from; `joined` is both as
-    one graph.
+    one graph. Iterating gives a row for each node that differs, for pandas.
     """
 
     before: Graph
@@ -75,7 +77,20 @@ class GraphDiff(NamedTuple):
     @property
     def empty(self) -> bool:
         """Whether nothing differs."""
-        return not any(self[3:-1])  # nothing behind what is compared and matched
+        edges = self.added_edges or self.removed_edges
+        return not (self.added or self.removed or self.changed or edges or self.outputs)
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        for what, graph, nodes in (
+            ("removed", self.before, self.removed),
+            ("added", self.after, self.added),
+        ):
+            for node in nodes:
+                row = {"change": what, **labels.node_row(graph, node)}
+                yield {**row, **FieldChange("", "", "")._asdict()}
+        for _, node, changes in self.changed:
+            row = {"change": "changed", **labels.node_row(self.after, node)}
+            yield from ({**row, **change._asdict()} for change in changes)
 
     def __repr__(self) -> str:
         return f"<GraphDiff: {_sums(self)}>"

@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
@@ -36,7 +35,7 @@ from gradviz.fold.program import with_program
 from gradviz.fold.titles import LONGEST
 from gradviz.graph import Graph, Node
 from gradviz.report import labels
-from gradviz.report.results import WIDE, html, table_rows
+from gradviz.report.results import WIDE, html
 from gradviz.report.rich_parts import (
     Console,
     ConsoleOptions,
@@ -177,9 +176,22 @@ class TerminalTree:
             _fitted(part, WIDE) if isinstance(part, TreeRow) else part for part in parts
         ]
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, str | float]]:
         """Every row of the table of modules, for a program such as pandas."""
-        return table_rows(TerminalTree(self.graph, replace(self.options, max_rows=0)))
+        asked = self.options.columns
+        counted = flops(self.graph) if "FLOPs" in asked else Flops({}, {})
+        rows = _rows(self.graph, self.options, counted)
+        for row in rows:
+            yield {
+                "module": row.path or row.around,
+                "class": row.type,
+                "op": row.node.op if row.node is not None else row.beside,
+                **{
+                    one.column.title: (one.number or one.text)(row)
+                    for one in _columns(rows, asked)
+                    if one.column.kind != "bar"
+                },
+            }
 
     def _repr_html_(self) -> str:
         return html(self)

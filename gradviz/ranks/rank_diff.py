@@ -5,7 +5,7 @@ marks in the graph, and its text.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradviz.graph import Edge, Graph, Mark
 from gradviz.graph.origins import own_line
 from gradviz.rank import Ranks, grouped, named
-from gradviz.report.labels import source_text
+from gradviz.report.labels import node_row, source_text
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, few, one_line, plural, verb
 
@@ -83,6 +83,17 @@ class RankDiff:
     def empty(self) -> bool:
         """Whether all ranks are alike."""
         return len(self.groups) == 1
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        """A row for each node that some ranks lack or that differs, for pandas."""
+        for node, ranks in enumerate(self.having):
+            if len(ranks) < len(self.ranks):
+                row = {"ranks": named(ranks), **node_row(self.graph, node)}
+                yield {**row, "what": ""}
+        for node, ways in self.varying:
+            for ranks, words in ways:
+                row = {"ranks": named(ranks), **node_row(self.graph, node)}
+                yield {**row, "what": ", ".join(words)}
 
     def __repr__(self) -> str:
         return f"<RankDiff: ranks {grouped(self.groups)}; {plural(len(self.shared), 'node')} shared>"

@@ -287,6 +287,17 @@ def source_text(source: SourceLine) -> str:
     )
 
 
+def node_row(graph: Graph, node: int) -> dict[str, str]:
+    """Names, op, module and line of a node, as flat columns of a table."""
+    record, leaf = graph.nodes[node], graph.leaf_of.get(node)
+    return {
+        "name": ", ".join(leaf.names if leaf is not None else record.names),
+        "op": record.op,
+        "module": "" if record.scope is None else graph.scopes[record.scope].path,
+        "line": "" if record.source is None else source_text(record.source),
+    }
+
+
 def flag_words(node: Node, inside: Iterable[Node] = ()) -> dict[NodeFlag, str]:
     """Flags of a node in words: `freed`, `compiled: 80 operations`. What only
     checkpoints packed, in the nodes `inside` a closed box, is said to be theirs.

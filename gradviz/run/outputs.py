@@ -106,16 +106,21 @@ def tensor_called(name: str, namespaces: Sequence[Namespace], place: str) -> obj
     try:
         return lookup(name, namespaces, place)
     except TargetError:
-        end = "." + _INDEX.sub(r".\2", name)
-        ending = {
-            id(tensor): tensor
+        path = _INDEX.sub(r".\2", name)
+        known = {
+            path: tensor
             for prefix, model in outermost_modules(None, namespaces)
             for path, tensor, _ in registered(prefix, model)
-            if path.endswith(end)
         }
-        if len(ending) != 1:
+        ending = {
+            id(known[one]): known[one] for one in known if one.endswith(f".{path}")
+        }
+        if len(ending) == 1:
+            return ending.popitem()[1]
+        near = did_you_mean(path, known)
+        if ending or "." not in path or not near.startswith("Did you"):
             raise
-        return ending.popitem()[1]
+        raise TargetError(f"{place} has no {name}. {near}") from None
 
 
 def outputs_of(value: object, name: str, place: str) -> object:
@@ -241,15 +246,20 @@ def _no_graph(seen: Mapping[str, Any], lead: str, advice: Sequence[str]) -> str:
     return "\n".join([f"{lead} {noun}", *lines, *advice])
 
 
-def no_graph_words(target: Target) -> list[str]:
+def no_graph_words(target: Target, namespace: Namespace) -> list[str]:
     """The lead of the message for a target in which no tensor is left, and its advice."""
+    from gradviz.run.forward import names_of_modules
+
     place = target.short
     if target.cell is not None:
         advice = "Call backward() in it, or end it with a tensor that has a graph."
         return [f"{place} called no backward() and assigned no", advice]
 
+    models = [f"{place}:{name}" for name in names_of_modules(namespace)]
+    once = "To run a model once, give the shape of its input: {} --input 1,3,224,224"
     return [
         f"{place} called no backward() and has no global",
+        *([once.format(models[-1])] if models else ()),
         f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it.",
         "gradviz cannot see child processes; run the training in the main process.",
     ]

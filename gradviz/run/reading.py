@@ -143,7 +143,8 @@ class Moments:
         if not self._need_graph:
             return LiveOutputs(None, [namespace], self._title)
 
-        tensors = final_tensors(self._program.made, *no_graph_words(self._target))
+        words = no_graph_words(self._target, self._program.namespace)
+        tensors = final_tensors(self._program.made, *words)
         more = ", ..." if len(tensors) > 3 else ""
         title = f"{self._title}: {', '.join(list(tensors)[:3])}{more}"
         outputs = list(tensors.values())

@@ -294,6 +294,21 @@ def test_nothing_found_lists_each_tensor_and_why(gradviz: Gradviz, tmp_path: Pat
     assert "script.py:NAME" in said[-2] and "child processes" in said[-1]
 
 
+def test_a_script_that_only_has_a_model_is_told_how_it_is_run_once(gradviz: Gradviz, tmp_path: Path) -> None:
+    text = """
+        import torch
+        class Net(torch.nn.Linear):
+            pass
+        with torch.no_grad():
+            net = Net(3, 2).eval()
+            out = net(torch.ones(1, 3))
+        """
+    path = script(tmp_path, text)
+    said = gradviz("tree", path, code=2).stderr
+    assert "script.py:net --input 1,3,224,224" in said
+    assert "net Net" in gradviz("tree", f"{path}:net", "--input", "1,3").stdout
+
+
 # -- two scripts in one process ----------------------------------------------------------------------------------------
 
 

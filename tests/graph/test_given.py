@@ -51,6 +51,19 @@ def test_a_tensor_by_name(name: str) -> None:
     assert gradviz.paths(loss, "0.weight", model=net).count == 1
 
 
+def test_names_of_a_model_that_no_variable_holds() -> None:
+    def held() -> dict[str, nn.Module]:
+        return {"one two": nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1))}
+
+    class Trainer:
+        nets = held()
+
+    loss = Trainer.nets["one two"](x).sum()
+    assert gradviz.why(loss, "1.weight", model=Trainer.nets["one two"]).names
+    with pytest.raises(GradvizError, match=r"Did you mean .*net.0.weight"):
+        gradviz.why(net(x).sum(), "net.0.wieght")
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -65,6 +78,7 @@ def test_a_tensor_by_name(name: str) -> None:
         (lambda loss: gradviz.saved(net), "call it and pass what it returns"),
         (lambda loss: gradviz.draw(loss), r"gradviz.walk\(loss\).save"),
         (lambda loss: gradviz.walk(loss).to_dataframe(), "pandas.DataFrame"),
+        (lambda loss: gradviz.walk(loss).to_dot(), r"graph.save\('net.dot'\)"),
         (lambda loss: gradviz.to_networkx(loss), r"gradviz.walk\(loss\).to_networkx"),
     ],
 )

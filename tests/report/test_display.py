@@ -58,11 +58,17 @@ def test_a_result_is_one_line_a_table_and_html(name: str) -> None:
     assert html.startswith("<style>") and html.endswith("</div>") and words in html
 
 
-FLAT = {
+other = net(torch.ones(3, 3)).relu().mean()
+TABLES = {
     "saved": (lambda: gradviz.saved(graph), ("module", "exclusive")),
     "flow": (lambda: gradviz.flow(loss, model=net), ("leaf", "norm")),
     "paths": (lambda: gradviz.paths(loss, net[0].weight, model=net), ("path", "norm of contribution")),
     "summary": (lambda: gradviz.summary(net, torch.ones(1, 3)), ("module", "parameters")),
+}
+FLAT = {
+    **TABLES,
+    "diff": (lambda: gradviz.diff(loss, other), ("change", "")),
+    "merge": (lambda: gradviz.merge([loss, other]), ("ranks", "")),
 }
 
 
@@ -73,12 +79,31 @@ def test_rows_for_pandas_are_flat_with_numbers_as_numbers(name: str) -> None:
     assert rows and all(row.keys() == rows[0].keys() for row in rows) and "bar" not in rows[0]
     assert all(isinstance(value, (str, int, float, type(None))) for row in rows for value in row.values())
     assert isinstance(rows[0][word], str) and rows[0][word]
-    assert isinstance(rows[0][number], (int, float))
+    assert not number or isinstance(rows[0][number], (int, float))
 
 
-@pytest.mark.parametrize("name", FLAT)
+def test_rows_of_a_difference_are_its_nodes() -> None:
+    rows = list(gradviz.diff(loss, other))
+    assert {row["op"] for row in rows if row["change"] == "removed"} == {"PowBackward0", "SumBackward0"}
+    assert {row["op"] for row in rows if row["change"] == "added"} == {"ReluBackward0", "MeanBackward0"}
+    shapes = [row for row in rows if row["what"] == "shape"]
+    assert [(row["module"], row["before"], row["after"]) for row in shapes] == [
+        ("net.0", "(2, 4)", "(3, 4)"),
+        ("net.1", "(2, 4)", "(3, 4)"),
+        ("net.2", "(2, 1)", "(3, 1)"),
+    ]
+    ranks = [(row["ranks"], row["op"]) for row in gradviz.merge([loss, other]) if not row["what"]]
+    assert {
+        ("rank 0", "PowBackward0"),
+        ("rank 0", "SumBackward0"),
+        ("rank 1", "ReluBackward0"),
+        ("rank 1", "MeanBackward0"),
+    } == set(ranks)
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_in_a_notebook_rows_are_those_of_a_table_that_do_not_wrap(name: str) -> None:
-    make, _ = FLAT[name]
+    make, _ = TABLES[name]
     result = make()
     html = result._repr_html_()
     assert html.count("<tr") > len(list(result)) and html.count("<table") >= 1

@@ -46,7 +46,7 @@ def nonfinite(context: BackwardCall) -> Diagnoses:
     node whose incoming gradient is finite and whose outgoing one is not: the loss may
     look fine all the same. Minus infinity alone is how masks and sums of probabilities
     write the logarithm of zero: it counts when it reaches an output or a gradient.
-    Where a parameter has NaN, the updates before made it so: the steps are too large.
+    Where a parameter has NaN, an update before made it so.
     Infinities that later operations take up, so that outputs and gradients are finite,
     are no finding.
 
