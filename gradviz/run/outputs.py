@@ -105,7 +105,7 @@ def tensor_called(name: str, namespaces: Sequence[Namespace], place: str) -> obj
 
     try:
         return lookup(name, namespaces, place)
-    except TargetError:
+    except TargetError as error:
         path = _INDEX.sub(r".\2", name)
         known = {
             path: tensor
@@ -118,7 +118,7 @@ def tensor_called(name: str, namespaces: Sequence[Namespace], place: str) -> obj
         if len(ending) == 1:
             return ending.popitem()[1]
         near = did_you_mean(path, known)
-        if ending or "." not in path or not near.startswith("Did you"):
+        if ending or "Did you mean" in str(error) or "Did you mean" not in near:
             raise
         raise TargetError(f"{place} has no {name}. {near}") from None
 

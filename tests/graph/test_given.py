@@ -60,8 +60,10 @@ def test_names_of_a_model_that_no_variable_holds() -> None:
 
     loss = Trainer.nets["one two"](x).sum()
     assert gradviz.why(loss, "1.weight", model=Trainer.nets["one two"]).names
-    with pytest.raises(GradvizError, match=r"Did you mean .*net.0.weight"):
+    with pytest.raises(GradvizError, match="Did you mean weight"):
         gradviz.why(net(x).sum(), "net.0.wieght")
+    with pytest.raises(GradvizError, match=r"Did you mean net\.0\.weight"):
+        gradviz.why(net(x).sum(), "0.wieght")
 
 
 @pytest.mark.parametrize(
