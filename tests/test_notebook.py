@@ -25,7 +25,9 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         notebook, timeout=120, resources={"metadata": {"path": str(tmp_path_factory.mktemp("run"))}}
     )
     client.execute(env={**os.environ, "PYTHONPATH": path})
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+    installs, *cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert "google.colab" in installs.source and not installs.outputs  # nothing is installed here
+    return cells
 
 
 def shown(cell: Any) -> Any:

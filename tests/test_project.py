@@ -12,8 +12,14 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PLACEHOLDER = "OWNER"
-NAMES_THE_OWNER = {"pyproject.toml", "CONTRIBUTING.md", ".github/workflows/release.yml"}
-READ = (*ROOT.glob("*.md"), *ROOT.glob("*.toml"), *ROOT.glob(".github/**/*.*"), *ROOT.glob("*.yml"))
+NAMES_THE_OWNER = {"pyproject.toml", "CONTRIBUTING.md", "docs/notebook.md", ".github/workflows/release.yml"}
+READ = (
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("*.toml"),
+    *ROOT.glob(".github/**/*.*"),
+    *ROOT.glob("*.yml"),
+)
 
 
 def test_the_owner_is_a_placeholder_in_these_files_alone() -> None:

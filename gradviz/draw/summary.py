@@ -166,7 +166,9 @@ def _unseen_lines(
     if unknown:
         more = "more " if names else ""
         noun = plural(unknown, f"{more}input")
-        words.append(f"{noun} without gradient")
+        kinds = ("a tensor or a number", "tensors or numbers")[unknown > 1]
+        kind = f" ({kinds})" if any(map(_may_take_a_number, graph.nodes)) else ""
+        words.append(f"{noun} without gradient{kind}")
     if words:
         yield f"not drawn: {' and '.join(words)}"
 
@@ -197,6 +199,12 @@ def _unknown(graph: Graph) -> int:
             tensors = count - _without_tensor(graph.nodes[node])
             unknown += max(tensors - known[node], 0)
     return unknown
+
+
+def _may_take_a_number(node: Node) -> bool:
+    """Whether it is a sum of which no line says if `w + 1` or `w + x` stands there."""
+    sums = node.op.startswith(("AddBackward", "SubBackward"))
+    return sums and bool(node.none_inputs) and node.source is None
 
 
 def _masks(node: Node) -> int:
