@@ -313,7 +313,7 @@ def _node(graph: Graph, node: int) -> str:
     scope = graph.scopes[record.scope] if record.scope is not None else None
     parts = [
         *_title(graph, node),
-        labels.names_text(record.names) if leaf is None else "",
+        labels.held_text(record) if leaf is None else "",
         labels.outputs_line(record.outputs),
         f"in {scope.path or scope.type}" if scope is not None else "",
         labels.source_text(record.source) if record.source is not None else "",

@@ -426,7 +426,7 @@ def outline_title(row: OutlineRow) -> Text:
 
 def _op_title(graph: Graph, node: Node, around: str, names: labels.OpNames) -> str:
     """The variable, the op, other names of its result, and the leaves it was given."""
-    held_by = labels.names_text(labels.relative(name, around) for name in node.names)
+    held_by = labels.held_text(node, around)
     titles = labels.op_title(graph, node, around, names=names)
     used = [
         labels.leaf_title(graph.leaf_of[edge.producer], around)

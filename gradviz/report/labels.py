@@ -122,6 +122,13 @@ def names_text(names: Iterable[str]) -> str:
     return " = ".join(clip(name, 80) for name in names if name.strip())
 
 
+def held_text(node: Node, module: str = "") -> str:
+    """The names of what an op made, where its title does not have one for each result."""
+    if node.assigned and len(node.outputs) > 1:
+        return ""
+    return names_text(relative(name, module) for name in node.names)
+
+
 _NAME_GOES_ON = re.compile(r"[\w.\]]\Z")
 
 

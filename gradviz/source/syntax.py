@@ -169,10 +169,13 @@ class FunctionSyntax:
         return Statement(node, "", text(value))
 
     def called(self, node: ast.AST) -> str:
-        """What is called at an expression, as the code has it."""
+        """What is called at an expression, as the code has it; "" for `zip(x, y)`, which
+        only goes over what it is given.
+        """
         if isinstance(node, ast.Call):
             called = node.func
-            return getattr(called, "attr", "") or getattr(called, "id", "")
+            name = getattr(called, "id", "")
+            return getattr(called, "attr", "") or ("" if name in _ITERATES else name)
         if isinstance(node, ast.Attribute):
             return node.attr
         if isinstance(node, ast.Subscript):
@@ -287,6 +290,23 @@ class FunctionSyntax:
 
 _PARTIAL = (ast.Try, ast.match_case)
 _ADDING = ("append", "add", "extend", "insert", "appendleft")
+_ITERATES = frozenset(
+    [
+        "dict",
+        "enumerate",
+        "filter",
+        "iter",
+        "list",
+        "map",
+        "next",
+        "reversed",
+        "set",
+        "sorted",
+        "tuple",
+        "zip",
+    ]
+)
+"""What Python calls to go over something, which is no op."""
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Add: "+",
     ast.Sub: "-",

@@ -156,12 +156,21 @@ class Description:
             _of_each(nodes, names, ()),
             _of_each(nodes, self._live.none_inputs, 0),
             *(functions, repeat(None), places.script_line_of),
-            _of_each(nodes, places.assigned, ""),
+            _of_each(nodes, {**self._each_result(), **places.assigned}, ""),
             _of_each(nodes, places.written, ""),
             _of_each(nodes, self._numbers(), 0),
         )
         # the constructor of a named tuple takes longer
         return list(map(tuple.__new__, repeat(Node), zip(*columns)))
+
+    def _each_result(self) -> dict[int, str]:
+        """Names of functions that made several tensors: one each, in their order."""
+        names, position_of = self._names, self._live.position_of
+        return {
+            position_of[node]: names.each_result(node)
+            for node, held in names.results.items()
+            if len(held) > 1 and node in position_of
+        }
 
     def _numbers(self) -> Mapping[int, int]:
         """How many of the entries without gradient of each node are no tensors."""

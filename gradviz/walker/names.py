@@ -101,6 +101,12 @@ class Names:
             for _, name in sorted(self.results.get(node, ()), key=lambda item: item[0])
         )
 
+    def each_result(self, node: Node) -> str:
+        """One name for each tensor that `node` made, where several have one: `q, k, v`."""
+        first = dict(reversed(self.results[node]))
+        named = sorted(first.items())
+        return ", ".join(name for _, name in named) if len(named) > 1 else ""
+
     def kind(self, tensor: torch.Tensor) -> StorageKind:
         """Whether a leaf is a "parameter", a "buffer" or an "input"."""
         if isinstance(tensor, torch.nn.Parameter):

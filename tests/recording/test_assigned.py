@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import FrameType
@@ -12,6 +13,8 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import gradviz
+from gradviz.cli.main import cli
+from tests.command_line import CliRunner
 
 IDIOMS = """
 import torch
@@ -263,6 +266,29 @@ def test_a_hook_that_returns_something_takes_the_name(hook: str, named: bool, tm
 )
 def test_a_function_of_pythons_that_goes_over_a_tensor_gives_its_rows_no_names(line: str, tmp_path: Path) -> None:
     assert "Unbind" not in assigned(tmp_path, f"{line}\nreturn (p + q).sum()")
+
+
+GOING_OVER = ("sorted(a, key=float)", "map(torch.exp, a)", "zip(a)", "list(reversed(a))")
+
+
+@pytest.mark.parametrize("call", GOING_OVER)
+def test_the_op_is_torchs_where_python_goes_over_a_tensor(call: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.py"
+    made = "import torch\na = torch.tensor([3.0, 1.0], requires_grad=True)"
+    path.write_text(
+        f"{made}\np, q = {call}\ntorch.stack([*p, *q] if isinstance(p, tuple) else [p, q]).sum().backward()\n"
+    )
+    tree = CliRunner().invoke(cli, ["tree", str(path)]).stdout
+    assert "  unbind  " in tree and " = " not in tree.split("\n\n")[0], tree
+
+
+def test_two_results_of_an_op_are_no_names_of_one() -> None:
+    a = torch.tensor([3.0, 1.0], requires_grad=True)
+    low, high = sorted(a, key=float)
+    alias = high
+    graph = gradviz.walk(low * 2 + high * 5 + alias)
+    assert [node.names for node in graph.nodes if node.op == "UnbindBackward0"] == [("high", "alias", "low")]
+    assert {"high", "low"} <= {*re.findall(r">([^<]+)<", graph.to_svg())} and alias is high
 
 
 no_tuples = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no tuple that is unpacked")
