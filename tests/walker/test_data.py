@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ pytestmark = needs_raw
 def found(graph: Graph) -> dict[str, tuple[object, int]]:
     """Shape, and the number of ops that saved it, by name."""
     return {" = ".join(data.names): (data.tensor.shape, len(data.nodes)) for data in graph.data}
+
+
+HAS_COLUMNS = sys.version_info >= (3, 11)  # else several calls of one line cannot be told apart
 
 
 def test_each_tensor_is_one_though_they_share_memory() -> None:
@@ -60,7 +64,7 @@ def test_data_that_nobody_holds_is_called_as_the_parameter_of_the_module_or_as_i
         "images": ((3, 2, 2), 0),
         "images.flatten(1)": ((3, 4), 1),
         "mask": ((3, 4), 1),
-        "torch.zeros(3, 2)": ((3, 2), 1),
+        ("torch.zeros(3, 2)" if HAS_COLUMNS else "target"): ((3, 2), 1),
     }
     assert [graph.data[i].names for data in graph.data for i in data.of] == [("images",)]
 
@@ -80,7 +84,7 @@ def test_what_ops_made_themselves_is_no_data() -> None:
     net, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.MaxPool1d(2)), torch.randn(6, 4)
     with gradviz.record() as recording:
         top = net(x[None].squeeze(0)).topk(1).values.sum()
-    assert list(found(recording.graph(top))) == ["x[None].squeeze(0)"]
+    assert list(found(recording.graph(top))) == ["x[None].squeeze(0)" if HAS_COLUMNS else "x"]
 
 
 def test_a_mask_that_cross_entropy_made_of_the_target_is_no_data() -> None:
