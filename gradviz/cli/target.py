@@ -25,6 +25,7 @@ from gradviz.run.target import (
     parse_target,
     with_inputs,
 )
+from gradviz.wording import few
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,7 +82,11 @@ class TargetCommand(GroupedCommand):
         its = [word for word in words[start:end] if not names_script(word)]
         target = [word for word in words[start:end] if names_script(word)]
         line = shlex.join([*before, *target, *after, "--", *its])
-        return f"{name} is not gradviz's.{hint} {_AFTER}: {ctx.command_path} {line}"
+        others = few(_commands_with(ctx, name), 4)
+        whose = f"{name} is not gradviz's"
+        if others:
+            whose = f"{ctx.info_name} has no {name}, an option of {others}"
+        return f"{whose}.{hint} {_AFTER}: {ctx.command_path} {line}"
 
     def invoke(self, ctx: click.Context) -> Any:
         with launched(ctx, ctx.params.pop("rank")):
@@ -89,6 +94,17 @@ class TargetCommand(GroupedCommand):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
+
+
+def _commands_with(ctx: click.Context, flag: str) -> list[str]:
+    """The other commands that have an option."""
+    found: list[str] = []
+    if ctx.parent is not None and isinstance(ctx.parent.command, click.Group):
+        for name in ctx.parent.command.list_commands(ctx.parent):
+            command = ctx.parent.command.get_command(ctx.parent, name)
+            if command and any(flag in one.opts for one in command.params):
+                found.append(name)
+    return found
 
 
 input_option = click.option(

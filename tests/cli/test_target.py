@@ -359,3 +359,9 @@ def test_arguments_of_the_script_go_after_the_dashes(gradviz: Gradviz, tmp_path:
 def test_a_script_that_lacks_an_argument_says_where_they_go(gradviz: Gradviz, tmp_path: Path) -> None:
     code = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--epochs', required=True)\np.parse_args()\n"
     assert "go after --" in gradviz("render", script(tmp_path, code), code=3).stderr
+
+
+def test_an_option_of_another_command_names_that(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, "import torch\n(torch.ones(2, requires_grad=True) * 2).sum().backward()\n")
+    assert "saved has no --html, an option of check. " in gradviz("saved", path, "--html", "a.html", code=2).stderr
+    assert "--epochs is not gradviz's. " in gradviz("saved", path, "--epochs", "3", code=2).stderr
