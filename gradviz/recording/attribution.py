@@ -371,10 +371,16 @@ def _arguments(
     the data.
     """
     parameters: dict[int, Argument] = {}
-    for (call, parameter, _), tensor in inputs:
+    before: LivingInput | None = None
+    for noted in inputs:
+        (call, parameter, _), tensor = noted
         if id(tensor) not in parameters:
             operand = reader.passed_to(call, parameter.name)
+            if operand is None and before is not None:
+                given = parameters[id(before[1])].operand
+                operand = reader.computed(before[0].call, call, given, before[1])
             parameters[id(tensor)] = parameter._replace(operand=operand)
+        before = noted
     return parameters
 
 

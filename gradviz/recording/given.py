@@ -71,21 +71,21 @@ _OPS: dict[type[ast.operator], tuple[str, ...]] = {
 def _subscript(spot: Spot, node: ast.Subscript, op: str) -> Given | None:
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     some = [part for part in parts if not isinstance(part, (ast.Slice, ast.Constant))]
-    if not isinstance(node.ctx, ast.Store):
-        return {"indices": some[0]} if len(some) == 1 and op == "index" else None
+    given: dict[int | str, ast.expr] = {}
+    if op in ("index", "index_put"):
+        given.update((f"indices[{i}]", part) for i, part in enumerate(some))
     statement = spot.function.parents[node].node
-    value = getattr(statement, "value", None)
-    is_copy = op in ("copy_ into a view", "copy", "copy_slices", "index_put")
-    if not is_copy or not isinstance(statement, ast.Assign):
-        return None
-    return {0: node.value, 1: value} if value is not None else None
+    is_set = op in ("copy_ into a view", "copy", "copy_slices", "index_put")
+    if is_set and isinstance(statement, ast.Assign) and node in statement.targets:
+        given.update({0: node.value, 1: statement.value})
+    return given or None
 
 
 @lru_cache(maxsize=1024)
 def has_argument(op: str, role: int | str) -> bool:
     """Whether an op has an argument of a name, such as an index."""
     names = {name for arguments in arguments_of(op) for name, _ in arguments}
-    return isinstance(role, int) or role in names
+    return isinstance(role, int) or role.partition("[")[0] in names
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,10 +32,16 @@ from gradviz.source.expressions import (
     variables,
 )
 from gradviz.source.spots import OWN_CODE, Spot, spots_of
+from gradviz.variables.objects import members
 from gradviz.walker.places import BareGraph, Operand
 
+MASKED = ("add", "baddbmm", "scaled_dot_product")
+"""Ops that take what attention makes of its masks; the last one has no entry for it."""
 MOST_STEPS = 20
 """Calls that a name is followed through."""
+
+
+_IN_ORDER = torch.nn.Sequential.forward.__code__
 
 
 class Where(NamedTuple):
@@ -100,6 +106,10 @@ class OperandReader:
                 continue
             if module is not None and module.site is site:
                 found.in_torch.add(node)
+                if self._op(node).startswith(
+                    MASKED if none_inputs.get(node) else MASKED[-1]
+                ):
+                    found.named[node] = list(self._masks(module))
                 continue
             where = self._where(moment, node)
             if where is not None:
@@ -117,7 +127,7 @@ class OperandReader:
         found: Operands,
     ) -> None:
         """Add the operands of a node of which some entries of `count` have `edges`."""
-        op = op_of(getattr(self._bare.kinds[node], "__name__", ""))
+        op = self._op(node)
         given = given_to(where.spot, op, count, self._is_first(where, edges))
         if given is None:
             return
@@ -142,6 +152,26 @@ class OperandReader:
                 found.named.setdefault(node, []).append(operand)
             elif isinstance(role, int):
                 found.numbers[node] = found.numbers.get(node, 0) + 1
+
+    def _op(self, node: int) -> str:
+        return op_of(getattr(self._bare.kinds[node], "__name__", ""))
+
+    def _masks(self, attention: ModuleCall) -> Iterator[Operand]:
+        """The masks that the code gave attention, or a module of torch's around it."""
+        layer, outer = attention.parent, attention
+        used: tuple[str, ...] = ("mask", "attn_", "key_", "src_")
+        while not _is_own_call(outer) and outer.parent is not None:
+            outer = outer.parent
+        code = outer.module.forward
+        inside = layer.module.forward if layer is not None else None
+        if outer is not attention and inside and "memory" in inside.co_varnames:
+            path = attention.tree.paths.get(attention.module, "")
+            used = ("memory_",) if path.endswith("multihead_attn") else ("tgt_",)
+        for name in code.co_varnames[: code.co_argcount] if code is not None else ():
+            if name.endswith("mask") and name.startswith(used):
+                operand = self.passed_to(outer, name)
+                if operand is not None:
+                    yield operand
 
     def _is_first(self, where: Where, edges: Mapping[int, int]) -> bool:
         """Whether what an op takes was not made by the same expression."""
@@ -185,6 +215,24 @@ class OperandReader:
         if not is_torchs and not names_variable(value):
             return None
         return self._operand(value, None, "", where)
+
+    def computed(
+        self, maker: ModuleCall, user: ModuleCall, given: Operand | None, value: Any
+    ) -> Operand | None:
+        """What modules of a Sequential make, without gradient, of what it is given."""
+        outer = user.parent
+        if given is None or outer is None or maker.parent is not outer:
+            return None
+        if outer.module.forward is not _IN_ORDER:
+            return None
+        between = _modules_between(outer, maker, user)
+        if not between:
+            return None
+        text = given.text
+        for module in between:
+            text = f"{type(module).__name__}({text})"
+        source, scope = given._replace(value=value), self._scopes.get(outer, -1)
+        return Operand(text, key=user, of=(source,), inner=True, scope=scope)
 
     # -- moments -----------------------------------------------------------------------
 
@@ -332,7 +380,10 @@ class OperandReader:
                 return None  # by a module of torch's, as by Sequential
             skip = 1
         elif outer.spot.called != code.co_name:
-            return None
+            home = self._home(outer.spot.called, outer) if binding.scope else None
+            called = home[1].binding if home is not None else None
+            if called is None or called.value is not binding.scope:
+                return None  # no lambda of that name
         elif code.co_varnames[:1] in (("self",), ("cls",)):
             skip = 1
         value = argument(outer.spot, code, name, skip)
@@ -498,6 +549,21 @@ def _forward_of(where: Where) -> ModuleCall | None:
     if module is None or module.function is not where.call.caller:
         return None
     return module if where.site.code.co_name == "forward" else None
+
+
+def _modules_between(
+    sequence: ModuleCall, first: ModuleCall, after: ModuleCall
+) -> list[torch.nn.Module]:
+    """Of a Sequential, one module and those after it, up to another one; none where one
+    stands there twice.
+    """
+    outer = sequence.module.ref()
+    modules = (
+        [one for _, one in members(outer, "_modules")] if outer is not None else []
+    )
+    ends = id(first.module.ref()), id(after.module.ref())
+    places = [i for i, module in enumerate(modules) if id(module) in ends]
+    return modules[places[0] : places[1]] if len(places) == 2 else []
 
 
 def _runs(call: RunningCall | None, site: CallSite | None) -> bool:

@@ -60,8 +60,12 @@ class DataReader:
     ) -> None:
         """Add what ops saved, and what the code gave them."""
         named = set[tuple[int, int]]()
-        for tensor, slot, node in saved:
-            operand = _of_slot(operands.get(node, ()), slot)
+        kept = list(saved)
+        slots: dict[tuple[int, str], list[str]] = {}
+        for _, slot, node in kept:
+            slots.setdefault((node, _list(slot)), []).append(slot)
+        for tensor, slot, node in kept:
+            operand = _of_slot(operands.get(node, ()), slot, slots[node, _list(slot)])
             if operand is not None:
                 named.add((node, id(operand)))
             position = operand.position if operand is not None else None
@@ -69,7 +73,7 @@ class DataReader:
 
         for node, several in operands.items():
             for operand in several:
-                if (node, id(operand)) not in named:
+                if (node, id(operand)) not in named and _is_sure(operand, several):
                     living = self._living(operand)
                     self._add(node, operand.position, living, operand, "")
 
@@ -245,7 +249,22 @@ def _is_data(tensor: torch.Tensor) -> bool:
     return not is_empty and not private.is_number(tensor)
 
 
-def _of_slot(operands: Sequence[Operand], slot: str) -> Operand | None:
-    name = slot.partition("[")[0]
-    some = [operand for operand in operands if operand.slot == name]
+def _list(slot: str) -> str:
+    """What a slot is called, without its place in a list."""
+    return slot.partition("[")[0]
+
+
+def _of_slot(
+    operands: Sequence[Operand], slot: str, slots: Sequence[str]
+) -> Operand | None:
+    """The operand that a node saved in one of the slots of a list."""
+    some = [one for one in operands if _list(one.slot) == _list(slot)]
+    if len(some) == len(slots):
+        return some[slots.index(slot)]
     return some[0] if len(some) == 1 else None
+
+
+def _is_sure(operand: Operand, operands: Sequence[Operand]) -> bool:
+    """Whether it is a tensor: of several indices one may be a number."""
+    lists = [one for one in operands if _list(one.slot) == _list(operand.slot)]
+    return len(lists) == 1 or not operand.slot.endswith("]")

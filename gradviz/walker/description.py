@@ -272,7 +272,7 @@ class Description:
         """What the nodes saved; `data` are the tensors that the user gave."""
         places = self.places
         given = {
-            node: {operand.slot for operand in operands}
+            node: {operand.slot.partition("[")[0] for operand in operands}
             for node, operands in places.operands.items()
         }
         known = set(places.arguments)
