@@ -230,7 +230,7 @@ class _Outline:
         calls_of, first = {call.path: call for call in calls}, calls[0]
         path, code = together([*calls_of][: group.alike]), self.codes.get(scopes[0], "")
         if first.kind == "statement" and code not in ("", path):
-            path += f" = {code}"
+            path += f" {code}" if "= " in code[:4] else f" = {code}"
         return OutlineRow(
             depth,
             path=path,

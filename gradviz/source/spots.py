@@ -5,6 +5,7 @@ computes, what that is called, and the loops and statements around it.
 from __future__ import annotations
 
 import ast
+from dis import opmap
 from types import CodeType
 
 from gradviz.source.compiled import line_of, spans
@@ -18,6 +19,7 @@ from gradviz.source.syntax import (
     spans_of,
 )
 
+_STORE = opmap["STORE_SUBSCR"]
 _OPERATORS = (ast.BinOp, ast.UnaryOp, ast.AugAssign, ast.Subscript, ast.Compare)
 _REWRITTEN = ("@pytest_ar", "__compiled_fn", "__resume_at")
 """Names in code that pytest and torch.compile have made of the user's."""
@@ -41,7 +43,12 @@ class Spot:
     """
 
     def __init__(
-        self, spots: Spots, function: FunctionSyntax, node: ast.AST, is_exact: bool
+        self,
+        spots: Spots,
+        function: FunctionSyntax,
+        node: ast.AST,
+        is_exact: bool,
+        is_store: bool = False,
     ) -> None:
         self.file, self.function, self.node = spots.file, function, node
         end = OWN_CODE.get(spots.code.co_name, ast.Lambda)
@@ -55,6 +62,13 @@ class Spot:
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
             self.is_operator = False
         parent = function.parents.get(node)
+        # `x[i] += 1` reads its target first, and sets it last
+        self._order = node
+        if parent is not None and isinstance(parent.node, ast.AugAssign):
+            if is_store:
+                self._order = parent.node
+            else:
+                self.called = self.called.removesuffix(" =")
         self.head_of: ast.AST | None = None
         # Python gives either for what asks a loop for its next turn
         if isinstance(node, (*LOOPS, *COMPREHENSIONS)):
@@ -71,7 +85,9 @@ class Spot:
         """Whether this can run after another spot without going round a loop that both
         are in.
         """
-        return self.function.may_follow(earlier.node, self.node)
+        if self._order is earlier._order and self._order is not self.node:
+            return True
+        return self.function.may_follow(earlier._order, self._order)
 
     def runs_in_every_turn(self) -> bool:
         """Whether every turn of the innermost loop runs it."""
@@ -109,7 +125,8 @@ class Spots:
             node, is_exact = self._node_at(instruction)
             spot = None
             if node is not None:
-                spot = Spot(self, self.function, node, is_exact)
+                is_store = self.code.co_code[instruction] == _STORE
+                spot = Spot(self, self.function, node, is_exact, is_store)
             self._at[instruction] = spot
         return self._at[instruction]
 

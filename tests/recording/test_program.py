@@ -186,6 +186,23 @@ def filled() -> Tensor:
     return out
 
 
+def added_to_rows() -> Tensor:
+    out = torch.zeros(3, 4)
+    for i in range(4):
+        row = torch.tensor([i % 3])
+        out[row] += X[row] @ W
+    return out
+
+
+def changed_in_parts() -> Tensor:
+    out = X @ W
+    for i in range(3):
+        at = torch.tensor(i)
+        out[i] *= 2
+        out[at] -= W[i]
+    return out
+
+
 def over_a_tensor() -> Tensor:
     total = torch.zeros(4)
     for row in X @ W:
@@ -211,6 +228,8 @@ COUNTS: dict[Callable[[], Tensor], list[tuple[str, int]]] = {
     of_subscripts: [("for i in range(3)", 3)],
     in_place: [("for _ in range(3)", 3)],
     filled: [("for i in range(3)", 3)],
+    added_to_rows: [("for i in range(4)", 4)],
+    changed_in_parts: [("for i in range(3)", 3)],
     over_a_tensor: [("for row in X @ W", 3)],
 }
 
