@@ -29,21 +29,23 @@ class Entry(NamedTuple):
 
 def entries(
     folding: Folding, drawn: Mapping[int, int], frames: Frames
-) -> dict[Entry, dict[Lines, list[int]]]:
-    """The data of a graph, by its places there, by where it enters, then by its lines.
+) -> tuple[dict[Entry, dict[Lines, list[int]]], dict[int, int]]:
+    """The data of a graph, by its places there, by where it enters, then by its lines;
+    and the boxes in which the rest was written, a closed module's own.
     `drawn` has what is drawn for each box of the folding.
     """
     found: dict[Entry, dict[Lines, list[int]]] = {}
     is_open = folding.opening.open if folding.opening is not None else ()
     rests: dict[Entry, Section] = {}
     turns: dict[tuple[Section | None, Lines], Entry] = {}  # that are shown, of runs
-    for place, tensor in enumerate(folding.graph.data):
-        takers = dict.fromkeys(folding.box_of[node] for node in tensor.nodes)
-        users = [box for box in takers if box in drawn]
-        if not users or _is_inside(tensor, frames.around(users), frames):
+    users = dict(_users(folding, drawn))
+    closed = _closed(folding, users, frames)
+    for place, boxes in users.items():
+        if place in closed:
             continue
-        scope = frames.where_written(frames.around(users), tensor)
-        entry = Entry(tuple([drawn[box] for box in users]), scope)
+        tensor = folding.graph.data[place]
+        scope = frames.where_written(frames.around(boxes), tensor)
+        entry = Entry(tuple([drawn[box] for box in boxes]), scope)
         lines = details.data_lines(tensor)
         found.setdefault(entry, {}).setdefault(lines, []).append(place)
         for group in _around(folding, tensor.nodes[0]):
@@ -60,7 +62,43 @@ def entries(
                 data = found[turn].pop(lines) + found[entry].pop(lines)
                 both = Entry(turn.boxes + entry.boxes, entry.scope)
                 found.setdefault(both, {})[lines] = data
-    return found
+    return found, {place: drawn[boxes[0]] for place, boxes in closed.items()}
+
+
+def _users(
+    folding: Folding, drawn: Mapping[int, int]
+) -> Iterator[tuple[int, list[int]]]:
+    """The drawn boxes that take data, by its place."""
+    for place, tensor in enumerate(folding.graph.data):
+        takers = dict.fromkeys(folding.box_of[node] for node in tensor.nodes)
+        users = [box for box in takers if box in drawn]
+        if users:
+            yield place, users
+
+
+def _closed(
+    folding: Folding, users: Mapping[int, list[int]], frames: Frames
+) -> dict[int, list[int]]:
+    """Data that closed modules made for themselves: what they have, and of modules that
+    something else enters what their code wrote.
+    """
+    every = folding.graph.data
+    inside = {
+        place: boxes
+        for place, boxes in users.items()
+        if _is_inside(every[place], frames.around(boxes), frames)
+    }
+    entered = {
+        edge.consumer for edge in folding.edges if edge.producer not in folding.leaf_in
+    }
+    for place, boxes in users.items():
+        if place not in inside:
+            entered.update(boxes)
+    return {
+        place: boxes
+        for place, boxes in inside.items()
+        if every[place].text.startswith("self.") or entered.issuperset(boxes)
+    }
 
 
 def _around(folding: Folding, node: int) -> Iterable[Section]:
@@ -71,8 +109,8 @@ def _around(folding: Folding, node: int) -> Iterable[Section]:
 
 
 def _is_inside(data: Data, around: int | None, frames: Frames) -> bool:
-    """Whether it is a closed module's own, as its parameters are."""
-    if data.scope is None or data.scope < 0 or not data.text.startswith("self."):
+    """Whether it was written in a module that is closed."""
+    if data.scope is None or data.scope < 0:
         return False
     return not frames.is_within(around, data.scope)
 

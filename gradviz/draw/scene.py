@@ -306,7 +306,7 @@ class Drafter:
         """
         every = self.graph.data
         scopes: dict[int, int | None] = {}
-        entries = data_boxes.entries(self.folding, self.drawn, self.frames)
+        entries, closed = data_boxes.entries(self.folding, self.drawn, self.frames)
         for (boxes, scope), alike in entries.items():
             for lines, several in data_boxes.few_of(alike):
                 lines = tuple(filter(None, lines))
@@ -315,6 +315,7 @@ class Drafter:
                     self._link(drawn, box)
                 self.data.update(dict.fromkeys(several, drawn))
                 scopes.update(dict.fromkeys(several, scope))
+        self.data.update(closed)
         self._draw_sources(scopes)
 
     def _draw_sources(self, scopes: Mapping[int, int | None]) -> None:

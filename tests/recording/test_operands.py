@@ -358,6 +358,30 @@ loss = steps(w).sum()
 """
 
 
+CLOSED = """
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4))
+    def forward(self, x):
+        noise, mine = torch.randn(4), torch.cat([x, x])[:3]
+        return (mine @ self.weight).exp().sin().cos() + noise
+first, second = Part(), Part()
+loss = second(first(x)).sum()
+"""
+
+
+def test_what_a_closed_module_made_for_itself_is_not_drawn_beside_it(tmp_path: Path) -> None:
+    graph = recorded(tmp_path, CLOSED)
+    for options, expected in (
+        (Options(depth=1), ["mine", "noise"]),  # all that enters the first one
+        (Options(depth="all"), ["mine", "noise", "noise"]),
+    ):
+        drawn = scene(shown(graph, options), options)
+        assert sorted(box.lines[0] for box in drawn.boxes if box.kind == "input") == expected
+        assert not any("not drawn" in line for line in drawn.footer)
+
+
 def test_what_the_shown_turn_of_a_loop_takes_and_what_the_others_take_is_one_box(tmp_path: Path) -> None:
     drawn = scene(shown(recorded(tmp_path, LOOP), Options()), Options())
     boxes = {box.lines[0]: box for box in drawn.boxes}
