@@ -286,7 +286,7 @@ class PlacedBoxes:
 
 
 def _drawing(
-    drawn: Scene, boxes: list[Sized], titles: list[tuple[str, str]], is_flat: bool
+    drawn: Scene, boxes: list[Sized], titles: Sequence[Sequence[str]], is_flat: bool
 ) -> Drawing:
     """The drawing as a layout sees it, which always runs downwards: where data flows
     sideways, widths and heights are exchanged.
@@ -308,7 +308,7 @@ def _drawing(
     ]
     frames = [
         LayoutFrame(frame.parent, title_width(name))
-        for frame, (_, name) in zip(drawn.frames, titles)
+        for frame, (*_, name) in zip(drawn.frames, titles)
     ]
     if is_flat:
         # the layout only knows downwards
@@ -393,7 +393,7 @@ def _in_order(drawing: Drawing, ran: Sequence[int]) -> tuple[Drawing, Ints, Ints
 
 
 def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
-    """Frames with their titles on their upper borders, outer ones first."""
+    """Frames with their titles on their borders, outer ones first."""
     depths: list[int] = []
     blocks: list[FrameBlock] = []
     placement = page.placement
@@ -403,8 +403,8 @@ def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
         # a parent comes before its children
         parent = frame.parent
         depths.append(0 if parent is None else depths[parent] + 1)
-        x, text = _on_border(rect, titles, crossings.near(rect.y))
-        baseline = rect.y + 0.35 * SIZES["dim"]
+        x, y, text = _on_border(rect, titles, crossings)
+        baseline = y + 0.35 * SIZES["dim"]
         words = Words(x, baseline, text, "dim", title_width(text))
         tip = clip(frame.full or frame.title, LONGEST)
         blocks.append(FrameBlock(rect, (words,), tip, depths[-1]))
@@ -414,27 +414,38 @@ def _frames(drawn: Scene, page: Page) -> tuple[FrameBlock, ...]:
 
 
 def _on_border(
-    rect: Rect, titles: Sequence[str], crossings: Floats
-) -> tuple[float, str]:
-    """Where the first title begins that has room on the upper border of a frame, between
-    the lines that pass there; else of the last one what goes where most room is.
+    rect: Rect, titles: Sequence[str], crossings: wire_labels.Crossings
+) -> tuple[float, float, str]:
+    """Where the first title begins that has room between the lines that pass the upper
+    border of a frame, else the lower one; else of the last what goes where most room
+    is.
     """
+    path, space, kind = titles[-1].partition(" ")
+    if space and " " not in kind:
+        titles = [*titles, path]  # of a path and a class
+    borders = rect.y, rect.y + rect.height
+    for y in borders:
+        begins, rooms = _rooms(rect, crossings.near(y))
+        for title in titles:
+            fitting = begins[rooms >= title_width(title)]
+            if len(fitting):
+                return float(fitting[0]), y, title
+    begins, rooms = _rooms(rect, crossings.near(rect.y))
+    widest, title = int(np.argmax(rooms)), titles[-1]
+    letters = int(len(title) * rooms[widest] / title_width(title))
+    text = shorten(title, max(letters, LEAST_LETTERS))
+    return float(begins[widest]), rect.y, text
+
+
+def _rooms(rect: Rect, crossings: Floats) -> tuple[Floats, Floats]:
+    """Where stretches of a border begin on which no line passes, and their lengths."""
     left, right = rect.x + TITLE_ROOM, rect.x + rect.width - TITLE_ROOM
     starts, ends = crossings[np.argsort(crossings[:, 0])].T
     inside = (left < ends) & (starts < right)
     ends = np.maximum.accumulate(ends[inside])
     begins = np.append(left, ends + TITLE_ROOM / 2)
     room_ends = np.append(starts[inside] - TITLE_ROOM / 2, right)
-    rooms = room_ends - begins
-    for title in titles:
-        fitting = begins[rooms >= title_width(title)]
-        if len(fitting):
-            return float(fitting[0]), title
-    widest, title = int(np.argmax(rooms)), titles[-1]
-    if title.count(" ") == 1:
-        title = title.partition(" ")[0]  # of a path and a class
-    letters = int(len(title) * rooms[widest] / title_width(title))
-    return float(begins[widest]), shorten(title, max(letters, LEAST_LETTERS))
+    return begins, room_ends - begins
 
 
 def _description(folding: Folding, drawn: Scene, is_flat: bool) -> str:

@@ -360,12 +360,21 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
     )
 
 
-def frame_titles(title: str) -> tuple[str, str]:
-    """A frame's title, and its name alone, for where that has no room."""
+def frame_titles(title: str) -> tuple[str, ...]:
+    """A frame's title, with a shorter name where that is long, and its name alone, for
+    where there is no room. A loop keeps how often it ran.
+
+    >>> frame_titles("for block, skip in zip(self.decoder, reversed(skips)) ×3")[-1]
+    'for block, skip in zip(self.decoder,… ×3'
+    """
     # and not at the commas of a loop's head
     name, *facts = _FACTS.split(one_line(title), maxsplit=1)
-    name = shorten(name, FRAME_NAME)
-    return ", ".join((name, *facts)), name
+    words, times, count = name.rpartition(" ×")
+    short = shorten(name, FRAME_NAME)
+    if times and short != name:
+        short = shorten(words, FRAME_NAME - len(times + count))
+        short = f"{short.rpartition(' ')[0]}{ELLIPSIS}{times}{count}"
+    return one_line(title), ", ".join((short, *facts)), short
 
 
 def title_width(title: str) -> float:

@@ -143,8 +143,7 @@ def test_shortening_leaves_no_part_of_a_number(text: str, limit: int) -> None:
 
 
 def test_a_frame_shortens_the_name_and_keeps_the_numbers() -> None:
-    title, name = frame_titles(
-        "encoder.layers.0.a_very_long_name_of_a_module_in_a_module LongNameOfAClass, 109,483,778 parameters, (2, 3) float32"
-    )
-    assert title == f"{name}, 109,483,778 parameters, (2, 3) float32"
+    text = "encoder.layers.0.a_very_long_name_of_a_module_in_a_module LongNameOfAClass, 109,483,778 parameters, (2, 3) float32"
+    whole, title, name = frame_titles(text)
+    assert whole == text and title == f"{name}, 109,483,778 parameters, (2, 3) float32"
     assert name.startswith("…") and len(name) <= FRAME_NAME
