@@ -97,10 +97,10 @@ class Row(NamedTuple):
         fields = {key: words.pop(key) for key in _FIELDS.intersection(words)}
         words = {
             "names": listed(names),
-            "is_": verb(names, "is", "are"),
-            "has": verb(names, "has", "have"),
-            "do": verb(names, "does", "do"),
-            "them": verb(names, "it", "them"),
+            "is_": verb(names or 1, "is", "are"),
+            "has": verb(names or 1, "has", "have"),
+            "do": verb(names or 1, "does", "do"),
+            "them": verb(names or 1, "it", "them"),
             "code": code(source),
             "line": line(source),
             "text": source.text if source else "",

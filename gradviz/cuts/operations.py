@@ -28,9 +28,8 @@ def _words(text: str) -> frozenset[str]:
 _WITHOUT_VALUE = _words(
     """
     size dim numel element_size stride storage_offset data_ptr type_as_string
-    zeros_like ones_like empty_like full_like rand_like randn_like randint_like
-    new_zeros new_ones new_empty new_full new_tensor is_floating_point
-    is_complex print len isinstance issubclass type id repr str format hasattr
+    zeros_like ones_like empty_like rand_like randn_like randint_like
+    new_zeros new_ones new_empty is_floating_point is_complex print len isinstance issubclass type id repr str format hasattr
     callable range backward step zero_grad register_hook retain_grad
     requires_grad_grad update_ema save manual_seed info debug warning
     set_description set_postfix writerow
@@ -50,6 +49,8 @@ _FACTS = _words(
 WITH_INDICES = _words("max min topk sort median mode kthvalue cummax cummin")
 """Functions that return values and indices."""
 _NEW = _words("tensor Tensor FloatTensor LongTensor DoubleTensor as_tensor")
+_FILLING = _words("full full_like new_full")
+"""Functions that fill a new tensor with their second argument, which is a number."""
 _NUMBERS = {
     "float": "__float__",
     "int": "__int__",
@@ -215,6 +216,9 @@ def _of_call(call: Call, code: CodeFile) -> Effect:
         return Effect()
     if name == "grad" and read.owner is None:
         return _of_grad(call, values)
+    if name in _FILLING or name == "new_tensor":  # nothing goes in of what it is like
+        values = [*call.args[name in _FILLING :], *(one.value for one in call.keywords)]
+        return Effect(_inflows(values, "new" if name == "new_tensor" else None), name)
     kind = _kind(read)
     if kind is not None:
         every = kind == "numpy" or name in COMPARISONS

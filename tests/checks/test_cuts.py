@@ -681,6 +681,8 @@ for step in range(3):
         "torch.detach(self.scale)",
         "self.scale.mean().item()",
         "torch.tensor(self.scale.tolist())",
+        "x.new_tensor(self.scale)",
+        "torch.full_like(x, self.scale.mean().item())",
         "float(self.scale.mean())",
         "torch.from_numpy(self.scale.detach().numpy())",
         "(self.scale > 0)",
