@@ -39,7 +39,7 @@ class _Binding(NamedTuple):
 
 
 class Off(NamedTuple):
-    """The block or decorator that switches recording off."""
+    """The block, decorator or call that switches recording off."""
 
     kind: DetachKind
     switch: AST
@@ -251,11 +251,26 @@ class CodeFile:
                     return Off(cast("DetachKind", kind), item.context_expr)
                 if "enable_grad" in text or "set_grad_enabled(True" in text:
                     return None
+        if switches := self._switches_before(statement):
+            is_off = recording_off(ast.unparse(switches[-1]))
+            return Off("no_grad", switches[-1]) if is_off else None
         function = self._at[statement][2].node
         for decorator in getattr(function, "decorator_list", ()):
             if kind := recording_off(ast.unparse(decorator)):
                 return Off(cast("DetachKind", kind), decorator)
         return None
+
+    def _switches_before(self, statement: AST) -> list[Call]:
+        """The statements `torch.set_grad_enabled(...)` that always run before another."""
+        order, path, function = self._at[statement]
+        found: dict[int, Call] = {}
+        for call in self.calls:
+            alone = isinstance(self.parents.get(call), ast.Expr)
+            if alone and called(call) == "set_grad_enabled":
+                at, around, inside = self._at[self.statement(call)]
+                if inside is function and at < order and path[: len(around)] == around:
+                    found[at] = call
+        return [found[at] for at in sorted(found)]
 
     def is_module(self, node: AST) -> bool:
         """Whether an expression is a module that the file imports, as `torch.nn`."""

@@ -49,8 +49,8 @@ _FACTS = _words(
 WITH_INDICES = _words("max min topk sort median mode kthvalue cummax cummin")
 """Functions that return values and indices."""
 _NEW = _words("tensor Tensor FloatTensor LongTensor DoubleTensor as_tensor")
-_FILLING = _words("full full_like new_full")
-"""Functions that fill a new tensor with their second argument, which is a number."""
+_FILLING = _words("full full_like new_full new_tensor")
+"""Functions that fill a new tensor, but for the last with their second argument."""
 _NUMBERS = {
     "float": "__float__",
     "int": "__int__",
@@ -216,9 +216,8 @@ def _of_call(call: Call, code: CodeFile) -> Effect:
         return Effect()
     if name == "grad" and read.owner is None:
         return _of_grad(call, values)
-    if name in _FILLING or name == "new_tensor":  # nothing goes in of what it is like
-        values = [*call.args[name in _FILLING :], *(one.value for one in call.keywords)]
-        return Effect(_inflows(values, "new" if name == "new_tensor" else None), name)
+    if name in _FILLING:
+        return _of_filling(call, name)
     kind = _kind(read)
     if kind is not None:
         every = kind == "numpy" or name in COMPARISONS
@@ -227,6 +226,13 @@ def _of_call(call: Call, code: CodeFile) -> Effect:
     computes = name not in _CONTAINERS and not read.is_plain
     operation = name if name in WITH_INDICES else ""
     return Effect(_inflows(values), operation, computes)
+
+
+def _of_filling(call: Call, name: str) -> Effect:
+    """Nothing goes in of what the new tensor is like."""
+    copies = name == "new_tensor"
+    values = [*call.args[not copies :], *(one.value for one in call.keywords)]
+    return Effect(_inflows(values, "new" if copies else None), name)
 
 
 def _kind(read: _Called) -> DetachKind | None:

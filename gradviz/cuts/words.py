@@ -12,17 +12,23 @@ CUT: dict[DetachKind, str] = {
     "numpy": "passes {of} to NumPy, which autograd does not record",
     "new": "copies the values of {of} into a new tensor without a graph",
     "integer": "turns {of} into integers or booleans, which have no gradient",
-    "no_grad": "computes with {of} while gradients are off (torch.no_grad(){off})",
+    "no_grad": "computes with {of} while gradients are off ({switch}{off})",
     "inference": "computes with {of} under torch.inference_mode(){off}, which records no graph",
     "sample": "draws from {of} with sample(), which records no graph",
     "parameter": "wraps {of} in nn.Parameter: a new leaf without the history of {of}",
     "written": "writes the values of {of} into a parameter: a leaf without the history of {of}",
     "grad": "computes a gradient of {of} without create_graph=True, so the gradient is a constant",
 }
-"""What a line does that cuts; `of` is what it cuts off, `off` the line of the block."""
+"""What a line does that cuts; `of` is what it cuts off, `off` the line of `switch`."""
 
 
 _SECOND = "computes a gradient of {of} through a backward() that uses what has no graph"
+
+
+def switch(cut: Cut) -> str:
+    """What had switched gradients off."""
+    by_call = cut.off is not None and "set_grad_enabled" in cut.off.text
+    return f"torch.{'set_grad_enabled(False)' if by_call else 'no_grad()'}"
 
 
 def doing(cut: Cut, of: str) -> str:
@@ -31,7 +37,7 @@ def doing(cut: Cut, of: str) -> str:
         return "switches gradients off, and nothing switches them on again"
     off = f", line {cut.off.line}" if cut.off is not None else ""
     template = _SECOND if cut.asks_for_graph else CUT[cut.kind]
-    words = template.format(of=one_line(of), off=off)
+    words = template.format(of=one_line(of), off=off, switch=switch(cut))
     return f"{words}, in {cut.times} calls" if cut.times > 1 else words
 
 

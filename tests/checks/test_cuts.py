@@ -720,6 +720,7 @@ TERMS = {
         "class Extra:\n    @torch.no_grad()\n    def term(self, p):\n        return p.abs().mean()\nextra = Extra()",
         "    d = extra.term(p)",
     ),
+    "a switch": ("", "    torch.set_grad_enabled(False)\n    d = p.abs().mean()\n    torch.set_grad_enabled(True)"),
     "inference": ("", "    with torch.inference_mode():\n        d = p.abs().mean()\n    d = d.clone()"),
     "argmax": ("", "    d = torch.argmax(p, 1).float().mean()"),
     "detach": ("", "    d = torch.detach(p).mean()"),
@@ -739,6 +740,17 @@ def test_a_term_without_a_graph_is_found_however_it_is_cut(name: str, tmp_path: 
     (found,) = alarms(f"{HEAD}{before}\nfor i in range(4):\n    p = net(x)\n{lines}\n{STEP}", tmp_path)
     assert found["id"] == "constant-term" and found["why"].count("p") > 0, found
     assert not alarms(f"{HEAD}for i in range(4):\n    p = net(x)\n    d = p.abs().mean()\n{STEP}", tmp_path)
+
+
+def test_a_switch_that_is_on_again_before_a_line_did_not_cut_it(tmp_path: Path) -> None:
+    switched = "    torch.set_grad_enabled(False)\n    n = p.norm()\n    torch.set_grad_enabled(True)\n"
+    seldom = "    if i > 9:\n        torch.set_grad_enabled(False)\n"
+    for before, cut in ((switched, "p.detach()"), (seldom, "p.detach()")):
+        text = f"{HEAD}for i in range(4):\n    p = net(x)\n{before}    d = {cut}.abs().mean()\n{STEP}"
+        (found,) = alarms(text, tmp_path)
+        assert "detaches p" in found["why"], found
+    (found,) = alarms(f"{HEAD}for i in range(4):\n    p = net(x)\n{TERMS['a switch'][1]}\n{STEP}", tmp_path)
+    assert "torch.set_grad_enabled(False), line 8" in found["why"] and "torch.set_grad_enabled(True)" in found["fix"]
 
 
 def test_one_of_several_results_that_nothing_reads(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ def mend(cut: Cut) -> str:
             f"remove {one_line(cut.off.text)}: {inner} has to be recorded; where no gradient is needed, as in an evaluation, make "
             "the call inside `with torch.no_grad():`"
         )
+    if cut.off.text.startswith("torch.set_grad_enabled"):
+        return "move the line to where gradients are on: torch.set_grad_enabled(True)"
     if to_change(cut) == cut.off:
         return f"make the call that leads to {inner} outside of this block"
     return MEND[_manner(cut)]
