@@ -33,11 +33,11 @@ def _show(loop: Section) -> None:
 
     loop.turns = len(turns)
     loop.feeds = _feeds(turns)
-    first = _typical(turns)
-    loop.shown = [turns[first]]
+    first, after = _typical(turns)
+    loop.shown = turns[first:after]
     pieces = [
         (begin, end)
-        for begin, end in ((0, first), (first + 1, len(turns)))
+        for begin, end in ((0, first), (after, len(turns)))
         if end - begin > 1
     ]
     loop.enclose((begin, end, rest_of(loop, end - begin)) for begin, end in pieces)
@@ -48,11 +48,24 @@ def rest_of(run: Section, turns: int) -> Section:
     return Section(run.tree, run, "run", turns=turns, is_rest=True, feeds=run.feeds)
 
 
-def _typical(turns: Sequence[Section]) -> int:
-    """The first turn whose ops are those of most turns."""
+LONGEST = 4
+"""Turns that are shown of those that come again and again in one order."""
+
+
+def _typical(turns: Sequence[Section]) -> tuple[int, int]:
+    """The first turn whose ops are those of most turns, and the one after those that
+    all others repeat, as the layers of a flow do.
+    """
     ran = [turn.op_names for turn in turns]
     (most, _), *_ = Counter(ran).most_common(1)
-    return ran.index(most)
+    first = ran.index(most)
+    for period in range(1, LONGEST + 1):
+        if (
+            first + 2 * period <= len(ran)
+            and ran[first:-period] == ran[first + period :]
+        ):
+            return first, first + period
+    return first, first + 1
 
 
 def _feeds(turns: Sequence[Section]) -> bool:
