@@ -19,7 +19,8 @@ from gradviz.fold.order import is_view
 from gradviz.fold.titles import has_calls, list_of, parts_in, turns_in
 from gradviz.fold.windows import SHARE, between, window
 
-LAYER = re.compile(r"(Linear|Conv\dd|Norm\w*|(LSTM|GRU|RNN)(Cell)?)$")
+NORM = re.compile(r"Norm\w*$")
+LAYER = re.compile(rf"(Linear|Conv\dd|(LSTM|GRU|RNN)(Cell)?)$|{NORM.pattern}")
 """Classes whose name says all, of however many ops they are."""
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
@@ -370,9 +371,12 @@ def is_layer(group: Section) -> bool:
     if sum(not is_view(op) for op in group.op_names) <= 1:
         return True
     lines = {group.tree.graph.nodes[node].source for node in group.nodes}
-    if len(lines) == 1 and None not in lines and not group.tree.is_written(group.scope):
+    is_written = group.tree.is_written(group.scope)
+    if len(lines) == 1 and None not in lines and not is_written:
         return True
-    return LAYER.search(record.type) is not None
+    # a layer of the user's own does more than its name says
+    is_own = len(lines) > 1 or (is_written and bool(group.tree.recorded.program))
+    return (NORM if is_own else LAYER).search(record.type) is not None
 
 
 def _is_list(group: Section) -> bool:
