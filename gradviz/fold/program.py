@@ -161,6 +161,7 @@ class _Choice:
         functions = (call for call in graph.program if call.kind == "function")
         self._count = Counter((call.scope, call.source) for call in functions)
         pieces = _pieces(graph)
+        self._mirrored = _mirrored(graph)
         for piece in reversed(pieces):
             piece.add_up()
             piece.is_group = self._is_group(piece)
@@ -208,6 +209,8 @@ class _Choice:
         there is. Where no turns are known, it makes more than what its modules do.
         """
         graph = self._graph
+        if piece.number in self._mirrored:
+            return False
         if piece.ops < LEAST or piece.ops == len(graph.nodes) - len(graph.leaves):
             return False
         turns = [turn for turn in piece.inside if turn.kind == "turn"]
@@ -221,6 +224,61 @@ class _Choice:
         if piece.calls or any(inner.kind != "call" for inner in groups):
             return False
         return piece.work - sum(inner.work - 1 for inner in groups) > 1
+
+
+class _Outermost:
+    """The outermost loops around all that is made, with their turns: `places` by
+    construct, `turns` by node. `called`: the modules that each of them calls.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._members = ScopeTree(graph).members
+        self.places: dict[int, tuple[int, int]] = {}
+        self.turns: dict[int, tuple[int, int]] = {}
+        self.called: dict[int, list[str]] = {}
+        for i, construct in enumerate(graph.program):
+            parent = construct.parent
+            place = self.places.get(parent) if parent is not None else None
+            if place is None and construct.kind == "loop":
+                place = i, 0
+            if place is not None and construct.kind == "turn" and parent == place[0]:
+                place = place[0], construct.turn
+            if place is not None:
+                self.places[i] = place
+                paths = [graph.scopes[scope].path for scope in construct.scopes]
+                self.called.setdefault(place[0], []).extend(paths)
+                self._add_nodes(construct, place)
+
+    def _add_nodes(self, construct: Construct, place: tuple[int, int]) -> None:
+        for node in construct.nodes:
+            self.turns.setdefault(node, place)
+        for scope in construct.scopes:
+            for node in self._members[scope]:
+                self.turns.setdefault(node, place)
+
+
+def _mirrored(graph: Graph) -> set[int]:
+    """Loops over modules that take up last what another one made first, as the decoder
+    of a U-Net does, and that other one, with all loops in them: without their frames a
+    reader sees the shape.
+    """
+    outermost = _Outermost(graph)
+    turns, called = outermost.turns, outermost.called
+    skips: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for node, (user, later) in turns.items():
+        for edge in graph.inputs(node):
+            maker, earlier = turns.get(edge.producer, (user, 0))
+            if maker != user:
+                skips.setdefault((maker, user), set()).add((earlier, -later))
+
+    found: set[int] = set()
+    for ends, pairs in skips.items():
+        order = [later for _, later in sorted(pairs)]
+        is_once = all(len(set(called[end])) == len(called[end]) > 1 for end in ends)
+        homes = {(graph.program[end].scope, graph.program[end].parent) for end in ends}
+        if is_once and len(homes) == 1 < len(set(order)) and order == sorted(order):
+            found.update(ends)
+    return {i for i, (loop, _) in outermost.places.items() if loop in found}
 
 
 def _around_outputs(graph: Graph) -> set[int]:

@@ -374,3 +374,89 @@ def test_a_long_method_that_a_module_calls_twice_is_two_boxes_by_its_name() -> N
         loss = (one - other).abs().sum()
     is_open, shut = first_look(loss, recording)
     assert {"embed()", "embed(), call 2"} <= is_open | shut
+
+
+class QuantConv2d(torch.nn.Conv2d):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = self.weight.abs().mean()
+        weight = torch.tanh(self.weight / scale) * scale
+        return torch.nn.functional.conv2d(x, weight, self.bias)
+
+
+class OwnNorm(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = x.square().mean((1, 2, 3), keepdim=True)
+        return x * torch.rsqrt(scale + 1e-6)
+
+
+def test_a_layer_that_the_user_wrote_is_open_but_for_a_norm() -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 1), QuantConv2d(2, 2, 1), OwnNorm())
+    with gradviz.record() as recording:
+        loss = net(torch.ones(1, 1, 4, 4)).square().sum()
+    is_open, shut = first_look(loss, recording)
+    assert "net.1 QuantConv2d" in is_open
+    assert {"net.0 Conv2d", "net.2 OwnNorm"} <= shut
+
+
+class Coupling(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = x.chunk(2, 1)
+        return torch.cat([b + self.net(a).tanh(), a], 1)
+
+
+class Flow(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = torch.nn.ModuleList(part for _ in range(5) for part in (torch.nn.Linear(4, 4), Coupling()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x.new_zeros(())
+        for step in self.steps:
+            x = step(x)
+            total = total + x.square().mean()
+        return total
+
+
+def test_turns_that_come_in_one_order_are_shown_once_each() -> None:
+    net = Flow()
+    with gradviz.record() as recording:
+        loss = net(torch.ones(2, 4)) * 2
+    is_open, shut = first_look(loss, recording)
+    assert "net.steps.1 Coupling" in is_open and "net.steps.0 Linear" in shut
+    assert "for step in self.steps" in is_open & shut
+    assert not {"net.steps.2 Linear", "net.steps.3 Coupling"} & (is_open | shut)
+
+
+class UNet(torch.nn.Module):
+    """`order`: in which the decoder takes up what the encoder kept."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        super().__init__()
+        self.order = order
+        for name in ("downs", "pools", "ups"):
+            layers = [Pair() for _ in order]
+            self.add_module(name, torch.nn.ModuleList(layers))
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        kept = []
+        for down, pool in zip(self.downs, self.pools):
+            h = down(h)
+            kept.append(h)
+            h = pool(h)
+        for up, place in zip(self.ups, self.order):
+            h = up((h + kept[place]).tanh())
+        return h
+
+
+@pytest.mark.parametrize(("order", "loops"), [((2, 1, 0), 0), ((0, 1, 2), 2), ((1, 2, 0), 2)])
+def test_loops_of_an_encoder_and_its_decoder_have_no_frames(order: Sequence[int], loops: int) -> None:
+    net = UNet(order)
+    with gradviz.record() as recording:
+        loss = net(torch.ones(2, 4)).sum()
+    is_open, shut = first_look(loss, recording)
+    heads = {one for one in is_open | shut if one.startswith("for ")}
+    assert len(heads) == loops
