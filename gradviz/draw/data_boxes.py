@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from gradviz.draw import details
@@ -83,16 +84,21 @@ def _closed(
     something else enters what their code wrote.
     """
     every = folding.graph.data
+    groups = {box: folding.boxes[box].group for box in chain(*users.values())}
+    several = {box for box, group in groups.items() if group and group.ops > 1}
     inside = {
         place: boxes
         for place, boxes in users.items()
-        if _is_inside(every[place], frames.around(boxes), frames)
+        if is_inside(every[place], frames.around(boxes), frames)
+        and several.issuperset(boxes)
     }
     entered = {
         edge.consumer for edge in folding.edges if edge.producer not in folding.leaf_in
     }
     for place, boxes in users.items():
-        if place not in inside:
+        around, of = frames.around(boxes), [every[one] for one in every[place].of]
+        comes = any(not is_inside(source, around, frames) for source in of)
+        if place not in inside or comes:
             entered.update(boxes)
     return {
         place: boxes
@@ -108,7 +114,7 @@ def _around(folding: Folding, node: int) -> Iterable[Section]:
     return home.around() if home is not None else ()
 
 
-def _is_inside(data: Data, around: int | None, frames: Frames) -> bool:
+def is_inside(data: Data, around: int | None, frames: Frames) -> bool:
     """Whether it was written in a module that is closed."""
     if data.scope is None or data.scope < 0:
         return False

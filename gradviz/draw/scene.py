@@ -315,7 +315,9 @@ class Drafter:
                     self._link(drawn, box)
                 self.data.update(dict.fromkeys(several, drawn))
                 scopes.update(dict.fromkeys(several, scope))
-        self.data.update(closed)
+        for place, box in closed.items():
+            self.data[place] = box
+            scopes[place] = self.frames.around([self.boxes[box].number or 0])
         self._draw_sources(scopes)
 
     def _draw_sources(self, scopes: Mapping[int, int | None]) -> None:
@@ -323,16 +325,19 @@ class Drafter:
         by its place.
         """
         drawn, links = self.data, dict[tuple[int, int], None]()
+        solid = {(link.source, link.target) for link in self.links}
         for data, sources in data_boxes.sources(self.graph.data, scopes).items():
             for source in sources:
                 if source not in drawn:
                     about = self.graph.data[source]
+                    if data_boxes.is_inside(about, scopes[data], self.frames):
+                        continue  # of a closed module
                     lines = details.data_lines(about)
                     scope = self.frames.where_written(scopes[data], about)
                     drawn[source] = self._add("input", lines, None, about, scope=scope)
                 links[drawn[source], drawn[data]] = None
         for source, target in links:
-            if source != target:
+            if source != target and (source, target) not in solid:
                 self._link(source, target, "cut")
 
     def _draw_outputs(self) -> None:

@@ -379,6 +379,8 @@ def _arguments(
             if operand is None and before is not None:
                 given = parameters[id(before[1])].operand
                 operand = reader.computed(before[0].call, call, given, before[1])
+            if operand is not None:
+                operand = operand._replace(value=tensor)
             parameters[id(tensor)] = parameter._replace(operand=operand)
         before = noted
     return parameters

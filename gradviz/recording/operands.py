@@ -23,6 +23,7 @@ from gradviz.source.bindings import Binding, Bindings, Reaching, bindings_of, do
 from gradviz.source.expressions import (
     argument,
     function_name,
+    is_comparison,
     is_import_called,
     is_number_attribute,
     is_number_parameter,
@@ -318,6 +319,7 @@ class OperandReader:
             where.site.code.co_name != "<module>",
             self._stays(expression, where),
             self._scopes.get(where.module, -1) if where.module is not None else -1,
+            self._is_mask(expression, where),
         )
 
     def _is_called_by_script(self, where: Where) -> bool:
@@ -424,9 +426,20 @@ class OperandReader:
         return tuple(where.turns.get(loop, where.moment) for loop in loops)
 
     def _sources(self, expression: ast.expr, where: Where) -> Iterator[Operand]:
-        """The variables in an expression, but for attributes of `self`."""
+        """The variables in an expression, but for attributes of `self`; of a variable of
+        a function, those in what gives it its value.
+        """
         if isinstance(expression, ast.Name):
-            return
+            home = self._home(expression.id, where)
+            binding = home[1].binding if home is not None else None
+            if home is None or binding is None or binding.value is None:
+                return
+            where = home[0]
+            if where.site.code.co_name == "<module>" or not home[1].is_certain:
+                return
+            expression, spots = binding.value, spots_of(where.site.code)
+            spot = Spot(spots, where.spot.function, binding.node, is_exact=True)
+            where = where._replace(spot=spot)
         for node in variables(expression):
             # what a module holds is said by the text: `self.mask[:T]`
             if node is expression or dotted(node).startswith("self."):
@@ -444,6 +457,17 @@ class OperandReader:
             return False
         binding = where.bindings.only(expression.id)
         return binding is not None and not where.bindings.loops_of(binding.node)
+
+    def _is_mask(self, expression: ast.expr, where: Where) -> bool:
+        """Whether it compares, or is made of what does alone."""
+        if isinstance(expression, ast.Name):
+            home = self._home(expression.id, where)
+            reaching = home[1] if home is not None else None
+            binding = reaching.binding if reaching is not None else None
+            if binding is None or reaching is None or not reaching.is_certain:
+                return False
+            return binding.value is not None and is_comparison(binding.value)
+        return is_comparison(expression)
 
     # -- numbers -----------------------------------------------------------------------
 

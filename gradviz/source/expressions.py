@@ -13,6 +13,7 @@ from typing import Any
 
 from gradviz.source.bindings import dotted
 from gradviz.source.spots import Spot
+from gradviz.source.syntax import is_literal
 
 
 def argument(spot: Spot, code: Any, name: str, skip: int) -> ast.expr | None:
@@ -50,6 +51,23 @@ def is_import_called(spot: Spot) -> bool:
     if spot.called == "functional_call":
         return False
     return function_name(spot).partition(".")[0] in spot.file.imported
+
+
+def is_comparison(value: ast.expr) -> bool:
+    """Whether an expression compares, but for methods of that without arguments that
+    may have a gradient.
+    """
+    while isinstance(value, (ast.Call, ast.UnaryOp)):
+        if isinstance(value, ast.UnaryOp):
+            value = value.operand
+            continue
+        given = [*value.args, *(keyword.value for keyword in value.keywords)]
+        if not isinstance(value.func, ast.Attribute):
+            return False
+        if not all(isinstance(one, ast.Constant) or is_literal(one) for one in given):
+            return False
+        value = value.func.value
+    return isinstance(value, ast.Compare)
 
 
 def is_number_parameter(function: ast.AST, name: str) -> bool:
@@ -96,6 +114,9 @@ def number_parts(expression: ast.expr) -> Sequence[ast.expr] | None:
         return ()
     if isinstance(expression, ast.BinOp):
         return (expression.left, expression.right)
+    if isinstance(expression, ast.Compare):
+        is_tensors = not isinstance(expression.ops[0], (ast.Is, ast.IsNot, ast.In))
+        return (expression.left, *expression.comparators) if is_tensors else ()
     if isinstance(expression, ast.UnaryOp):
         return (expression.operand,)
     if isinstance(expression, ast.IfExp):
@@ -162,8 +183,10 @@ def variables(expression: ast.expr) -> Iterator[ast.expr]:
                 yield node
         elif isinstance(node, ast.Call):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if called.endswith("_like"):
+            if called.endswith("_like") or called.startswith("new_"):
                 continue  # which takes the shape alone
+            if called in _NUMBER_METHODS or called in _NUMBERS:
+                continue
             waiting += node.args
             if isinstance(node.func, ast.Attribute):
                 waiting.append(node.func.value)

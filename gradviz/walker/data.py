@@ -46,14 +46,10 @@ class DataReader:
         self._by_key: dict[Hashable, _Entity] = {}
         self._by_tensor: dict[Hashable, _Entity] = {}
         self._given: dict[Hashable, torch.Tensor] = {}
-        inputs = {
-            id(tensor): tensor
-            for tensors in places.module_inputs.values()
-            for tensor in tensors
-        }
-        for identity, argument in places.arguments.items():
-            if argument.operand is not None and identity in inputs:
-                self._given.setdefault(argument.operand.key, inputs[identity])
+        for argument in places.arguments.values():
+            operand = argument.operand
+            if operand is not None and operand.value is not None:
+                self._given.setdefault(operand.key, operand.value)
 
     def read(
         self, saved: Iterable[Input], operands: Mapping[int, Sequence[Operand]]
@@ -236,9 +232,8 @@ class DataReader:
         if entity is not None:
             return entity
         tensor = self._living(operand)
-        if tensor is None or not _is_data(tensor):
-            return None
-        return self._entity(tensor, operand, "")
+        is_known = _is_data(tensor) if tensor is not None else operand.is_mask
+        return self._entity(tensor, operand, "") if is_known else None
 
 
 def _is_data(tensor: torch.Tensor) -> bool:

@@ -137,6 +137,18 @@ CASES = {
         "def f(mine):\n    return net(mine)\nloss = f(images[0]).sum()",
         [("ReflectionPad2d(ZeroPad2d(images[0]))", ("Convolution",)), ("images[0]", ())],
     ),
+    "what a function computes of what it is given": (
+        "class N(nn.Module):\n    def forward(self, v, when):\n        both = torch.cat([v, when[:, :1]], 1)[:, 1:]\n"
+        "        own = torch.ones(when.size(0), 4)\n        return both @ w + own\n"
+        "net = N()\ndef f():\n    mine, when = x + 1, x * 2\n    return net(mine, when).sum()\nloss = f()",
+        [("both", ("Mm",)), ("own", ("Add",))],
+    ),
+    "a mask that is over": (
+        "class N(nn.Module):\n    def forward(self, v, empty):\n        return v.masked_fill(empty[:, None] == 0, 0.0)\n"
+        "net = N()\ndef f(limit, least=0):\n    mask = (x[0] > limit).view(4)\n    only = least is None\n"
+        "    return net(w, mask) * (least == only)\nloss = f(0.5).sum()",
+        [("empty[:, None] == 0", ("MaskedFill",)), ("mask", ())],
+    ),
     "several indices": (
         "def at():\n    return 1\nrows, columns = idx, idx + 1\nloss = w[rows, columns, None].sum() + w[None, columns, 0].sum()\n"
         "loss = loss + w[at(), rows].sum() + w[:, rows].sum()",
@@ -167,7 +179,7 @@ CASES = {
         "h, later = torch.randn(4, 2, 8, requires_grad=True), torch.ones(4, 4).triu(1) > 0\n"
         "def f():\n    mine = later.clone()\n"
         "    return nn.MultiheadAttention(8, 2)(h, h, h, attn_mask=mine, need_weights=False)[0]\nloss = f().sum()",
-        [("mine", ("ScaledDotProductFlashAttentionForCpu",))],
+        [("later", ()), ("mine", ("ScaledDotProductFlashAttentionForCpu",))],
     ),
     "an empty tensor": ("loss = torch.cat([w, torch.empty(0)]).sum()", [("torch.empty(0)", ("Cat",))]),
 }
@@ -373,12 +385,11 @@ loss = second(first(x)).sum()
 
 def test_what_a_closed_module_made_for_itself_is_not_drawn_beside_it(tmp_path: Path) -> None:
     graph = recorded(tmp_path, CLOSED)
-    for options, expected in (
-        (Options(depth=1), ["mine", "noise"]),  # all that enters the first one
-        (Options(depth="all"), ["mine", "noise", "noise"]),
-    ):
+    for options, expected in ((Options(depth=1), ["x"]), (Options(depth="all"), ["mine", "noise", "noise", "x"])):
         drawn = scene(shown(graph, options), options)
         assert sorted(box.lines[0] for box in drawn.boxes if box.kind == "input") == expected
+        x = next(box.id for box in drawn.boxes if box.lines[0] == "x")
+        assert [link.style for link in drawn.links if link.source == x] == ["cut"]
         assert not any("not drawn" in line for line in drawn.footer)
 
 
