@@ -151,8 +151,8 @@ class Sketch:
         if page.is_flat:
             return Size(page.height, page.width)
         # nobody reads a U in parts, so it is kept lower than other pictures
-        height = page.height * (U_HEIGHT if page.placement.is_u else 1.0)
-        return Size(page.width, height)
+        is_u = page.placement.is_u
+        return Size(page.width, page.height * (U_HEIGHT if is_u else 1.0), is_u)
 
 
 def _shown(page: Page) -> float:

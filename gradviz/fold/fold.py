@@ -255,7 +255,9 @@ def _best(filling: Filling, sheet: Limits, measure: Measure) -> _View | None:
             break
         wide, tall = size.width / sheet.width, size.height / sheet.height
         fits = max(wide, tall) <= 1.0
-        view = _View(sizes.boxes, now, filling.closed_share())
+        # a U says most by its shape
+        closed = min(filling.closed_share(), ENOUGH if size.is_u else 1.0)
+        view = _View(sizes.boxes, now, closed)
         if fits and (best is None or _rank(view) > _rank(best)):
             best = view
         if fits and max(wide, tall) >= FULL:

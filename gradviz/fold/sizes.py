@@ -28,10 +28,11 @@ MOST_DATA = 5
 
 
 class Size(NamedTuple):
-    """Pixels."""
+    """Pixels, and whether that is drawn as a U."""
 
     width: float
     height: float
+    is_u: bool = False
 
 
 _CLOSED = Size(*BOX), 1  # with the boxes that are shown
