@@ -108,11 +108,14 @@ class _Boxes:
         self._working = working_ops(groups)
 
     def boxes(self) -> Iterator[InputBox]:
-        home, uses = self._groups.home, list[tuple[Section, _Use]]()
-        for index, data in enumerate(self._groups.graph.data):
-            nodes = tuple(node for node in data.nodes if home[node] is not None)
-            if nodes:
-                uses.append((self._home(data, nodes), _Use(index, nodes)))
+        uses, loops = self._uses()
+        # what the shown turn takes and what the others take is one box
+        for (loop, _), alike in loops.items():
+            takers = {self._way(loop, use.nodes[0])[-1] for _, use in alike}
+            if len(takers) > 1 and not takers.isdisjoint(loop.shown):
+                yield from self._merged(loop, [use for _, use in alike])
+            else:
+                uses += alike
 
         for (group, _), some in self._entries(uses).items():
             if self._ways(group, some) <= MOST_WAYS:
@@ -125,6 +128,30 @@ class _Boxes:
             )
             for (user, _), few in self._entries(beside).items():
                 yield from self._merged(user, few)
+
+    def _uses(
+        self,
+    ) -> tuple[
+        list[tuple[Section, _Use]],
+        dict[tuple[Section, Lines], list[tuple[Section, _Use]]],
+    ]:
+        """The uses of data, by the group that it stands in; those in the innermost loop
+        by that and by the lines of the data.
+        """
+        home, uses = self._groups.home, list[tuple[Section, _Use]]()
+        loops: dict[tuple[Section, Lines], list[tuple[Section, _Use]]] = {}
+        for index, data in enumerate(self._groups.graph.data):
+            nodes = tuple(node for node in data.nodes if home[node] is not None)
+            if nodes:
+                entry = self._home(data, nodes), _Use(index, nodes)
+                around = entry[0].around()
+                loop = next((one for one in around if one.is_loop and one.shown), None)
+                if loop is not None:
+                    key = loop, details.data_lines(data)
+                    loops.setdefault(key, []).append(entry)
+                else:
+                    uses.append(entry)
+        return uses, loops
 
     def _entries(self, uses: Iterable[tuple[Section, _Use]]) -> dict[Entry, list[_Use]]:
         """Uses by the group in which their box stands, and the children that take them."""

@@ -394,9 +394,11 @@ def test_what_a_closed_module_made_for_itself_is_not_drawn_beside_it(tmp_path: P
 
 
 def test_what_the_shown_turn_of_a_loop_takes_and_what_the_others_take_is_one_box(tmp_path: Path) -> None:
-    drawn = scene(shown(recorded(tmp_path, LOOP), Options()), Options())
+    graph = recorded(tmp_path, LOOP)
+    drawn = scene(shown(graph, Options()), Options())
     boxes = {box.lines[0]: box for box in drawn.boxes}
     takers = {drawn.boxes[link.target].lines[0] for link in drawn.links if link.source == boxes["noise ×6"].id}
     assert "for turn in range(6) ×5" in takers
     assert len(takers) == 2
     assert boxes["noise ×6"].frame is not None
+    assert {box.title: box.group.kind for box in input_boxes(grouped(graph))}["noise ×6"] == "run"
