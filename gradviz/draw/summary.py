@@ -122,6 +122,9 @@ def footer_lines(
     if split:
         yield f"{plural(split, 'leaf', 'leaves')} drawn once per use, as {plural(copies, 'box', 'boxes')}"
 
+    if folding.together:
+        yield f"drawn with the first box that uses them: {plural(folding.together, 'parameter tensor')}"
+
     if hidden and folding.leaf_in:
         yield f"not drawn: {plural(len(folding.leaf_in), 'leaf', 'leaves')}"
 

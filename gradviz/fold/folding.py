@@ -35,7 +35,8 @@ class Folding(Wired):
 
     `graph` is the `recorded` one with a scope for what the program wrote. `opening` says
     what is open, None where nothing was closed. Of the edges `shared` tells how many are
-    uses of parameters that are drawn with an earlier call of the module.
+    uses of parameters that are drawn with an earlier call of the module; `together`
+    parameters of several boxes are drawn with the first of these.
     """
 
     recorded: Graph
@@ -45,6 +46,7 @@ class Folding(Wired):
     edges: Sequence[Edge]
     opening: Opening | None = None
     shared: Mapping[Ends, int] = field(default_factory=dict)
+    together: int = 0
 
     @property
     def size(self) -> int:
@@ -131,7 +133,7 @@ def folded(opening: Opening, *, leaves: int | None = None) -> Folding:
     parameters that several boxes use are drawn inside the first.
     """
     folder = _Folder(opening)
-    folder.absorb_parameters(shared=leaves is not None)
+    folder.absorb_parameters(most=SHARED if leaves is None else 0)
     if leaves is not None:
         folder.join_leaves(leaves)
     return folder.folding()
@@ -146,6 +148,8 @@ class _FirstCall(NamedTuple):
 
 Home = int | Section
 """What a box is made of: one node, a closed group, or the leaves that are too many."""
+SHARED = 6
+"""So many parameters that several boxes use stand between them."""
 REST = -1
 """The home of these leaves."""
 
@@ -164,6 +168,7 @@ class _Folder:
         self.home: list[Home] = list(range(len(self.graph.nodes)))
         first = _first_calls(self.groups)
         self.earlier: dict[Home, _FirstCall] = {}
+        self.together = 0  # parameters that are drawn with the first of several users
         for group in opening.closed():
             for node in nodes_of(group):
                 self.home[node] = group
@@ -171,12 +176,12 @@ class _Folder:
             if call is not None:
                 self.earlier[group] = call
 
-    def absorb_parameters(self, *, shared: bool) -> None:
-        """A parameter that only one box uses belongs to it. One that several use stays
-        visible between them, or is drawn inside the first of them with `shared`, when
-        that is a box that has parameters. Later calls of a module do not count.
+    def absorb_parameters(self, *, most: int) -> None:
+        """A parameter that only one box uses belongs to it. `most` that several use stay
+        visible between them; more are drawn inside the first of them, when that is a box
+        that has parameters. Later calls of a module do not count.
         """
-        place: dict[Home, int] = {}
+        place, between = dict[Home, int](), dict[int, Home]()
         for i, node in enumerate(self.groups.order):
             place.setdefault(self.home[node], i)
 
@@ -189,8 +194,15 @@ class _Folder:
             first = min(users, key=lambda box: place.get(box, -1), default=REST)
             others = users - {first} - self.later_users(leaf.node)
             # before all that use it, so that no box waits for itself
-            if first in owners and (shared or not others):
-                self.home[leaf.node] = first
+            if first in owners:
+                if others:
+                    between[leaf.node] = first
+                else:
+                    self.home[leaf.node] = first
+        if len(between) > most:
+            self.together = len(between)
+            for node, home in between.items():
+                self.home[node] = home
 
     def later_users(self, leaf: int) -> set[Home]:
         """Boxes that use a leaf which is drawn with an earlier call of their module."""
@@ -238,6 +250,7 @@ class _Folder:
             self._edges(),
             self.opening,
             self.shared,
+            self.together,
         )
 
     # -- boxes -------------------------------------------------------------------------

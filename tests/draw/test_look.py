@@ -295,3 +295,30 @@ def test_a_block_is_open_in_the_turn_of_a_loop_that_is_shown() -> None:
         loss = torch.nn.functional.cross_entropy(model(torch.ones(2, 3)), torch.tensor([0, 1]))
     made = scene(shown(recording.graph(loss), PLAIN), PLAIN)
     assert any(frame.title.startswith("0 _Block") for frame in made.frames)
+
+
+class Tied(torch.nn.Module):
+    """Two stages of which some layers have the same parameters, as CoaT has its position encodings."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        linear = torch.nn.Linear
+        self.early, self.late = (torch.nn.Sequential(*(linear(4, 4) for _ in range(layers + 1))) for _ in range(2))
+        for i in range(layers):
+            self.late[i].weight, self.late[i].bias = self.early[i].weight, self.early[i].bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.late(self.early(x).tanh())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("layers", "leaves"), [(3, 6), (4, 0)])
+def test_many_parameters_of_two_boxes_stand_with_the_first(layers: int, leaves: int) -> None:
+    net = Tied(layers)
+    with gradviz.record() as recording:
+        loss = net(torch.ones(2, 4)).sum()
+    closed = Options(depth=2)
+    made = scene(shown(recording.graph(loss), closed), closed)
+    assert [box.kind for box in made.boxes].count("leaf") == leaves
+    said = [line for line in made.footer if line.startswith("drawn with the first box")]
+    assert said == ([] if leaves else ["drawn with the first box that uses them: 8 parameter tensors"])
+    assert {"early Sequential", "late Sequential"} <= {box.lines[0] for box in made.boxes}
