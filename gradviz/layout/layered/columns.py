@@ -15,11 +15,11 @@ from gradviz.layout import Floats
 from gradviz.layout.layered.layers import BOTTOM, Layers, Sheet
 from gradviz.layout.layered.routes import SAME, TURN, Routes, Rows, as_routes
 
-LONG, LONGEST = 1_000.0, 4_000.0  # px: what is broken into columns
-OF_SLIDE = 1_800.0  # px, above which two lanes are better than a picture that is longer
+LONG, LONGEST = 1_000.0, 8_000.0  # px: what is broken into columns
+OF_SLIDE = 1_500.0  # px, above which two lanes are better than a picture that is longer
 EDGES = 2_000  # of a sheet, above which nobody reads it line by line
 SHORTEST = 600.0  # px: a column on average
-MOST = 4  # columns
+MOST = 6  # columns
 LANES = 3  # sources of edges that go on, where no place has one alone
 STUMP = 0.25  # of the length of a column, what the last one has at least
 WORTH = 0.75  # of the length, what the longest column may have
