@@ -43,8 +43,10 @@ TRIES = 4
 """Pictures that are measured."""
 FULL = 0.85
 """The part of a page that a picture fills at least: with less, more is tried."""
-FIRST = 0.9
-"""How much of a page is filled first, by the estimate, which knows no detours."""
+FIRST, LEAST = 0.9, 0.7
+"""How much of a page is filled first, by the estimate, which knows no detours; and of
+what is larger than a slide.
+"""
 LEAVES = 4
 """Leaves that stay single when there are so many that no page holds them."""
 
@@ -244,7 +246,9 @@ def _best(filling: Filling, sheet: Limits, measure: Measure) -> _View | None:
     """
     sizes = filling.opening.sizes
     best: _View | None = None
-    now = sheet._replace(width=FIRST * sheet.width, height=FIRST * sheet.height)
+    is_larger = min(sheet[:2]) > SLIDES[0].height  # than a slide: for the body alone
+    first = LEAST if is_larger else FIRST
+    now = sheet._replace(width=first * sheet.width, height=first * sheet.height)
     across, along = _Aim(now.width), _Aim(now.height)
 
     for _ in range(TRIES):
@@ -260,7 +264,8 @@ def _best(filling: Filling, sheet: Limits, measure: Measure) -> _View | None:
         view = _View(sizes.boxes, now, closed)
         if fits and (best is None or _rank(view) > _rank(best)):
             best = view
-        if fits and max(wide, tall) >= FULL:
+        is_enough = is_larger and closed <= ENOUGH
+        if fits and (is_enough or max(wide, tall) >= FULL):
             break
 
         across.learn(estimate.width, wide)
