@@ -209,9 +209,9 @@ class Sizes:
             np.searchsorted(bounds, side[inside], "right") - 1
             for side in (producers, consumers)
         )
-        pairs = np.unique((users * count + makers)[makers != users])
+        pairs = sorted(set((users * count + makers)[makers != users].tolist()))
 
-        return [(pair % count, pair // count) for pair in reversed(pairs.tolist())]
+        return [(pair % count, pair // count) for pair in reversed(pairs)]
 
 
 def _width(

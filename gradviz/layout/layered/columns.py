@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from gradviz.layout import Floats
+from gradviz.layout.layered.grouping import counts
 from gradviz.layout.layered.layers import BOTTOM, Layers, Sheet
 from gradviz.layout.layered.routes import SAME, TURN, Routes, Rows, as_routes
 
@@ -63,8 +64,9 @@ def _last_lines(
     count = round((height / (width + CHANNEL * layers.gap)) ** 0.5)
     count = min(count, int(height / SHORTEST), MOST)
 
-    source = np.unique(np.array([layers.above, np.rint(layers.above_offset)]), axis=1)
-    sources = np.bincount(layers.line[source[0].astype(int)], minlength=layers.lines)
+    ends = zip(layers.above.tolist(), np.rint(layers.above_offset).tolist())
+    points = np.array([point for point, _ in set(ends)], np.int64)
+    sources = counts(layers.line[points], layers.lines)
     free = first + 1 + np.flatnonzero(sources[first + 1 : end - 2] <= lanes)
     if count < 2 or not len(free):
         return []

@@ -97,21 +97,21 @@ class _Placer:
 
     def place_level(self, depth: int) -> None:
         """Place the contents of all frames of one depth."""
-        frames = np.flatnonzero(self.tree.depth == depth)
-        for frame in frames.tolist():
+        level = np.flatnonzero(self.tree.depth == depth).tolist()
+        for frame in level:
             if frame in self.shapes:
                 self._place_halves(self.shapes[frame])
-        frames = np.setdiff1d(frames, list(self.shapes))
+        frames = np.array([f for f in level if f not in self.shapes], np.int64)
         if not len(frames):
             return
         home, segment = self.hierarchy.home, self.hierarchy.segments
-        members = np.flatnonzero(np.isin(home, frames))
+        local, part = np.zeros_like(home), np.full(self.page + 1, -1)
+        part[frames] = np.arange(len(frames))
+        members = np.flatnonzero(part[home] >= 0)
         # an edge through frames is cut at each border, and each piece placed in its
         # frame
-        segments = np.flatnonzero(np.isin(segment.frame, frames))
-        local, part = np.zeros_like(home), np.zeros(self.page + 1, np.int64)
+        segments = np.flatnonzero(part[segment.frame] >= 0)
         local[members] = np.arange(len(members))
-        part[frames] = np.arange(len(frames))
         placed = place_sheet(
             Sheet(
                 widths=self.size[members, 0],
@@ -214,7 +214,9 @@ class _Placer:
             self.page_size = contents
             return
         home, pin, gap = self.hierarchy.home, self.hierarchy.pin, self.drawing.gap
-        members = np.flatnonzero(np.isin(home, frames) & (pin != FREE))
+        is_inside = np.zeros(self.page + 1, np.bool_)
+        is_inside[frames] = True
+        members = np.flatnonzero(is_inside[home] & (pin != FREE))
         mirrored = self.mirrored[home[members]]
         upper = np.where(mirrored, BOTTOM, TOP)
         ports = members[pin[members] == upper]

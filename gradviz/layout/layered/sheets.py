@@ -14,7 +14,7 @@ from gradviz.layout.layered.coordinates import (
     relax,
     spacing,
 )
-from gradviz.layout.layered.grouping import components, group
+from gradviz.layout.layered.grouping import components, counts, group
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, cut_into_layers
 from gradviz.layout.layered.ordering import Order, best_order
 from gradviz.layout.layered.ranks import (
@@ -82,7 +82,7 @@ def _mirror(order: Order, layers: Layers, sheet: Sheet) -> None:
     """Turn components round in which more boxes that are alike stand against the order
     in which they were given than in it: those of one row and height that have inputs.
     """
-    inner = np.unique(sheet.below)
+    inner = np.flatnonzero(counts(sheet.below, sheet.size))
     keys = order.place[inner], sheet.heights[inner], layers.line[inner]
     alike = inner[np.lexsort(keys)]
     same_row = layers.line[alike[1:]] == layers.line[alike[:-1]]
