@@ -35,6 +35,7 @@ class Filling:
         self.opening, self.focus, self._in_full = opening, focus, in_full
         self._limits: Limits | None = None
         self._foldings: dict[object, Folding] = {}
+        self._layers: dict[Section, bool] = {}
         self._whole, self._sizes = opening.whole, opening.sizes
         self._ops = float(self._sizes.ops(self._whole))
         self._weight = {self._whole: self._ops}
@@ -334,7 +335,11 @@ class Filling:
         return list(shares)
 
     def _may_try(self, group: Section) -> bool:
-        return self.opening.may_open(group) and not is_layer(group)
+        if not self.opening.may_open(group):
+            return False
+        if group not in self._layers:
+            self._layers[group] = is_layer(group)
+        return not self._layers[group]
 
     def _ops_of_one(self, group: Section) -> int:
         """Ops of a group, of a run those of its first turn."""

@@ -5,7 +5,7 @@ Sizes are estimated from the groups alone, so that only a few pictures are laid 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -114,7 +114,11 @@ class Opening:
     # -- windows -----------------------------------------------------------------------
 
     def enclose(
-        self, group: Section, pieces: list[tuple[int, int]], *, is_rest: bool = False
+        self,
+        group: Section,
+        pieces: Sequence[tuple[int, int]],
+        *,
+        is_rest: bool = False,
     ) -> None:
         """Put several stretches of children of a group into a closed box each."""
         # from the end, so that the places of earlier pieces stay valid

@@ -74,6 +74,8 @@ class Sizes:
         self._data_of: dict[tuple[int, int], int] = {}
 
         self._wires_of: dict[Section, list[tuple[int, int]]] = {}
+        # by the children that are open, with their sizes
+        self._sizes_of: dict[Section, dict[object, tuple[Size, int]]] = {}
         self._of: dict[Child, tuple[Size, int]] = {}
         # with all groups around each
         self._changed: set[Section] = {self._whole}
@@ -110,6 +112,7 @@ class Sizes:
     def regroup(self, group: Section) -> None:
         """The children of a group are others now."""
         self._wires_of.pop(group, None)
+        self._sizes_of.pop(group, None)
 
     def update(self, *groups: Section) -> None:
         """Groups have changed, and with them the size of all around them."""
@@ -128,8 +131,17 @@ class Sizes:
         for group in reversed(waiting):
             self._changed.remove(group)
             if group in self._is_open:
-                self._of[group] = self._open(group)
+                self._of[group] = self._known(group)
         return self._of[self._whole]
+
+    def _known(self, group: Section) -> tuple[Size, int]:
+        """What an open group takes, as it was found before where it looked the same."""
+        known = self._sizes_of.setdefault(group, {})
+        found = ((child, self._of.get(child)) for child in group.children)
+        is_open = tuple(pair for pair in found if pair[1] is not None)
+        if is_open not in known:
+            known[is_open] = self._open(group)
+        return known[is_open]
 
     def _leaves_beside(self, child: Child) -> int:
         """Leaves that are drawn for a child: for single ops."""

@@ -5,6 +5,7 @@ else by how many ops they hold, and where.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from gradviz.fold.groups import Child, Section, nodes_of
 from gradviz.fold.order import is_view
@@ -217,7 +218,8 @@ def scopes_in(child: Child) -> list[Scope]:
 
 def has_calls(group: Section) -> bool:
     """Whether there is a call inside a group."""
-    return any(map(scopes_in, group.children))
+    parts = chain.from_iterable(map(parts_in, group.children))
+    return any(_call(part) is not None for part in parts)
 
 
 def _first_turn(group: Section) -> Child:

@@ -27,15 +27,19 @@ def window(opening: Opening, group: Section, limits: Limits) -> bool:
     """
     least, too_many = -1, len(group.children)
     windows_before = len(opening.windows)
+    fits: dict[tuple[tuple[int, int], ...], bool] = {}
     # by halving: each try lays out the sizes anew
     while too_many - least > 1:
         shown = (least + too_many) // 2
-        opening.enclose(group, between(opening, group, shown))
-        if opening.fits(limits):
+        pieces = tuple(between(opening, group, shown))
+        if pieces not in fits:
+            opening.enclose(group, pieces)
+            fits[pieces] = opening.fits(limits)
+            opening.undo_to(windows_before)
+        if fits[pieces]:
             least = shown
         else:
             too_many = shown
-        opening.undo_to(windows_before)
 
     if least >= 0:
         opening.enclose(group, between(opening, group, least))
@@ -61,7 +65,9 @@ def _sort(child: Child) -> object:
     """Equal for children that one box may hold: "" for ops, the list for its
     elements, else the child itself, such as a loop.
     """
-    if isinstance(child, Section) and child.is_loop:
+    if isinstance(child, int):
+        return ""
+    if child.is_loop:
         return child
     paths = [scope.path for scope in scopes_in(child)]
     if not paths:
