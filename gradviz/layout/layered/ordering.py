@@ -177,30 +177,28 @@ def exchange(order: Order, rounds: int) -> None:
     sets = [pairs[turn == k] for k in range(4)]
 
     for _ in range(rounds):
-        exchanged = 0
+        # nearly always the order is as good as that makes it
+        if not len(_gaining(order, pairs)):
+            return
         for left in sets:
-            left = left[_gain(order, points[left], points[left + 1]) > 0]
+            left = _gaining(order, left)
             both = np.stack((points[left], points[left + 1]))
             points[left + 1], points[left] = both
             place[both[1]], place[both[0]] = left, left + 1
-            exchanged += len(left)
-        if not exchanged:
-            return
 
 
-def _gain(order: Order, left: Ints, right: Ints) -> Floats:
-    """Crossings that go away when `left` and `right`, which are neighbours, are
-    exchanged.
+def _gaining(order: Order, places: Ints) -> Ints:
+    """The places of which the point crosses more than when it is exchanged with its
+    right neighbour.
     """
-    return _side_gain(order, order.down, left, right) + _side_gain(
-        order, order.up, left, right
-    )
+    left, right = order.at[places], order.at[places + 1]
+    gain = _gain(order, order.down, left, right) + _gain(order, order.up, left, right)
+    return places[gain > 0]
 
 
-def _side_gain(order: Order, side: Side, left: Ints, right: Ints) -> Floats:
+def _gain(order: Order, side: Side, left: Ints, right: Ints) -> Floats:
     start = side.start
-    size = np.diff(start)
-    of_left, of_right = size[left], size[right]
+    of_left, of_right = start[left + 1] - start[left], start[right + 1] - start[right]
     pairs = of_left * of_right
     # two wide fans: comparing all their lines would take more than the rest
     pairs[pairs > LARGEST_PAIR] = 0
@@ -212,7 +210,7 @@ def _side_gain(order: Order, side: Side, left: Ints, right: Ints) -> Floats:
         order.place[side.far[piece]] * PORT_STEPS + side.port[piece]
         for piece in (first, second)
     )
-    return np.bincount(owner, np.sign(a - b), len(left)).astype(np.float64)
+    return np.bincount(owner, np.sign(a - b), len(left))
 
 
 def sweep(order: Order, upwards: bool) -> None:
