@@ -55,6 +55,7 @@ class Filling:
 
     def fill(self, limits: Limits) -> None:
         """Open what is in focus, the heaviest first, as far as the page holds it."""
+        limits = limits._replace(is_flat=False)  # which changes no estimate
         if limits == self._limits:
             return
         self._limits, inside = limits, self.focus or self._whole

@@ -131,7 +131,12 @@ def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Or
 
     for start in starts[: 1 + sweeps]:
         order.sort(_keys(layers, start()))
+        seen = set[tuple[bool, bytes]]()
         for turn in range(sweeps + 1):
+            upwards, before = bool(turn % 2), len(seen)
+            seen.add((upwards, order.place.tobytes()))
+            if len(seen) == before:
+                break  # from here on everything comes again
             crossings = _by_component(layers, order.crossings())
             if crossings.any():
                 exchange(order, EXCHANGE_ROUNDS)
@@ -143,7 +148,7 @@ def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Or
             if not best.any():
                 break
             # down and up in turn: either way alone sorts by one neighbour row only
-            sweep(order, upwards=bool(turn % 2))
+            sweep(order, upwards)
         if not best.any():
             break
 
