@@ -215,7 +215,7 @@ def _gain(order: Order, side: Side, left: Ints, right: Ints) -> Floats:
         order.place[side.far[piece]] * PORT_STEPS + side.port[piece]
         for piece in (first, second)
     )
-    return np.bincount(owner, np.sign(a - b), len(left))
+    return np.bincount(owner, np.sign(a - b), len(left)).astype(np.float64)
 
 
 def sweep(order: Order, upwards: bool) -> None:
