@@ -320,11 +320,13 @@ class Filling:
             shown = [turn for turn in turns if isinstance(turn, Section)]
             stands_for = max(group.turns // len(turns), 1)
 
+        lists = Counter(map(_list, shown))
         # what repeats stands for all that are like it
         for child in sorted(shown, key=lambda child: child not in self._body):
             if self._may_try(child):
                 # and one element of a list, where others differ in constants alone
-                first = first_of.setdefault(_kin(child), child)
+                kin = _kin(child) if lists[_list(child)] > 1 else child
+                first = first_of.setdefault(kin, child)
                 share = weight * self._sizes.ops(child) * stands_for / total_ops
                 if first_of.setdefault(_list(first), first) is not first:
                     share /= 2  # like an earlier one, whose inside says more

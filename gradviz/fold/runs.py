@@ -167,6 +167,7 @@ class Structures:
         self.ops: dict[Section, int] = {}
         self.of: dict[Section, int] = {}
         self._loose_of: dict[Section, int] = {}
+        self._rows: dict[Hashable, Hashable] = {}  # outputs, one row of data of each
         self._looped: set[Section] = set()  # what has a loop of the program in it
 
         # inner groups first: what a group is follows from what is in it
@@ -270,12 +271,13 @@ class Structures:
             return self._loose_of[child]
         # without its views: one row of data is not expanded
         op = _op(child)
-        outputs = tuple(
-            info and info._replace(shape=(info.shape or ())[1:])
-            for info in self._outputs[op]
-        )
+        outputs = self._outputs[op]
+        if outputs not in self._rows:
+            self._rows[outputs] = tuple(
+                info and info._replace(shape=(info.shape or ())[1:]) for info in outputs
+            )
         inputs = self._leaf_inputs.get(op, ())
-        return self._number(("loose", self._op[op], outputs, inputs))
+        return self._number(("loose", self._op[op], self._rows[outputs], inputs))
 
     def _structure(self, child: Child) -> int:
         if isinstance(child, Section):

@@ -78,15 +78,14 @@ def tier_of_pieces(order: Order) -> Ints:
     layers = order.layers
     down = counts(layers.above, layers.size)
     up = counts(layers.below, layers.size)
-    tiers = (
-        # the longest way down is what a reader follows
-        layers.main,
-        # between two bend points
-        np.minimum(layers.above, layers.below) >= layers.boxes,
-        # the only one at either of its ends
-        np.maximum(down[layers.above], up[layers.below]) == 1,
-    )
-    return np.select(tiers, range(TIERS), default=TIERS)
+    tier = np.full(len(layers.above), TIERS)
+    # the only one at either of its ends
+    tier[np.maximum(down[layers.above], up[layers.below]) == 1] = 2
+    # between two bend points
+    tier[np.minimum(layers.above, layers.below) >= layers.boxes] = 1
+    # the longest way down is what a reader follows
+    tier[layers.main] = 0
+    return tier
 
 
 def choose_alignments(places: int, pieces: Pieces, tier: Ints) -> Ints:

@@ -172,12 +172,22 @@ def without_idle_points(routes: Routes) -> Routes:
     """Drop points that repeat the one before, then points in the middle of vertical
     lines.
     """
-    step = np.abs(np.diff(routes.points, axis=0, prepend=np.nan))
-    routes = _drop(routes, (step.max(axis=1, initial=0) < SAME) & ~_first(routes))
-    aside = np.abs(np.diff(routes.points[:, 0], prepend=np.nan, append=np.nan))
-    level = np.maximum(aside[:-1], aside[1:]) < SAME
-    ends = _first(routes)
-    return _drop(routes, level & ~ends & ~np.append(ends[1:], True))
+    idle = ~_first(routes)
+    idle[1:] &= _is_same(routes.points).all(axis=1)
+    routes = _drop(routes, idle)
+
+    upright = ~_first(routes)
+    upright[1:] &= _is_same(routes.points[:, 0])
+    idle = np.zeros_like(upright)
+    # both pieces that meet there are pieces of its own line
+    idle[:-1] = upright[:-1] & upright[1:]
+    return _drop(routes, idle)
+
+
+def _is_same(values: Floats) -> Mask:
+    """Whether each is the one before, from the second on."""
+    same: Mask = np.abs(values[1:] - values[:-1]) < SAME
+    return same
 
 
 def _drop(routes: Routes, idle: Mask) -> Routes:
