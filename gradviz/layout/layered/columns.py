@@ -64,8 +64,8 @@ def _last_lines(
     count = round((height / (width + CHANNEL * layers.gap)) ** 0.5)
     count = min(count, int(height / SHORTEST), MOST)
 
-    ends = zip(layers.above.tolist(), np.rint(layers.above_offset).tolist())
-    points = np.array([point for point, _ in set(ends)], np.int64)
+    pieces = zip(layers.above.tolist(), np.rint(layers.above_offset).tolist())
+    points = np.array([point for point, _ in set(pieces)], np.int64)
     sources = counts(layers.line[points], layers.lines)
     free = first + 1 + np.flatnonzero(sources[first + 1 : end - 2] <= lanes)
     if count < 2 or not len(free):
