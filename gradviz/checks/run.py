@@ -52,6 +52,8 @@ class Kind(Enum):
     # of a custom Function: about its name
     OTHER_SLOPE = "f"
     SECOND_SLOPE = "F"
+    SAME_SIGN = "R"
+    NO_NEGATIVE = "-"  # a hook lets no negative gradient through; about the tensor
 
 
 @dataclass(slots=True, eq=False)
@@ -87,12 +89,13 @@ def letters(log: Log) -> str:
 class Interval(NamedTuple):
     """What was done with a leaf since the last call that reached it: whether it was
     updated; and in how many intervals since its gradient was reset an optimizer stepped
-    it with a gradient, or it changed in any way.
+    it with a gradient, or it changed in any way; and whether its gradient is `kept`.
     """
 
     updated: bool = False
     steps: int = 0
     changes: int = 0
+    kept: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -361,6 +361,18 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "doubled-gradient": """
+        import torch
+
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            scores = model(torch.ones(2, 3))
+            optimizer.zero_grad()
+            scores.square().mean().backward(retain_graph=True)
+            scores.logsumexp(1).mean().backward()
+            optimizer.step()
+    """,
     "wrong-backward": """
         import torch
 

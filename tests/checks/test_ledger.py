@@ -197,6 +197,99 @@ class Product(torch.autograd.Function):
         f"{HEAD}{NET}{SGD}targets = torch.randn(64, 1)"
         + LOOP.replace("net(x) - 1", "net(x).squeeze(1) - targets[step : step + 8]"),
     ),
+    "a loss that is counted twice": Fault(
+        "doubled-gradient",
+        "fit.backward",
+        "Leave out script.py:12",
+        "fit.backward(retain_graph=True)",
+        "pass",
+        HEAD
+        + NET
+        + SGD
+        + LOOP.replace("loss = (net(x) - 1).square().mean()", "fit = (net(x) - 1).square().mean()")
+        .replace("    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    fit.backward(retain_graph=True)\n")
+        .replace("loss.backward()", "(fit + net[0].weight.square().sum()).backward()"),
+    ),
+    "a running total": Fault(
+        "doubled-gradient",
+        "loss.backward",
+        "out of the loop",
+        "        loss.backward(retain_graph=True)\n",
+        "    loss.backward()\n",
+        HEAD
+        + NET
+        + SGD
+        + LOOP.replace(
+            "loss = (net", "optimizer.zero_grad(); loss = 0\n    for part in range(3):\n        loss = loss + (net"
+        )
+        .replace("    optimizer.zero_grad()\n", "")
+        .replace("    loss.backward()", "        loss.backward(retain_graph=True)"),
+    ),
+    "a single step, in front of backward": Fault(
+        "no-update",
+        "optimizer.step()",
+        "behind backward()",
+        "optimizer.step()\n    loss.backward()",
+        "loss.backward()\n    optimizer.step()",
+        HEAD
+        + NET
+        + SGD
+        + LOOP.replace("range(30)", "range(1)")
+        .replace("    optimizer.step()\n", "")
+        .replace("loss.b", "optimizer.step()\n    loss.b"),
+    ),
+    "ReLUs that are dead from the start": Fault(
+        "dead-relu",
+        "net(x)",
+        "biases of 0",
+        "constant_(net[0].bias, -50.0)",
+        "constant_(net[0].bias, 0.0)",
+        HEAD + NET.replace("), nn", "), nn.ReLU(), nn") + "nn.init.constant_(net[0].bias, -50.0)\n" + SGD + LOOP,
+    ),
+    "a hook that lets no negative gradient through": Fault(
+        "wrong-backward",
+        "clamp(0, 1)",
+        "clamp to both sides of 0, as in clamp(-1, 1)",
+        "clamp(0, 1)",
+        "clamp(-1, 1)",
+        f"{HEAD}{NET}for weight in net.parameters():\n    weight.register_hook(lambda grad: grad.clamp(0, 1))\n{SGD}{LOOP}",
+    ),
+    "a reversal that reverses nothing": Fault(
+        "wrong-backward",
+        "return grad * 0.5",
+        "return the negative gradient",
+        "return grad",
+        "return -grad",
+        f"""{HEAD}
+class GradientReversal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 0.5
+{NET}{SGD}{LOOP.replace("net(x)", "net[1](GradientReversal.apply(net[0](x)))")}""",
+    ),
+    "adapters that were frozen with the rest": Fault(
+        "idle-optimizer",
+        "requires_grad_(False)",
+        "Freeze first, and add them to the model after that",
+        "(net[0], net[1])",
+        "(net[0],)",
+        HEAD
+        + "net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))\n"
+        + "for part in (net[0], net[1]): part.requires_grad_(False)\noptimizer = torch.optim.SGD([*net[1].parameters(), *net[2].parameters()], lr=0.1)"
+        + LOOP,
+    ),
+    "copies that an inner loop trains": Fault(
+        "idle-optimizer",
+        "optimizer = ",
+        "parameter.grad = copy.grad",
+        "optimizer.step()",
+        "for parameter, of_copy in zip(net.parameters(), inner.parameters()): parameter.grad = of_copy.grad\n    optimizer.step()",
+        f"import copy\n{HEAD}{NET}{SGD}"
+        + LOOP.replace("# CHANGE", "inner = copy.deepcopy(net)").replace("(net(", "(inner("),
+    ),
     "the second derivative of ReLUs": Fault(
         "no-slope",
         "slope = ",
@@ -218,6 +311,28 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    "losses whose graphs overlap": HEAD
+    + NET
+    + SGD
+    + LOOP.replace("loss = (net(x)", "h = net[0](x); first = h.square().mean(); loss = (net[1](h)").replace(
+        "    loss.backward()", "    first.backward(retain_graph=True); loss.backward()"
+    ),
+    "a loss whose gradient is only measured": HEAD
+    + NET
+    + SGD
+    + LOOP.replace(
+        "    optimizer.zero_grad()\n",
+        "    loss.backward(retain_graph=True)\n    norm = net[0].weight.grad.norm()\n    optimizer.zero_grad()\n",
+    ).replace("    loss.backward()", "    (loss / norm).backward()"),
+    "a step before the first one, for a schedule": f"{HEAD}{NET}{SGD}optimizer.step()"
+    + LOOP.replace("range(30)", "range(1)"),
+    "ReLUs of which few let something through": HEAD
+    + NET.replace("), nn", "), nn.ReLU(), nn").replace("3, 3", "3, 64").replace("(3, 1", "(64, 1")
+    + f"nn.init.constant_(net[0].bias, -1.0); nn.init.zeros_(net[2].weight)\n{SGD}{LOOP}",
+    "a backbone that is thawed later": HEAD
+    + NET
+    + "net[0].requires_grad_(False)\noptimizer = torch.optim.SGD([{'params': part.parameters()} for part in net], lr=0.1)"
+    + LOOP.replace("# AFTER", "net[0].requires_grad_(step > 9)"),
     "loops over parameters that work in place": f"""{HEAD}{NET}
 for weight in net.parameters():
     weight = nn.init.normal_(weight, std=0.1)

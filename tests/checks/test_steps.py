@@ -274,7 +274,7 @@ def test_the_watch_keeps_nothing_alive() -> None:
     recorder = Recorder()
     watch = Ledger(recorder, ModeWatch(recorder))
     leaf = torch.ones(3, requires_grad=True)
-    for expected in ({}, {7: Interval()}):
+    for expected in ({}, {7: Interval(kept=True)}):
         assert watch.intervals({7: leaf}) == expected
         leaf.sum().backward()
         watch.after({7: leaf}, expected)

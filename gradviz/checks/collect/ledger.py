@@ -177,7 +177,8 @@ class Ledger:
             reset = touched and is_zero(grad) is not False
         if reset:
             return Interval(updated)
-        return Interval(updated, before.steps + stepped, before.changes + updated)
+        steps, changes = before.steps + stepped, before.changes + updated
+        return Interval(updated, steps, changes, grad is not None)
 
     def after(
         self, leaves: Mapping[int, torch.Tensor], intervals: Mapping[int, Interval]

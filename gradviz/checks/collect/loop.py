@@ -21,6 +21,7 @@ from torch.optim import lr_scheduler
 from gradviz.armour.isolation import isolated
 from gradviz.armour.taps import Began
 from gradviz.checks.collect.behind import leaves_behind
+from gradviz.checks.collect.copies import loaded
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind, LossArguments
 
@@ -49,6 +50,7 @@ class LoopWatch:
         yield torch.nn.Module.zero_grad, self._reset
         yield torch.amp.GradScaler.scale, self._scaled
         yield stateless._functional_call, self._replaces
+        yield torch.nn.Module.load_state_dict, self._loads
         # a guard that only the step() of a scheduler makes
         guard: Any = lr_scheduler._enable_get_lr_call
         yield guard.__init__, self._scheduled
@@ -64,6 +66,9 @@ class LoopWatch:
     def _replaces(self, _: FrameType, module: Any, *__: Any, **___: Any) -> None:
         """A module runs with other tensors in place of its parameters."""
         self._recorder.replaced.add(module)
+
+    def _loads(self, frame: FrameType, module: Any, state: Any, *_: Any) -> None:
+        loaded(self._recorder, frame, module, state)
 
     def _scheduled(self, frame: FrameType, _: Any, scheduler: Any) -> None:
         """A learning rate scheduler takes its step."""

@@ -5,22 +5,26 @@ graph, how their modules ran, and where a module keeps what it does not list.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, product
+from types import CodeType, FunctionType
 from typing import NamedTuple
 
 import torch
 
 from gradviz.checks.call import Home, Parameter
 from gradviz.checks.collect.behind import Models, Variables
+from gradviz.checks.collect.copies import note_copies, note_ties
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.cuts.classes import made_at
 from gradviz.explanation import optimizers
-from gradviz.graph import Leaf
+from gradviz.graph import Leaf, SourceLine
+from gradviz.packages import definition_of
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.search import freezes, matching
+from gradviz.source.statements import body_of
 from gradviz.variables.objects import (
     every_path,
     joined,
@@ -137,10 +141,16 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
     files = dict.fromkeys(space.get("__file__") for space in spaces)
     # the files that variables belong to
     written = [file for file in files if type(file) is str]
+    for name, hook in _hooks(reading):
+        source = _without_sign(hook)
+        if source is not None:
+            recorder.note(Kind.NO_NEGATIVE, source, name)
     if off:
         source = next(filter(None, map(freezes, written)), None)
         recorder.note(Kind.NO_SWITCH, source, *off)
+    note_ties(recorder, reading.models)
     for file in sorted(written):
+        note_copies(recorder, file, spaces)
         for source, match in matching(file, r"([\w.]+)\.forward\("):
             holder, last = match[1], match[1].rpartition(".")[2]
             value = value_of(holder, spaces)
@@ -150,6 +160,26 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
             named = f"{getattr(value, '__name__', '')}Backward"
             if is_custom and named not in reading.walked.graph.ops:
                 recorder.note(Kind.NO_APPLY, source, holder)
+
+
+def _hooks(reading: Reading) -> Iterator[tuple[str, CodeType]]:
+    """The Python functions that change gradients of named tensors, with the name."""
+    for tensor, names in reading.walked.names.named():
+        for hook in (tensor._backward_hooks or {}).values():
+            if isinstance(hook, FunctionType):
+                yield names[0], hook.__code__
+
+
+_CLAMPED = r"\bcl(?:am|i)p_?\((?:\w+, )?(?:min=)?0(?:\.0*)?, (?:max=)?[\d.]"
+
+
+def _without_sign(code: CodeType) -> SourceLine | None:
+    """The line of a hook that lets no negative number through."""
+    source = definition_of(code)
+    if code.co_name == "<lambda>":
+        return source if re.search(_CLAMPED, source.text) else None
+    lines = matching(code.co_filename, _CLAMPED, body_of(code))
+    return next((line for line, _ in lines), None)
 
 
 def _misused(reading: Reading) -> tuple[list[str], dict[str, str]]:

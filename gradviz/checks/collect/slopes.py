@@ -27,6 +27,8 @@ def faults_of(kind: Any, values: Sequence[Any]) -> dict[str, list[str]]:
     was measured.
     """
     function = _Function(kind, values)
+    if "revers" in kind.__name__.lower() and function.keeps_sign():
+        return {Kind.SAME_SIGN.value: []}
     verdicts = [function.judge(*item) for item in function.gradients().items()]
     # with what was chosen goes what depends on the same tensor
     if None in verdicts:
@@ -87,6 +89,15 @@ class _Function:
         gradients = torch.autograd.grad(weighed, inputs, allow_unused=True)
         pairs = zip(self._places, gradients)
         return {place: given for place, given in pairs if given is not None}
+
+    def keeps_sign(self) -> bool:
+        """Whether forward() hands its input on, and backward() the sign of its gradient."""
+        outputs, gradients = self._outputs(self._inputs), self.gradients()
+        for place, given in gradients.items():
+            same = [torch.equal(output, self._inputs[place]) for output in outputs]
+            if same != [True] or not bool((given * self._pulls[0] > 0).all()):
+                return False
+        return bool(gradients)
 
     def _slopes(self, place: int, step: torch.Tensor) -> list[torch.Tensor]:
         """How the outputs change along a step of one input."""

@@ -144,11 +144,13 @@ _AFTER = 3  # calls that were looked at, in which a gradient has to be zero as w
 _KEEPS = RESHAPES | {"NativeDropout", "Mul", "MaxPool2DWithIndices", "AvgPool2D"}
 _KEEPS |= {"AdaptiveAvgPool2D", "Mean"}
 """Kinds that give zeros where they are given zeros."""
+_SLOWER = "lower the learning rate, tenfold at a time"
+_ANEW = "begin with weights on both sides of 0 and biases of 0, as torch.nn.init.kaiming_normal_() makes them"
 _DEAD = Row(
     "the ReLUs in front of {module} are dead: they give zero for every input",
     "at backward call {call} and all that were looked at since, the gradient of {name} is exactly 0 and that of the bias beside "
-    "it is not: what the weight is multiplied with is 0. Before, it had a gradient. Nothing in front of {code} learns any more",
-    "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0), and lower the learning rate, tenfold at a time; or use "
+    "it is not: what the weight is multiplied with is 0{before}. Nothing in front of {code} learns any more",
+    "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0), and {mend}; or use "
     "torch.nn.LeakyReLU, which lets a gradient through.",
 )
 
@@ -156,7 +158,7 @@ _DEAD = Row(
 @check(
     "dead-relu",
     "warning",
-    "a layer of ReLUs has come to give zero for every input",
+    "a layer of ReLUs gives zero for every input",
     repeats=("nonfinite", "exploding-gradient"),
     reads_saved=True,
     needs_values=True,
@@ -169,8 +171,8 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
     A step that is too large does that, or inputs that are large numbers: the biases
     become so negative that nothing comes through.
 
-    How it is found: The gradient of a weight behind ReLUs was other than zero, and from
-    a call on it is exactly zero, while that of the bias beside it is not. What the
+    How it is found: The gradient of a weight behind ReLUs is exactly zero, from the start
+    or from a call on, while that of the bias beside it is not. What the
     weight is multiplied with is zero then. It has to stay so for several calls.
 
     What to do: Scale the inputs to about 1, lower the learning rate, or use LeakyReLU.
@@ -196,8 +198,7 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
     for leaf, gradient in _read(context):
         last = run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
         zero = sum(call > last for call in run.looked)
-        # a gradient that was never there may be zero by design
-        died = 0 < last < (context.call or 0) and zero >= _AFTER
+        died = last < (context.call or 0) and zero >= _AFTER
         if gradient.norm or not died:
             continue
         relu = _dead_in_front(graph, leaf.node, alive)
@@ -206,7 +207,9 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
 
         name = one_line(leaf.names[0])
         module = name.rpartition(".")[0] or name
-        words = {"module": module, "name": name, "call": context.call}
+        before = ". Before, it had a gradient" if last else ""
+        words = {"module": module, "name": name, "call": context.call, "before": before}
+        words["mend"] = _SLOWER if last else _ANEW
         yield _DEAD.filled(
             leaf.names[:1], made_at(graph, relu), **words, nodes=(relu, leaf.node)
         )

@@ -112,13 +112,16 @@ _DIRECT = {
 def no_effect(context: BackwardCall) -> Diagnoses:
     """A line has no effect: `x.detach()` alone returns another tensor, `optimizer.step`
     without parentheses calls nothing, `module.forward(x)` runs no hooks, and
-    `Function.forward(...)` knows no `backward()`.
+    `Function.forward(...)` knows no `backward()`. Likewise a copy that is none:
+    `target = net` is a second name for one network, `state_dict()` returns the parameters
+    themselves, and weights are tied no more when one is made anew.
 
     How it is found: in the code of functions that ran in the step that was read. Of
-    methods other than `detach`, the variable has to hold a tensor.
+    methods other than `detach`, the variable has to hold a tensor. Of a copy, both sides
+    hold the same parameters; of tied weights, they are two.
 
     What to do: assign the result, or use the method that works in place; call the
-    module, or `apply` of the Function.
+    module, or `apply` of the Function; copy with `copy.deepcopy`.
 
     When to ignore it: when only the time that the line takes matters.
 
@@ -147,6 +150,16 @@ _ROWS = {
         "input; the derivative of backward(), measured in float64, is another one",
         "In {line}, compute it again from ctx.saved_tensors, of inputs that forward() gives to ctx.save_for_backward().",
     ),
+    Kind.SAME_SIGN: Row(
+        "{0} does not reverse the gradient",
+        "forward() hands its input on, and {code} returns the gradient with the sign that it had",
+        "In {line}, return the negative gradient.",
+    ),
+    Kind.NO_NEGATIVE: Row(
+        "a hook sets every negative gradient of {0} to 0",
+        "{code} lets numbers from 0 on through alone",
+        "In {line}, clamp to both sides of 0, as in clamp(-1, 1).",
+    ),
 }  # fmt: skip
 
 
@@ -162,7 +175,8 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
     its `forward()` computes.
 
     Nothing fails: the model trains along the wrong direction. Likewise where the
-    derivative of backward() is asked for, and part of it has no graph.
+    derivative of backward() is asked for, and part of it has no graph; where a reversal
+    keeps the sign; and where a hook clamps gradients to numbers from 0 on.
 
     How it is found: when such a Function of yours is applied for the first time, it is
     replayed in a child process (one thread, 5 seconds at most), in double precision:

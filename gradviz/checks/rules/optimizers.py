@@ -11,7 +11,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
-from gradviz.checks.words import code, line
+from gradviz.checks.words import code, line, listed, verb
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
@@ -43,6 +43,10 @@ _NOTHING = Row(
     "through{cuts}",
     "{mend}",
 )
+_COPIED = (
+    "The loss is computed from tensors that each step makes anew: compute it from what the optimizer holds, without deepcopy() "
+    "and .detach(), as torch.func.functional_call() can; or hand the gradients of the copies over: parameter.grad = copy.grad."
+)
 _GIVE = "Give it the parameters of the model whose output the loss is computed from, after that model is complete."
 
 
@@ -53,7 +57,8 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     How it is found: its learning rate became 0 early and stayed so; no optimizer took a
     step while gradients were reset twice, or until the script ended, as where `step()`
     waits for more batches than there are; or none of the tensors that it holds had a
-    gradient in any of its steps, as when it was given another model's parameters.
+    gradient in any of its steps, as when it was given another model's parameters; or a
+    line froze what it holds together with what it does not hold.
 
     What to do: call `step()` after `backward()`, or give it the parameters that the
     loss depends on.
@@ -80,6 +85,8 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
             yield _updates_nothing(context, optimizer)
         elif _never_steps(run, optimizer):
             yield _took_no_step(context, optimizer)
+        elif optimizer.given:
+            yield from _frozen_too(context, optimizer)
 
 
 def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
@@ -97,6 +104,9 @@ def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosi
 
 def _other_model(context: BackwardCall, optimizer: OptimizerRow) -> str:
     """Whose parameters to give it, where the loss comes from one model."""
+    rows = [row for row in context.run.leaves.values() if row.call == context.call]
+    if rows and context.earlier and all(row.first == row.call for row in rows):
+        return _COPIED
     names = [name for leaf in context.graph.leaves for name in leaf.names[:1]]
     model, *others = {name.partition(".")[0] for name in names if "." in name} or [""]
     source = optimizer.source
@@ -119,6 +129,34 @@ def _took_no_step(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
         name=optimizer.name or "optimizer",
         follows=("no-effect",),
     )
+
+
+_FROZEN_TOO = Row(
+    "{names} {is_} held by {optimizer}, and frozen",
+    "{code} freezes {them} together with {others}, which {optimizer} does not hold: {names} never {changes}",
+    "Freeze first, and add {them} to the model after that; or call requires_grad_(True) on {them} behind {line}.",
+)
+
+
+def _frozen_too(context: BackwardCall, optimizer: OptimizerRow) -> Diagnoses:
+    """What an optimizer was given, and one line froze with what it was not given."""
+    run, frozen = context.run, dict[str, SourceLine | None]()
+    for name, answer in context.answers.items():
+        if answer.kind == "frozen":
+            frozen[name] = answer.source
+    held = run.named(optimizer.current)
+    dry = run.named(optimizer.current - optimizer.given)
+    chosen = [name for name in dry if frozen.get(name)]
+    lines = {frozen[name] for name in chosen}
+    others = [n for n, source in frozen.items() if source in lines and n not in held]
+    if run.ended and others:
+        yield _FROZEN_TOO.filled(
+            tuple(chosen),
+            frozen[chosen[0]],
+            optimizer=optimizer.title,
+            others=listed(others, 1),
+            changes=verb(chosen, "changes", "change"),
+        )
 
 
 # -- a step that never ran, or without a rate --------------------------------------------

@@ -20,6 +20,11 @@ _ROW = Row(
     "{code} runs between backward() and step(): {times} a step found no gradient any more",
     "Call {names}.step() after backward(), and {names}.zero_grad() only after that, or before backward().",
 )
+_TOO_SOON = Row(
+    "{names} updates nothing: step() runs before backward()",
+    "{code} ran when no backward() had filled a gradient, and no step came after one",
+    "Move {code} behind backward().",
+)
 _THROWN_AWAY = re.compile("(?P<reset>z)b(?:zb)+s")
 _LOST = Row(
     "{names} steps with the gradient of the last of {calls} alone: the others are reset",
@@ -45,7 +50,8 @@ def no_update(context: BackwardCall) -> Diagnoses:
     """An optimizer takes its steps when the gradients are gone already: it updates
     nothing.
 
-    Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this
+    Mostly `zero_grad()` stands between `backward()` and `step()`, or the only step comes
+    before `backward()`. Reported when this
     happened to all tensors of an optimizer that the last three backward calls reached
     (see `--steps`), both times. Gradients that are reset with no step at all are no
     sign: code may look at them only, as attacks and saliency maps do. Likewise where
@@ -84,6 +90,10 @@ def no_update(context: BackwardCall) -> Diagnoses:
             reset = log[early[0].start("reset")].source
             times = plural(len(early), "time")
             yield _ROW.filled(optimizer.subject, reset, times=times)
+        # each of its steps came before the first backward()
+        soon = run.ended and optimizer.steps and not optimizer.last_call
+        if soon and "s" in word and not optimizer.given:
+            yield _TOO_SOON.filled(optimizer.subject, log[word.index("s")].source)
         yield from _lost(context, optimizer, log, word)
 
 

@@ -207,3 +207,85 @@ def _reset(context: BackwardCall, leaves: Sequence[Leaf]) -> str:
     place = f"before {line(context.backward)}, or after the update"
     verb = "Call" if nodes <= context.optimized else "Set"
     return f"{verb} {listed(calls)} once in every step, {place}."
+
+
+# -- a loss that is counted twice --------------------------------------------------------
+
+_TWICE = Row(
+    "the gradient of {names} has one loss in it twice",
+    "{first} has added its gradient already, and {second} goes through the same loss again, with no zero_grad() in between",
+    "{fix}",
+)
+
+
+@check(
+    "doubled-gradient",
+    "warning",
+    "a loss is counted twice: in a backward call of its own, and in a sum",
+)
+def doubled_gradient(context: BackwardCall) -> Diagnoses:
+    """Two backward calls of one step go through the same loss, and its gradient is in
+    `.grad` twice.
+
+    `loss_a.backward(retain_graph=True)` and then `(loss_a + loss_b).backward()`, or a
+    running total of losses whose `backward()` is called in each turn of a loop.
+
+    How it is found: the output of one call, a single number, is in the graph of the
+    next, or the other way round, and a gradient that an optimizer uses was neither
+    reset nor used in between.
+
+    What to do: call `backward()` once, of the sum.
+
+    When to ignore it: when the loss is to have twice the weight.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        fit = model(torch.ones(2, 3)).square().mean()
+        loss = fit + model.weight.square().sum()
+        optimizer.zero_grad()
+        fit.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    before = context.previous
+    if before is None or context.loss is None or before.loss is None:
+        return
+    first, second = _outputs(before), _outputs(context)
+    leads_back = first <= _made(context)
+    kept = [leaf for leaf in context.graph.leaves if _is_kept(context, leaf)]
+    if not kept or not (leads_back or second <= _made(before)):
+        return
+    extra = before.backward if leads_back else context.backward
+    fix = f"Leave out {code(extra)}: the other call computes its gradient, too."
+    if before.backward == context.backward:
+        fix = f"Move {code(extra)} out of the loop: call it once, when the sum is complete."
+    yield _TWICE.filled(
+        first_names(kept),
+        extra,
+        first=code(before.backward),
+        second=code(context.backward),
+        fix=fix,
+        nodes=nodes_of(kept),
+    )
+
+
+def _is_kept(context: BackwardCall, leaf: Leaf) -> bool:
+    """Whether a gradient of the call before is still there, and an optimizer takes it."""
+    since = context.intervals.get(leaf.node, Interval())
+    return since.kept and not since.updated and leaf.node in context.optimized
+
+
+def _outputs(context: BackwardCall) -> set[tuple[str, int | None]]:
+    nodes, roots = context.graph.nodes, context.graph.roots
+    every = [nodes[root.node] for root in roots if root.node is not None]
+    return {(node.op, node.sequence) for node in every}
+
+
+def _made(context: BackwardCall) -> set[tuple[str, int | None]]:
+    """The nodes of a call, known by their number in any graph."""
+    return {(node.op, node.sequence) for node in context.graph.nodes}

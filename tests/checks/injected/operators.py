@@ -274,6 +274,21 @@ def backward_twice(node: Any, _: Program) -> Any:
     return [node, copy.deepcopy(node)] if is_call(node, r"[\w.]*loss\w*\.backward") else None
 
 
+def counted_twice(node: Any, _: Program) -> Any:
+    """The same, and the graph is kept."""
+    if not is_call(node, r"[\w.]*loss\w*\.backward") or node.value.keywords:
+        return None
+    first = code(f"{ast.unparse(node.value)[:-1]}retain_graph=True)")
+    return [*first, node]
+
+
+def no_copy(node: Any, _: Program) -> Any:
+    """A second name in place of a second network."""
+    text = ast.unparse(node) if isinstance(node, ast.Assign) else ""
+    new = re.sub(r"= copy\.deepcopy\(([\w.]+)\)(\.eval\(\)|\.requires_grad_\(False\))*$", r"= \1", text)
+    return code(new)[0] if new != text else None
+
+
 # -- in place ----------------------------------------------------------------------------------------------------------
 
 _SAVES = r"\b(tanh|sigmoid|softmax|exp|relu|silu|gelu)\("
@@ -372,6 +387,8 @@ OPERATORS = [
     Operator(asleep, r"\.train\(\)"),
     Operator(graphs_kept, r"\.item\(\)|\.detach\(\)", silent=True),
     Operator(backward_twice, r"Compute the output again|once", r"backward\("),
+    Operator(counted_twice, r"Leave out", r"backward\("),
+    Operator(no_copy, r"deepcopy"),
     Operator(changed_in_place, r"make a new tensor|\.clone\(\)|\+ 1", raises=True),
     Operator(dropped_in_place, r"inplace", raises=True),
     Operator(inplace_module, r"inplace", raises=True),

@@ -1,0 +1,156 @@
+"""Networks that are copied to themselves, since two names hold one network, or a kept
+state_dict() holds the parameters themselves; and weights that are tied no more.
+
+Compares identities and storages, and reads no number.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import torch
+
+from gradviz.armour.isolation import isolated
+from gradviz.checks.collect.behind import Models, Variables
+from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.run import Kind
+from gradviz.graph import SourceLine
+from gradviz.packages import is_foundation
+from gradviz.source.search import matching
+from gradviz.source.statements import Body, blocks_around, bodies, body_of
+from gradviz.variables.objects import (
+    is_a,
+    members,
+    own_attributes,
+    parameters,
+    submodules,
+)
+from gradviz.variables.scanner import value_of
+from gradviz.walker.names import registered
+from gradviz.walker.tensors import storage_of
+
+_LOOP = re.compile(
+    r"for .* in zip\(([\w.]+)\.(?:named_)?parameters\(\), ([\w.]+)\.(?:named_)?parameters\(\)\)"
+)
+_CHANGES = re.compile(r"\.(copy_|mul_|add_|lerp_|data\b)")
+_TIE = r"^([\w.]+\.weight) = ([\w.]+\.weight)$"
+_LOAD = re.compile(r"([\w.]+)\.load_state_dict\((?:([\w.]+)\.state_dict\(\))?")
+
+
+def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> None:
+    """A line loads a state after steps were taken: whether it is what the module holds."""
+    if not recorder.run.stepped or not isinstance(state, dict):
+        return
+    with isolated(), suppress(Exception):
+        own = [t for t in registered("", module) if t[2] == "parameter"]
+        if not own or not all(_is_same(state.get(path), held) for path, held, _ in own):
+            return
+        source = recorder.line(frame)
+        match = _LOAD.search(source.text) if source is not None else None
+        if source is None or match is None:
+            return
+        if match[2]:
+            _note(recorder, source, match[1], match[2])
+            return
+        found = matching(source.file, r" = ([\w.]+)\.state_dict\(\)$")
+        kept, name = next(((line, kept[1]) for line, kept in found), (source, match[1]))
+        recorder.note(
+            Kind.NO_EFFECT,
+            kept,
+            f"{match[0]}...)",
+            "keeps the parameters themselves, which each step changes: state_dict() copies nothing",
+            f"keep a copy: copy.deepcopy({name}.state_dict())",
+        )
+
+
+def _is_same(given: Any, held: torch.Tensor) -> bool:
+    """Whether two tensors are one block of memory."""
+    return held.numel() > 0 and (storage_of(given), given.data_ptr()) == (
+        storage_of(held),
+        held.data_ptr(),
+    )
+
+
+def note_copies(recorder: Recorder, file: str, variables: Variables) -> None:
+    """The loops of a file over the parameters of two networks that are one, and change
+    the first one; in a function, with what it is given. Weights that a line ties, and
+    that are two Parameters now.
+    """
+    for body in bodies(file):
+        _note_untied(recorder, body, variables)
+        for node in body.statements:
+            match = _LOOP.match(ast.unparse(node)) if type(node) is ast.For else None
+            if match is None or not _CHANGES.search(ast.unparse(node)):
+                continue
+            calls = matching(file, rf"\b{body.function}\(([\w.]+), ([\w.]+)[,)]")
+            pairs = [match.groups(), *(call.groups() for _, call in calls)]
+            for target, given in pairs:
+                held = _held(target, variables)
+                if target != given and held and held == _held(given, variables):
+                    _note(recorder, body.source(node), target, given)
+
+
+def _held(path: str, variables: Variables) -> list[int]:
+    """The identities of the parameters of the module that a name holds, as far as that
+    is known.
+    """
+    value = _value(path, variables)
+    return [*map(id, parameters(value))] if is_a(value, torch.nn.Module) else []
+
+
+def _value(path: str, variables: Variables) -> Any:
+    """What a name with dots holds, None where that is not known."""
+    first, *rest = path.split(".")
+    value = value_of(first, variables)
+    for name in rest:
+        parts = dict(own_attributes(value))
+        if is_a(value, torch.nn.Module):
+            parts |= dict(members(value, "_modules") + members(value, "_parameters"))
+        value = parts.get(name)
+    return value
+
+
+def note_ties(recorder: Recorder, models: Models) -> None:
+    """The same of lines in the constructors of modules."""
+    for _, model in models:
+        for _, module in submodules(model):
+            code = getattr(type(module).__init__, "__code__", None)
+            if code is not None and not is_foundation(code.co_filename):
+                own = [{code.co_varnames[0]: module}]
+                _note_untied(recorder, body_of(code), own)
+
+
+def _note_untied(recorder: Recorder, body: Body, variables: Variables) -> None:
+    for source, match in matching(body.file, _TIE, body):
+        weights = [_value(name, variables) for name in match.groups()]
+        untied = all(is_a(each, torch.nn.Parameter) for each in weights)
+        untied = untied and weights[0] is not weights[1]
+        blocks = blocks_around(body.file, source.line, ast.If)
+        # under a condition, nobody knows whether it ran
+        if untied and not any(isinstance(block, ast.If) for block in blocks):
+            recorder.note(
+                Kind.NO_EFFECT,
+                source,
+                match[0],
+                "ties two weights, of which one was made anew later: they are two Parameters now",
+                "tie them last, behind whatever makes one of them anew",
+            )
+
+
+def _note(recorder: Recorder, source: SourceLine, target: str, given: str) -> None:
+    """A line copies one network to itself: told where the second name was given to it."""
+    last, of = target.rpartition(".")[2], given.rpartition(".")[2]
+    second = rf"\b{last} = (?:copy\.copy\()?(?:\w+\.)*{of}\)?$"
+    made: Iterator[SourceLine] = (line for line, _ in matching(source.file, second))
+    recorder.note(
+        Kind.NO_EFFECT,
+        next(made, source),
+        f"the copy from {given} to {target}",
+        "makes no second network: both names hold the same parameters",
+        f"make a copy: {last} = copy.deepcopy({given})",
+    )
