@@ -175,6 +175,8 @@ class BackwardCall:
     in_place: frozenset[int] = frozenset()
     # nodes that were given a number at which they have a pole
     poles: frozenset[int] = frozenset()
+    # activations that have no slope at any element
+    dead: frozenset[int] = frozenset()
 
     @property
     def shown(self) -> Graph:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from gradviz.checks.call import BackwardCall
 
 
+NOTHING = 1e-6
+"""Of the first learning rate: a step with less changes nothing."""
 LOSSES = 1000
 """Losses that are kept."""
 
@@ -53,6 +55,7 @@ class Kind(Enum):
     OTHER_SLOPE = "f"
     SECOND_SLOPE = "F"
     SAME_SIGN = "R"
+    HOOKED = "k"  # one hook, several times; about the tensor and how often
     NO_NEGATIVE = "-"  # a hook lets no negative gradient through; about the tensor
 
 
@@ -128,8 +131,9 @@ class OptimizerRow:
     # what it held last, and what of it had a gradient when a step began
     current: set[int] = field(default_factory=set)
     given: set[int] = field(default_factory=set)
-    # its largest learning rate: the last two, and the step that took the last one first
-    rates: tuple[float, ...] = ()
+    # its learning rate: the last one and the first, and the last step that moved much
+    lr: float = 1
+    usual: float = 0
     rated: int = 0
     # require no gradient, and were updated all the same
     frozen: set[int] = field(default_factory=set)
@@ -137,9 +141,9 @@ class OptimizerRow:
 
     def rate(self, rate: float) -> None:
         """A step begins, with this learning rate."""
-        if self.rates[-1:] != (rate,):
+        self.lr, self.usual = rate, self.usual or rate
+        if rate > NOTHING * self.usual:
             self.rated = self.steps
-            self.rates = (*self.rates[-1:], rate)
 
     @property
     def title(self) -> str:
@@ -161,6 +165,7 @@ class LossArguments(NamedTuple):
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     leaves: frozenset[int] = frozenset()
     input_leaves: frozenset[int] = frozenset()
+    made_by: str = ""  # the operation that made the input
 
 
 class RetainedHistory(NamedTuple):

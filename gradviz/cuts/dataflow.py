@@ -9,6 +9,7 @@ find out.
 from __future__ import annotations
 
 import ast
+import sys
 from ast import AST, Call, Module
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
@@ -173,7 +174,7 @@ class CodeFile:
             is_from = isinstance(node, ast.ImportFrom)
             self.imports[bound] = module, name.name if is_from else ""
             # `from torch.nn import functional as F` binds a module, too
-            if not is_from or bound in ("F", "nn", "functional", "np"):
+            if not is_from or f"{module}.{name.name}" in sys.modules:
                 self._modules.add(bound)
 
     def _read_functions(self, tree: Module) -> None:

@@ -3,19 +3,6 @@
 from __future__ import annotations
 
 LEFT_ALONE: dict[str, str] = {
-    "alias": """
-        import torch
-
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        best = model.state_dict()
-        for step in range(3):
-            loss = model(torch.ones(2, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        model.load_state_dict(best)
-    """,
     "cancelled-gradient": """
         import torch
 

@@ -69,7 +69,7 @@ fit(clone, optimizer)
     "a schedule that sets the rate to 0": Fault(
         "idle-optimizer",
         "schedule.step()",
-        "Give the schedule a factor (gamma) above 0",
+        "Give the schedule a factor (gamma) nearer to 1",
         "gamma=0",
         "gamma=0.5",
         f"{HEAD}{NET}{SGD}schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0)"
@@ -278,7 +278,8 @@ class GradientReversal(torch.autograd.Function):
         "(net[0],)",
         HEAD
         + "net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))\n"
-        + "for part in (net[0], net[1]): part.requires_grad_(False)\noptimizer = torch.optim.SGD([*net[1].parameters(), *net[2].parameters()], lr=0.1)"
+        + "for part in (net[0], net[1]): part.requires_grad_(False)\n"
+        + "optimizer = torch.optim.SGD([*net[1].parameters(), *net[2].parameters()], lr=0.1)"
         + LOOP,
     ),
     "copies that an inner loop trains": Fault(
@@ -289,6 +290,72 @@ class GradientReversal(torch.autograd.Function):
         "for parameter, of_copy in zip(net.parameters(), inner.parameters()): parameter.grad = of_copy.grad\n    optimizer.step()",
         f"import copy\n{HEAD}{NET}{SGD}"
         + LOOP.replace("# CHANGE", "inner = copy.deepcopy(net)").replace("(net(", "(inner("),
+    ),
+    "a derivative in a residual": Fault(
+        "constant-term",
+        "slope = ",
+        "pass create_graph=True",
+        "net(x).sum(), x)",
+        "net(x).sum(), x, create_graph=True)",
+        f"from torch import autograd\n{HEAD}{NET.replace('), nn', '), nn.Tanh(), nn')}{SGD}"
+        + LOOP.replace("# CHANGE", "x.requires_grad_(); slope = autograd.grad(net(x).sum(), x)[0]").replace(
+            "(net(x) -", "(slope + net(x) -"
+        ),
+    ),
+    "an output that a ReLU cuts off": Fault(
+        "dead-relu",
+        "relu(net(x))",
+        "leave it out behind the last layer",
+        "torch.relu(net(x))",
+        "net(x)",
+        f"{HEAD}{NET}{SGD}nn.init.constant_(net[1].bias, -9.0)" + LOOP.replace("(net(x)", "(torch.relu(net(x))"),
+    ),
+    "an output that is outside of a clamp": Fault(
+        "dead-relu",
+        "clamp(0, 1)",
+        "use it for what is shown alone",
+        ".clamp(0, 1)",
+        "",
+        f"{HEAD}{NET}{SGD}nn.init.constant_(net[1].bias, -9.0)" + LOOP.replace("net(x)", "net(x).clamp(0, 1)"),
+    ),
+    "probabilities for kl_div": Fault(
+        "loss-input",
+        "kl_div(",
+        "give it log_softmax() in place of softmax()",
+        "net(x).softmax(1)",
+        "net(x).log_softmax(1)",
+        HEAD
+        + NET.replace("3, 1", "3, 2")
+        + SGD
+        + LOOP.replace(
+            "(net(x) - 1).square().mean()",
+            "nn.functional.kl_div(net(x).softmax(1), torch.full((8, 2), 0.5), reduction='sum')",
+        ),
+    ),
+    "a rate that falls to nothing": Fault(
+        "idle-optimizer",
+        "schedule.step()",
+        "nearer to 1",
+        "optimizer, 0.2",
+        "optimizer, 0.9",
+        f"{HEAD}{NET}{SGD}schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.2)"
+        + LOOP.replace("# AFTER", "schedule.step()"),
+    ),
+    "an optimizer for each step": Fault(
+        "idle-optimizer",
+        "optimizer = ",
+        "in front of the loop",
+        "    optimizer = torch.optim.Adam(net.parameters())\n",
+        "    optimizer = optimizer if step else torch.optim.Adam(net.parameters())\n",
+        HEAD + NET + LOOP.replace("    # CHANGE", "    optimizer = torch.optim.Adam(net.parameters())"),
+    ),
+    "a hook for each step": Fault(
+        "wrong-backward",
+        "register_hook",
+        "Register it once",
+        "net[0].weight.register_hook",
+        "step or net[0].weight.register_hook",
+        HEAD + NET + SGD + LOOP.replace("# CHANGE", "net[0].weight.register_hook(lambda grad: grad / 2)"),
     ),
     "the second derivative of ReLUs": Fault(
         "no-slope",
@@ -311,6 +378,47 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    "inputs that are changed along a gradient": HEAD
+    + NET
+    + SGD
+    + LOOP.replace(
+        "# CHANGE", "x.requires_grad_(); x = x + 0.1 * torch.autograd.grad(net(x).square().sum(), x)[0].sign()"
+    ),
+    "an inner step of first order": HEAD
+    + NET
+    + SGD
+    + LOOP.replace(
+        "# CHANGE",
+        "own = dict(net.named_parameters()); slopes = torch.autograd.grad(net(x).square().mean(), list(own.values()))\n"
+        "    own = {name: own[name] - 0.1 * slope for name, slope in zip(own, slopes)}",
+    ).replace("(net(x) -", "(torch.func.functional_call(net, own, (x,)) -"),
+    "a weight of a loss that comes from gradients": HEAD
+    + NET
+    + SGD
+    + LOOP.replace(
+        "    optimizer.zero_grad()\n",
+        "    extra = net[0](x).abs().mean(); slopes = [torch.autograd.grad(each, net[0].weight, retain_graph=True)[0].norm()\n"
+        "        for each in (loss, extra)]; loss = loss + slopes[0] / slopes[1] * extra\n    optimizer.zero_grad()\n",
+    ),
+    "several hooks of one line": f"{HEAD}{NET}for share in (1.0, 0.5, 2.0, 1.0):\n"
+    f"    net[0].weight.register_hook(lambda grad, share=share: grad * share)\n{SGD}{LOOP}",
+    "an optimizer for each copy": f"import copy\n{HEAD}{NET}{SGD}"
+    + LOOP.replace(
+        "# CHANGE",
+        "inner = copy.deepcopy(net); first = torch.optim.Adam(inner.parameters())\n"
+        "    inner(x).mean().backward(); first.step(); del inner, first",
+    ),
+    "a branch that is given nothing": HEAD
+    + NET
+    + "other = nn.Linear(2, 3, bias=False)\n"
+    + SGD.replace("net.parameters()", "[*net.parameters(), *other.parameters()]")
+    + LOOP.replace("net(x)", "net[1](net[0](x) + torch.relu(other(torch.zeros(8, 2))))"),
+    "a margin that is reached": HEAD
+    + NET
+    + SGD
+    + LOOP.replace("(net(x) - 1).square().mean()", "torch.relu(0.1 - (net(x) + 20)).mean()"),
+    "a rate that falls along a cosine": f"{HEAD}{NET}{SGD}schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 30)"
+    + LOOP.replace("# AFTER", "schedule.step()"),
     "losses whose graphs overlap": HEAD
     + NET
     + SGD

@@ -134,7 +134,9 @@ def test_a_graph_that_is_retained_for_nobody_is_a_note(again: bool, tmp_path: Pa
                 opt.step()
         fit(5)
     """
-    found, code = check(written(tmp_path, script.replace("AGAIN", "(0.1 * out).mean().backward()" if again else "pass")))
+    found, code = check(
+        written(tmp_path, script.replace("AGAIN", "(0.1 * out).mean().backward()" if again else "pass"))
+    )
     kept = [one for one in found if one["id"] == "retained-graph"]
     assert code == 0 and len(kept) == (not again)
     assert all(one["line"] == 9 and one["severity"] == "note" for one in kept)

@@ -23,7 +23,13 @@ from gradviz.checks.collect.ledger import Ledger
 from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.collect.models import Reading, homes_of, note_misuse, read_objects
 from gradviz.checks.collect.modes import ModeWatch
-from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
+from gradviz.checks.collect.numbers import (
+    at_poles,
+    dead,
+    gradients_left,
+    is_broken,
+    loss_of,
+)
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.checks.words import all_names
@@ -210,6 +216,8 @@ class Collector:
         if live.call is None and not self._values:
             return
         scaled, call.poles = self.run.scaled, at_poles(walked.nodes)
+        if self.recorder.zeros:
+            call.dead = dead(walked.nodes)
         near = call.poles and not (live.ran or scaled)
         # reading every number costs time, so only where something looks wrong
         if self._values or near or is_broken(call.loss, scaled):

@@ -23,7 +23,9 @@ from gradviz.armour.taps import Began
 from gradviz.checks.collect.behind import leaves_behind
 from gradviz.checks.collect.copies import loaded
 from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.ops import kind_of
 from gradviz.checks.run import Kind, LossArguments
+from gradviz.walker.tensors import grad_fn_of
 
 LOOKED = 3
 """Calls of a loss in each line that are looked at."""
@@ -88,7 +90,9 @@ class LoopWatch:
         self._losses[source] += 1
         if source is None or self._losses[source] > LOOKED:
             return
-        arguments = LossArguments(function, (tuple(given.shape), tuple(target.shape)))
+        shapes = tuple(given.shape), tuple(target.shape)
+        made_by = kind_of(type(grad_fn_of(given)).__name__)
+        arguments = LossArguments(function, shapes, made_by=made_by)
         if target.requires_grad:
             with isolated():
                 leaves = frozenset(leaves_behind([target]))

@@ -5,6 +5,7 @@ graph, how their modules ran, and where a module keeps what it does not list.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, product
 from types import CodeType, FunctionType
@@ -141,7 +142,11 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
     files = dict.fromkeys(space.get("__file__") for space in spaces)
     # the files that variables belong to
     written = [file for file in files if type(file) is str]
-    for name, hook in _hooks(reading):
+    for (name, hook), times in Counter(_hooks(reading)).items():
+        first = recorder.hooks.setdefault((name, hook), times)
+        # a constructor may register several
+        if times >= HOOKS and times > first:
+            recorder.note(Kind.HOOKED, definition_of(hook), name, str(times))
         source = _without_sign(hook)
         if source is not None:
             recorder.note(Kind.NO_NEGATIVE, source, name)
@@ -170,6 +175,8 @@ def _hooks(reading: Reading) -> Iterator[tuple[str, CodeType]]:
                 yield names[0], hook.__code__
 
 
+HOOKS = 3
+"""Hooks of one line on one tensor, from which a loop adds one in each turn."""
 _CLAMPED = r"\bcl(?:am|i)p_?\((?:\w+, )?(?:min=)?0(?:\.0*)?, (?:max=)?[\d.]"
 
 

@@ -16,8 +16,9 @@ import torch
 
 from gradviz.armour.isolation import isolated, unrecorded
 from gradviz.checks.call import LeafGradient
+from gradviz.checks.ops import kind_of
 from gradviz.checks.poles import Where, pole_of
-from gradviz.gradients.values import BASE, outgrown, tensor_in, true_in
+from gradviz.gradients.values import BASE, is_zero, outgrown, tensor_in, true_in
 from gradviz.walker.private import Node as LiveNode
 from gradviz.walker.tensors import answers_itself, is_plain, version_of
 
@@ -166,3 +167,49 @@ def _is_at_a_pole(node: LiveNode) -> bool:
     exponent = getattr(node, "_saved_exponent", None)
     steep = not isinstance(exponent, (int, float)) or exponent < 1
     return steep and bool(BASE.item(torch.any(_AT[pole.at](BASE.detach(tensor)))))
+
+
+# -- activations that are dead ---------------------------------------------------------
+
+_SLOPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "Relu": lambda result: result,
+    "Sigmoid": lambda result: result * (1 - result),
+    "Tanh": lambda result: 1 - result * result,
+}
+_BOUNDS = {"Clamp": ("min", "max"), "Hardtanh": ("min_val", "max_val")}
+_GIVEN = "mat1", "self", "input"  # what a product keeps of its input
+_BOUNDS |= {"ClampMin": ("min", ""), "ClampMax": ("", "max")}
+
+
+def dead(nodes: Sequence[LiveNode]) -> frozenset[int]:
+    """The places of activations whose derivative is 0 at every element."""
+    places = list[int]()
+    with unrecorded():
+        for place, node in enumerate(nodes):
+            with suppress(Exception):
+                if _is_dead(node, kind_of(type(node).__name__)):
+                    places.append(place)
+    return frozenset(places)
+
+
+def _is_dead(node: LiveNode, kind: str) -> bool:
+    slot = "result" if kind in _SLOPES else "self" if kind in _BOUNDS else ""
+    tensor = tensor_in(node, slot) if slot else None
+    if tensor is None or not is_readable(tensor) or not tensor.numel():
+        return False
+    numbers = BASE.detach(tensor)
+    slope = _SLOPES[kind](numbers) if kind in _SLOPES else _inside(node, kind, numbers)
+    return not BASE.item(torch.any(slope)) and not _is_given_zeros(node)
+
+
+def _inside(node: LiveNode, kind: str, numbers: torch.Tensor) -> torch.Tensor:
+    """Which elements are inside of the bounds of a clamp."""
+    low, high = (getattr(node, f"_saved_{name}", None) for name in _BOUNDS[kind])
+    above = numbers >= (-math.inf if low is None else low)
+    return torch.logical_and(above, numbers <= (math.inf if high is None else high))
+
+
+def _is_given_zeros(node: LiveNode) -> bool:
+    """Whether the layer in front is given nothing but zeros, of which it makes zeros."""
+    given = (tensor_in(node.next_functions[0][0], slot) for slot in _GIVEN)
+    return any(each is not None and is_zero(each) for each in given)

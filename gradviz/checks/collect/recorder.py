@@ -8,8 +8,8 @@ nothing, and keeps nothing of the user's alive.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
-from types import FrameType
+from collections.abc import Iterable, Mapping, Sequence
+from types import CodeType, FrameType
 from weakref import WeakSet
 
 import torch
@@ -42,12 +42,15 @@ class Recorder:
     def __init__(self) -> None:
         self.run, self.number = TrainingRun(), 0
         self.ends, self.before, self._last = array("Q"), 0, 0
+        self.zeros = False  # the last call left a gradient of 0
         self.updated = False  # an optimizer has taken a step since the last call
         self._backward: Event | None = None  # where that is logged
         # nobody watches the steps that run now, or some did before: see `Rest`
         self.rests = self.rested = False
         # optimizers whose step() runs now: a closure may call backward inside
         self.stepping: list[int] = []
+        # how many of one hook a tensor had when it was met first
+        self.hooks: dict[tuple[str, CodeType], int] = {}
         # modules that `functional_call` ran with other tensors
         self.replaced = WeakSet[torch.nn.Module]()
         self._code = UserCode()
@@ -139,11 +142,12 @@ class Recorder:
             self._backward.tensors = frozenset(leaves)
 
     def left(
-        self, gradients: Iterable[LeafGradient], leaves: Mapping[int, torch.Tensor]
+        self, gradients: Sequence[LeafGradient], leaves: Mapping[int, torch.Tensor]
     ) -> None:
         """The backward call that came last has left these gradients, of leaves with the
         same keys.
         """
+        self.zeros = not all(gradient.norm for gradient in gradients)
         for gradient in gradients:
             if gradient.norm and gradient.node in leaves:
                 names = self.run.names.get(id(leaves[gradient.node]), ())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import RESHAPES, kind, made, spread, users
+from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, made, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, first_names, line, listed, made_at
@@ -30,6 +31,11 @@ _COPY = Row(
     "{mend}",
 )
 
+_DERIVATIVE = Row(
+    "{term} has no graph: through it, {names} get no gradient",
+    "{cuts}; it is added to what has a graph",
+    "{mend}",
+)
 _SAMPLE = Row(
     "{term} is drawn with sample(), without a graph: what is computed from it does not train {names}",
     "{cuts}; the file takes log_prob() nowhere, by which a sample can train",
@@ -97,6 +103,7 @@ def constant_term(context: BackwardCall) -> Diagnoses:
 
     yield from _copies(context)
     yield from _samples(context)
+    yield from _derivatives(context)
 
 
 def _told(
@@ -138,6 +145,19 @@ def _samples(context: BackwardCall) -> Diagnoses:
         # elsewhere, it may have another name
         if not any(matching(context.body.file, r"log_prob\(")):
             yield _told(context, _SAMPLE, names, [cut], node)
+
+
+def _derivatives(context: BackwardCall) -> Diagnoses:
+    """A derivative without a graph in a residual, as of a differential equation."""
+    graph, trained = context.graph, _trained(context)
+    for node, cuts in context.entered.items():
+        names = [sorted(cut.behind & trained) for cut in cuts if cut.kind == "grad"]
+        after = {kind(graph, each) for each in spread([node], partial(users, graph))}
+        # a changed input, or weight, goes through the model again
+        if names and kind(graph, node) in SUMS and after.isdisjoint(PRODUCTS):
+            wrong = [cut for cut in cuts if cut.kind == "grad"]
+            if names[0]:
+                yield _told(context, _DERIVATIVE, names[0], wrong[:1], node)
 
 
 def _copies(context: BackwardCall) -> Diagnoses:

@@ -5,16 +5,17 @@ where ReLUs have died.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall, LeafGradient
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, makers, user, users
+from gradviz.checks.ops import PRODUCTS, behind, kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.words import first_names, listed, made_at, nodes_of
-from gradviz.graph import Graph, Leaf, SourceLine
+from gradviz.checks.words import first_names, listed, made_at, nodes_of, verb
+from gradviz.graph import Leaf, SourceLine
 from gradviz.graph.amounts import known_elements
-from gradviz.wording import one_line, plural
+from gradviz.wording import plural
 
 # -- exploding-gradient ----------------------------------------------------------------
 
@@ -141,24 +142,32 @@ def _models(context: BackwardCall) -> Iterable[list[Layer]]:
 # -- dead-relu -------------------------------------------------------------------------
 
 _AFTER = 3  # calls that were looked at, in which a gradient has to be zero as well
-_KEEPS = RESHAPES | {"NativeDropout", "Mul", "MaxPool2DWithIndices", "AvgPool2D"}
-_KEEPS |= {"AdaptiveAvgPool2D", "Mean"}
-"""Kinds that give zeros where they are given zeros."""
+_SCALE = "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0), and {mend}"
 _SLOWER = "lower the learning rate, tenfold at a time"
 _ANEW = "begin with weights on both sides of 0 and biases of 0, as torch.nn.init.kaiming_normal_() makes them"
+_OUTPUT = "Compute the loss from what goes into it: leave it out behind the last layer, or use it for what is shown alone"
+_LEAKY = "; or use torch.nn.LeakyReLU, which lets a gradient through"
 _DEAD = Row(
-    "the ReLUs in front of {module} are dead: they give zero for every input",
-    "at backward call {call} and all that were looked at since, the gradient of {name} is exactly 0 and that of the bias beside "
-    "it is not: what the weight is multiplied with is 0{before}. Nothing in front of {code} learns any more",
-    "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0), and {mend}; or use "
-    "torch.nn.LeakyReLU, which lets a gradient through.",
+    "{what}, and {names} {learn} nothing",
+    "at backward call {call} and all that were looked at since, {code} gave {gave}, where its derivative is 0: no gradient comes "
+    "through{before}",
+    "{mend}.",
+)
+_WHAT = {
+    "Relu": ("the ReLUs are dead: they give zero for every input", "0 for every input"),
+    "Sigmoid": ("the sigmoids are saturated", "exactly 0 or 1 for every input"),
+    "Tanh": ("every tanh is saturated", "exactly -1 or 1 for every input"),
+}
+_CUT_OFF = (
+    "every input is outside of the bounds of the clamp",
+    "a bound for every input",
 )
 
 
 @check(
     "dead-relu",
     "warning",
-    "a layer of ReLUs gives zero for every input",
+    "a layer of ReLUs gives zero for every input, or another activation is saturated",
     repeats=("nonfinite", "exploding-gradient"),
     reads_saved=True,
     needs_values=True,
@@ -166,16 +175,18 @@ _DEAD = Row(
 )
 def dead_relu(context: BackwardCall) -> Diagnoses:
     """All ReLUs of a layer give zero for every sample: what is in front of them gets no
-    gradient any more, and never recovers.
+    gradient any more, and never recovers. Likewise sigmoids and tanh where they are
+    flat, and a clamp of which every input is outside.
 
-    A step that is too large does that, or inputs that are large numbers: the biases
-    become so negative that nothing comes through.
+    A step that is too large does that, inputs that are large numbers, or the initial
+    weights; or a ReLU behind the last layer.
 
-    How it is found: The gradient of a weight behind ReLUs is exactly zero, from the start
-    or from a call on, while that of the bias beside it is not. What the
-    weight is multiplied with is zero then. It has to stay so for several calls.
+    How it is found: A gradient is exactly zero, from the start or from a call on, and
+    every path to it leads through activations whose derivative is 0 at every element.
+    It has to stay so for several calls.
 
-    What to do: Scale the inputs to about 1, lower the learning rate, or use LeakyReLU.
+    What to do: Scale the inputs to about 1, lower the learning rate, or use LeakyReLU;
+    have no ReLU, sigmoid or clamp between the last layer and a loss that needs none.
 
     When to ignore it: When the layer is switched off on purpose.
 
@@ -193,46 +204,45 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
-    graph, run = context.graph, context.run
-    alive = {leaf.node for leaf, gradient in _read(context) if gradient.norm}
-    for leaf, gradient in _read(context):
-        last = run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
-        zero = sum(call > last for call in run.looked)
-        died = last < (context.call or 0) and zero >= _AFTER
-        if gradient.norm or not died:
+    graph, dead = context.graph, context.dead
+    # what is asked for is reached, or there is nothing to learn any more
+    if not dead or context.loss == 0:
+        return
+    roots = [root.node for root in graph.roots if root.node is not None]
+    passing = set(spread(roots, lambda n: [] if n in dead else makers(graph, n)))
+    zero = {leaf.node: leaf for leaf in _dried(context) if leaf.node not in passing}
+    for node in sorted(dead & passing):
+        leaves = [
+            zero[each] for each in behind(graph, makers(graph, node)) if each in zero
+        ]
+        if not leaves:
             continue
-        relu = _dead_in_front(graph, leaf.node, alive)
-        if relu is None:
-            continue
-
-        name = one_line(leaf.names[0])
-        module = name.rpartition(".")[0] or name
-        before = ". Before, it had a gradient" if last else ""
-        words = {"module": module, "name": name, "call": context.call, "before": before}
-        words["mend"] = _SLOWER if last else _ANEW
+        after = {kind(graph, each) for each in spread([node], partial(users, graph))}
+        what, gave = _WHAT.get(kind(graph, node), _CUT_OFF)
+        had = any(context.run.nonzero.get(name) for name in first_names(leaves))
+        mend = _SCALE.format(mend=_SLOWER if had else _ANEW)
+        if after.isdisjoint(PRODUCTS):
+            mend = _OUTPUT
+        elif what == _WHAT["Relu"][0]:
+            mend += _LEAKY
         yield _DEAD.filled(
-            leaf.names[:1], made_at(graph, relu), **words, nodes=(relu, leaf.node)
-        )
+            first_names(leaves),
+            made_at(graph, node),
+            what=what,
+            gave=gave,
+            learn=verb(leaves, "learns", "learn"),
+            call=context.call,
+            before=". Before, they had one" if had else "",
+            mend=mend,
+        )._replace(nodes=(node,))
         return
 
 
-def _dead_in_front(graph: Graph, leaf: int, alive: set[int]) -> int | None:
-    """The ReLU whose results a weight is multiplied with, when a bias is added to the
-    product that has a gradient.
-    """
-    product = user(graph, leaf)
-    if product is None or kind(graph, product) not in PRODUCTS:
-        return None
-
-    inputs = makers(graph, product)
-    # a bias with a gradient proves that backward arrived: so the input is 0
-    if alive.isdisjoint(inputs):
-        return None
-
-    for node in inputs:
-        while kind(graph, node) in _KEEPS and len(graph.inputs(node)) == 1:
-            node = graph.inputs(node)[0].producer
-        if kind(graph, node) in ("Relu", "Threshold"):
-            return node
-
-    return None
+def _dried(context: BackwardCall) -> Iterator[Leaf]:
+    """The parameters whose gradient is zero in this call and several more, to the end."""
+    run = context.run
+    for leaf, gradient in _read(context):
+        last = run.nonzero.get(leaf.names[0], 0) if leaf.names else 0
+        zero = sum(call > last for call in run.looked)
+        if not gradient.norm and last < (context.call or 0) and zero >= _AFTER:
+            yield leaf

@@ -4,7 +4,7 @@ optimizer holds.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from gradviz.checks.call import BackwardCall, Home, Optimizer
 from gradviz.checks.ops import users
@@ -141,7 +141,8 @@ def recorded_updates(context: BackwardCall) -> dict[str, int]:
     graph = context.graph
     steps = [call for call in context.earlier if not call.create_graph]
     inputs = (leaf for call in steps for leaf in call.graph.leaves)
-    before = all_names(leaf for leaf in inputs if leaf.kind == "input")
+    before = {*all_names(leaf for leaf in inputs if leaf.kind == "input")}
+    before -= _made_again(context.run.read)
     updated = dict[str, int]()
     for tensor in context.named_tensors:
         node = tensor.node
@@ -149,6 +150,16 @@ def recorded_updates(context: BackwardCall) -> dict[str, int]:
             names = [name for name in tensor.names if name in before]
             updated |= dict.fromkeys(names[:1], node)
     return updated
+
+
+def _made_again(calls: Sequence[BackwardCall]) -> set[str]:
+    """The names that hold a new leaf in each step, and once something computed of it."""
+    computed, again = set[str](), set[str]()
+    for call in calls:
+        leaves = [t for t in call.named_tensors if t.node in call.graph.leaf_of]
+        again |= computed.intersection(all_names(leaves))
+        computed |= {*all_names(call.named_tensors)}.difference(all_names(leaves))
+    return again
 
 
 def _rebound(context: BackwardCall) -> Diagnoses:

@@ -51,6 +51,11 @@ class _Pair(NamedTuple):
     at_user: bool = False  # the line of the loss is the one to change
 
 
+_NO_LOG = Row(
+    "kl_div is given probabilities, and wants their logarithm first",
+    "{code} gives it what {by} made, so that it is no divergence: it is below 0, and least elsewhere",
+    "In {line}, give it log_softmax() in place of {by}(); the second argument stays a probability.",
+)
 _SCORES = (
     "Give the scores themselves to the loss: leave out this {by}. Where probabilities are wanted, as for printing, compute them "
     "there."
@@ -193,6 +198,8 @@ def _weight(source: SourceLine) -> tuple[int, str]:
 def _arguments(context: BackwardCall) -> Diagnoses:
     """What torch's own losses were given."""
     for source, given in context.run.loss_arguments.items():
+        if given.function == "kl_div" and given.made_by in ("Softmax", "Sigmoid"):
+            yield _NO_LOG.filled((), source, by=given.made_by.lower())
         first, second = given.shapes
         result = _broadcast(first, second)
         numbers = set(map(math.prod, (first, second, result)))

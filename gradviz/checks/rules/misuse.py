@@ -155,6 +155,11 @@ _ROWS = {
         "forward() hands its input on, and {code} returns the gradient with the sign that it had",
         "In {line}, return the negative gradient.",
     ),
+    Kind.HOOKED: Row(
+        "a hook is registered again and again: {0} has {1} of it",
+        "{code} is one hook, and each turn of a loop adds it once more: it runs more often with every step",
+        "Register it once, before the loop; or call remove() of what register_hook() returns.",
+    ),
     Kind.NO_NEGATIVE: Row(
         "a hook sets every negative gradient of {0} to 0",
         "{code} lets numbers from 0 on through alone",
@@ -176,7 +181,8 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
 
     Nothing fails: the model trains along the wrong direction. Likewise where the
     derivative of backward() is asked for, and part of it has no graph; where a reversal
-    keeps the sign; and where a hook clamps gradients to numbers from 0 on.
+    keeps the sign; where a hook clamps gradients to numbers from 0 on; and where a loop
+    registers a hook in each turn.
 
     How it is found: when such a Function of yours is applied for the first time, it is
     replayed in a child process (one thread, 5 seconds at most), in double precision:

@@ -33,8 +33,8 @@ _NEVER_RAN = Row(
     "{mend}",
 )
 _NO_RATE = Row(
-    "{title} changes nothing from step {step} on: its learning rate is 0",
-    "the learning rate was {before} and is 0 in {steps}, until the end{schedule}",
+    "{title} changes nothing from step {step} on: its learning rate is {rate}",
+    "the learning rate was {before} and is {rate} or near it in {steps}, until the end{schedule}",
     "{mend}",
 )
 _NOTHING = Row(
@@ -42,6 +42,11 @@ _NOTHING = Row(
     "it took {steps}, and none of what it holds had a gradient in any of them, nor was in a graph that backward() ran "
     "through{cuts}",
     "{mend}",
+)
+_NEW = Row(
+    "{names} is made anew for each step, so that it knows nothing of the steps before",
+    "{code} ran {times}, for the same parameters, and each {type} took one step: its averages begin at 0 each time",
+    "Move {code} in front of the loop.",
 )
 _COPIED = (
     "The loss is computed from tensors that each step makes anew: compute it from what the optimizer holds, without deepcopy() "
@@ -54,7 +59,8 @@ _GIVE = "Give it the parameters of the model whose output the loss is computed f
 def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, or whose tensors never get a gradient.
 
-    How it is found: its learning rate became 0 early and stayed so; no optimizer took a
+    How it is found: its learning rate became 0, or a millionth, early and stayed so; it
+    is made anew for each step; no optimizer took a
     step while gradients were reset twice, or until the script ended, as where `step()`
     waits for more batches than there are; or none of the tensors that it holds had a
     gradient in any of its steps, as when it was given another model's parameters; or a
@@ -79,6 +85,7 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """
     run = context.run
     yield from _without_a_rate(context)
+    yield from _made_anew(run)
     for optimizer in run.optimizers:
         idle = optimizer.steps >= ENOUGH and not (optimizer.given or optimizer.reached)
         if idle and not run.scaled:
@@ -100,6 +107,22 @@ def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosi
         cuts=f"; {all_cut_words(cuts)}" if cuts else "",
         follows=("nonleaf-parameter", "no-graph", "constant-term"),
     )
+
+
+def _made_anew(run: TrainingRun) -> Diagnoses:
+    """Optimizers of one line for the same tensors, each for a single step."""
+    rows = [row for row in run.optimizers if row.steps == 1 and row.type != "SGD"]
+    first = rows[0] if len(rows) >= LONG else OptimizerRow("")
+    alike = [r for r in rows if (r.source, r.held) == (first.source, first.held)]
+    # another tensor may have the identity of one that is gone
+    leaves = [row.reached for key, row in run.leaves.items() if key in first.held]
+    if len(alike) >= LONG and min(leaves, default=0) >= ENOUGH:
+        yield _NEW.filled(
+            first.subject,
+            first.source,
+            type=first.type,
+            times=plural(len(alike), "time"),
+        )
 
 
 def _other_model(context: BackwardCall, optimizer: OptimizerRow) -> str:
@@ -169,9 +192,8 @@ of a schedule or its beginning."""
 def _without_a_rate(context: BackwardCall) -> Diagnoses:
     """The learning rate has become 0 and stays so."""
     for optimizer in context.run.optimizers:
-        steps = optimizer.steps - optimizer.rated + 1
-        idle = optimizer.rates[-1:] == (0,)
-        if not idle or steps < max(LONG, optimizer.steps // 4):
+        steps = optimizer.steps - optimizer.rated
+        if steps < max(LONG, optimizer.steps // 4):
             continue
         log = context.run.about(optimizer)
         scheduled = [event.source for event in log if event.letter == "l"]
@@ -180,11 +202,12 @@ def _without_a_rate(context: BackwardCall) -> Diagnoses:
             optimizer.subject,
             source or optimizer.source,
             title=optimizer.title,
-            step=optimizer.rated,
-            before=f"{optimizer.rates[0]:.3g}",
+            step=optimizer.rated + 1,
+            rate=f"{optimizer.lr:.3g}",
+            before=f"{optimizer.usual:.3g}",
             steps=plural(steps, "step"),
             schedule=f"; {code(source)} sets it" if source else "",
-            mend="Give the schedule a factor (gamma) above 0, or call its step() once an epoch instead of once a batch."
+            mend="Give the schedule a factor (gamma) nearer to 1, or call its step() once an epoch instead of once a batch."
             if source
             else "Give the optimizer a learning rate above 0.",
         )
