@@ -22,7 +22,7 @@ from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.search import matching
-from gradviz.source.statements import Body, blocks_around, bodies, body_of
+from gradviz.source.statements import Body, blocks_around, bodies, body_of, loops_around
 from gradviz.variables.objects import (
     is_a,
     members,
@@ -34,9 +34,7 @@ from gradviz.variables.scanner import value_of
 from gradviz.walker.names import registered
 from gradviz.walker.tensors import storage_of
 
-_LOOP = re.compile(
-    r"for .* in zip\(([\w.]+)\.(?:named_)?parameters\(\), ([\w.]+)\.(?:named_)?parameters\(\)\)"
-)
+_LOOP = r"^for .* in zip\(([\w.]+)\.(?:named_)?parameters\(\), ([\w.]+)\.(?:named_)?parameters\(\)\)"
 _CHANGES = re.compile(r"\.(copy_|mul_|add_|lerp_|data\b)")
 _TIE = r"^([\w.]+\.weight) = ([\w.]+\.weight)$"
 _LOAD = re.compile(r"([\w.]+)\.load_state_dict\((?:([\w.]+)\.state_dict\(\))?")
@@ -83,16 +81,16 @@ def note_copies(recorder: Recorder, file: str, variables: Variables) -> None:
     """
     for body in bodies(file):
         _note_untied(recorder, body, variables)
-        for node in body.statements:
-            match = _LOOP.match(ast.unparse(node)) if type(node) is ast.For else None
-            if match is None or not _CHANGES.search(ast.unparse(node)):
+        for source, match in matching(file, _LOOP, body):
+            loop = loops_around(file, source.line)[-1]
+            if not _CHANGES.search(ast.unparse(loop)):
                 continue
             calls = matching(file, rf"\b{body.function}\(([\w.]+), ([\w.]+)[,)]")
             pairs = [match.groups(), *(call.groups() for _, call in calls)]
             for target, given in pairs:
                 held = _held(target, variables)
                 if target != given and held and held == _held(given, variables):
-                    _note(recorder, body.source(node), target, given)
+                    _note(recorder, source, target, given)
 
 
 def _held(path: str, variables: Variables) -> list[int]:
