@@ -172,19 +172,6 @@ LEFT_ALONE: dict[str, str] = {
             model(torch.ones(2, 3)).square().mean().backward()
             model.zero_grad()
     """,
-    "rate-near-zero": """
-        import torch
-
-        model = torch.nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.1)
-        for step in range(20):
-            loss = model(torch.ones(2, 3)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
-    """,
     "requires-grad-input": """
         import torch
 
