@@ -43,10 +43,8 @@ TRIES = 4
 """Pictures that are measured."""
 FULL = 0.85
 """The part of a page that a picture fills at least: with less, more is tried."""
-FIRST, LEAST = 0.9, 0.7
-"""How much of a page is filled first, by the estimate, which knows no detours; and of
-what is larger than a slide.
-"""
+FIRST = 0.9
+"""How much of a page is filled first, by the estimate, which knows no detours."""
 LEAVES = 4
 """Leaves that stay single when there are so many that no page holds them."""
 
@@ -247,8 +245,7 @@ def _best(filling: Filling, sheet: Limits, measure: Measure) -> _View | None:
     sizes = filling.opening.sizes
     best: _View | None = None
     is_larger = min(sheet[:2]) > SLIDES[0].height  # than a slide: for the body alone
-    first = LEAST if is_larger else FIRST
-    now = sheet._replace(width=first * sheet.width, height=first * sheet.height)
+    now = sheet._replace(width=FIRST * sheet.width, height=FIRST * sheet.height)
     across, along = _Aim(now.width), _Aim(now.height)
 
     for _ in range(TRIES):
