@@ -250,6 +250,16 @@ class Filling:
         is_large = self._sizes.ops(group) > max(self._ops / 2, SMALL)
         return is_large and group.kind == "call" and self._may_try(group)
 
+    def may_be_u(self) -> bool:
+        """Whether an open group has one skip connection inside another, as a U has."""
+        for group in self.opening.open:
+            furthest = 0
+            for maker, user in sorted(self._sizes.wires(group)):
+                if maker + 1 < user < furthest:
+                    return True
+                furthest = max(furthest, user)
+        return False
+
     def closed_share(self) -> float:
         """The part of all ops that is in closed groups of one kind that could be opened
         and of which none is: of the kind with most. Where what repeats is closed, the

@@ -184,6 +184,11 @@ class _View(NamedTuple):
     boxes: int
     limits: Limits
     closed: float  # the part of all ops that is closed, though nothing like it is open
+    may_be_u: bool
+
+    def as_u(self) -> _View:
+        """A U says most by its shape."""
+        return self._replace(closed=min(self.closed, ENOUGH))
 
 
 def _first_view(
@@ -205,17 +210,26 @@ def _first_view(
 
 
 def _largest(filling: Filling, limits: Limits, measure: Measure) -> _View | None:
-    """The view of most boxes on the smallest sheets that are large enough."""
-    best = None
-    for sheets in SHEETS:
-        of_size = [sheet._replace(boxes=limits.boxes) for sheet in sheets]
-        found = [_best(filling, sheet, measure) for sheet in of_size]
-        largest = max(filter(None, found), key=_rank, default=None)
-        if best is None or (largest and largest.closed < best.closed - WORTH):
-            best = largest
-        if best is not None and best.closed <= ENOUGH:
-            break
-    return best
+    """The view of most boxes on the smallest sheets that are large enough. Where one
+    shows enough, no picture is made of what shows less.
+    """
+    search = _Search(filling, measure)
+    for most in (ENOUGH, 1.0):
+        search.most, search.best, search.is_thorough = most, None, most > ENOUGH
+        for sheets in SHEETS:
+            best, search.best = search.best, None
+            for sheet in sheets:
+                may_grow = sheet is SLIDES[0]
+                search.on(sheet._replace(boxes=limits.boxes), may_grow)
+            if search.best is None:
+                search.best = best
+            else:
+                search.most = search.best.closed - WORTH
+            if search.best is not None and search.best.closed <= ENOUGH:
+                break
+        if search.best is not None and search.best.closed < search.passed - WORTH:
+            return search.best
+    return search.best
 
 
 def _rank(view: _View) -> tuple[float, int]:
@@ -238,40 +252,87 @@ def _with_few_leaves(
     return folded(opening, leaves=LEAVES)
 
 
-def _best(filling: Filling, sheet: Limits, measure: Measure) -> _View | None:
-    """The view with most boxes of a few that are measured. Each takes from the others
-    how far the estimate was off.
+class _Search:
+    """For the best view of a few that are measured. Each takes from the others how far
+    the estimate was off. Passed by is what closes more than `most`, and what is no
+    better than what another sheet holds.
     """
-    sizes = filling.opening.sizes
-    best: _View | None = None
-    is_larger = min(sheet[:2]) > SLIDES[0].height  # than a slide: for the body alone
-    now = sheet._replace(width=FIRST * sheet.width, height=FIRST * sheet.height)
-    across, along = _Aim(now.width), _Aim(now.height)
 
-    for _ in range(TRIES):
-        filling.fill(now)
-        estimate = sizes.whole
-        size = measure(filling.folding(), sheet)
-        if size is None:
-            break
-        wide, tall = size.width / sheet.width, size.height / sheet.height
-        fits = max(wide, tall) <= 1.0
-        # a U says most by its shape
-        closed = min(filling.closed_share(), ENOUGH if size.is_u else 1.0)
-        view = _View(sizes.boxes, now, closed)
-        if fits and (best is None or _rank(view) > _rank(best)):
-            best = view
-        is_enough = is_larger and closed <= ENOUGH
-        if fits and (is_enough or max(wide, tall) >= FULL):
-            break
+    def __init__(self, filling: Filling, measure: Measure) -> None:
+        self.filling, self.measure = filling, measure
+        self.most = ENOUGH
+        self.best: _View | None = None
+        self.is_thorough = False  # whether nothing is passed by
+        self.passed = math.inf  # what views close that were passed by, at least
+        self._views: dict[Limits, _View] = {}
+        self._sizes: dict[Limits, tuple[Size, Size | None]] = {}
 
-        across.learn(estimate.width, wide)
-        along.learn(estimate.height, tall)
-        last, now = now, now._replace(width=across.limit, height=along.limit)
-        if now == last:
-            break
+    def on(self, sheet: Limits, may_grow: bool) -> None:
+        """Measure views on a sheet. The first one `may_grow`, where the estimate says
+        that the whole sheet holds a better one.
+        """
+        first = now = sheet._replace(
+            width=FIRST * sheet.width, height=FIRST * sheet.height
+        )
+        across, along = _Aim(now.width), _Aim(now.height)
+        is_larger = (
+            min(sheet[:2]) > SLIDES[0].height
+        )  # than a slide: for the body alone
 
-    return best
+        for _ in range(TRIES):
+            view = self._view(now)
+            if self._is_passed(view, sheet, may_grow and now == first):
+                return
+
+            estimate, size = self._measured(now, sheet)
+            if size is None:
+                return
+            if size.is_u:
+                view = view.as_u()
+            wide, tall = size.width / sheet.width, size.height / sheet.height
+            fits = max(wide, tall) <= 1.0
+            if fits and self._is_better(view):
+                self.best = view
+            is_enough = is_larger and view.closed <= ENOUGH
+            if fits and (is_enough or max(wide, tall) >= FULL):
+                return
+
+            across.learn(estimate.width, wide)
+            along.learn(estimate.height, tall)
+            last, now = now, now._replace(width=across.limit, height=along.limit)
+            if now == last:
+                return
+
+    def _is_passed(self, view: _View, sheet: Limits, may_grow: bool) -> bool:
+        """Whether no picture is made of a view."""
+        hoped = view.as_u() if view.may_be_u else view
+        if self.is_thorough or self._is_better(hoped):
+            return False
+        if view.closed > self.most:
+            self.passed = min(self.passed, view.closed)
+        return not may_grow or not self._is_better(self._view(sheet))
+
+    def _view(self, limits: Limits) -> _View:
+        """What is open by these limits."""
+        if limits not in self._views:
+            self.filling.fill(limits)
+            boxes = self.filling.opening.sizes.boxes
+            closed, may_be_u = self.filling.closed_share(), self.filling.may_be_u()
+            self._views[limits] = _View(boxes, limits, closed, may_be_u)
+        return self._views[limits]
+
+    def _measured(self, limits: Limits, sheet: Limits) -> tuple[Size, Size | None]:
+        """How large that is, by the estimate and as a picture."""
+        if limits not in self._sizes:
+            self.filling.fill(limits)
+            estimate = self.filling.opening.sizes.whole
+            size = self.measure(self.filling.folding(), sheet)
+            self._sizes[limits] = estimate, size
+        return self._sizes[limits]
+
+    def _is_better(self, view: _View) -> bool:
+        best = self.best
+        return view.closed <= self.most and (best is None or _rank(view) > _rank(best))
 
 
 class _Aim:
