@@ -252,7 +252,8 @@ class Filling:
 
     def may_be_u(self) -> bool:
         """Whether an open group has one skip connection inside another, as a U has."""
-        for group in self.opening.open:
+        opened = (group for group in self.opening.open if group.children)
+        for group in opened:
             furthest = 0
             for maker, user in sorted(self._sizes.wires(group)):
                 if maker + 1 < user < furthest:

@@ -203,8 +203,10 @@ class Program:
                 neighbours = (
                     {} if shared else _forget_neighbours(modules_before, self._folder)
                 )
-                if self._main is not None and same_name is not None:
-                    sys.modules[name] = same_name
+                if self._main is not None:
+                    sys.modules.pop(name, None)
+                    if same_name is not None:
+                        sys.modules[name] = same_name
                 note_code([*neighbours.values(), *filter(None, [self._main])])
                 # what it registered runs when the process ends; pickle then looks up
                 # its classes in `__main__` by name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -307,6 +308,7 @@ def test_a_script_that_only_has_a_model_is_told_how_it_is_run_once(gradviz: Grad
     said = gradviz("tree", path, code=2).stderr
     assert "script.py:net --input 1,3,224,224" in said
     assert "net Net" in gradviz("tree", f"{path}:net", "--input", "1,3").stdout
+    assert "script" not in sys.modules
 
 
 # -- two scripts in one process ----------------------------------------------------------------------------------------
