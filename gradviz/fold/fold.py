@@ -275,9 +275,8 @@ class _Search:
             width=FIRST * sheet.width, height=FIRST * sheet.height
         )
         across, along = _Aim(now.width), _Aim(now.height)
-        is_larger = (
-            min(sheet[:2]) > SLIDES[0].height
-        )  # than a slide: for the body alone
+        # than a slide: for the body alone
+        is_larger = min(sheet[:2]) > SLIDES[0].height
 
         for _ in range(TRIES):
             view = self._view(now)

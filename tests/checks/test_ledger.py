@@ -270,18 +270,6 @@ class GradientReversal(torch.autograd.Function):
         return grad * 0.5
 {NET}{SGD}{LOOP.replace("net(x)", "net[1](GradientReversal.apply(net[0](x)))")}""",
     ),
-    "adapters that were frozen with the rest": Fault(
-        "idle-optimizer",
-        "requires_grad_(False)",
-        "Freeze first, and add them to the model after that",
-        "(net[0], net[1])",
-        "(net[0],)",
-        HEAD
-        + "net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))\n"
-        + "for part in (net[0], net[1]): part.requires_grad_(False)\n"
-        + "optimizer = torch.optim.SGD([*net[1].parameters(), *net[2].parameters()], lr=0.1)"
-        + LOOP,
-    ),
     "copies that an inner loop trains": Fault(
         "idle-optimizer",
         "optimizer = ",
@@ -378,6 +366,49 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    "a hook that limits the length of a gradient": HEAD
+    + NET
+    + "def limit(grad):\n    scale = (1.0 / (grad.norm() + 1e-6)).clamp(0, 1)\n    return grad * scale\n"
+    + "net[0].weight.register_hook(limit)\n"
+    + SGD
+    + LOOP,
+    "a hook that masks a gradient": HEAD
+    + NET
+    + "mask = torch.rand(1, 3)\nnet[0].weight.register_hook(lambda grad: grad * mask.clamp(0.0, 1.0))\n"
+    + SGD
+    + LOOP,
+    "a hook that clamps lengths alone": HEAD
+    + NET
+    + "net[0].weight.register_hook(lambda grad: grad.sign() * grad.abs().clamp(0, 1))\n"
+    + SGD
+    + LOOP,
+    "a hook that logs a clamped gradient": HEAD
+    + NET
+    + "def log(grad):\n    logged = grad.clamp(0, 1).mean().item()\nnet[0].weight.register_hook(log)\n"
+    + SGD
+    + LOOP,
+    "a head that is trained, of all that the optimizer holds": HEAD
+    + "body, net = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))\n"
+    + "for p in [*body.parameters(), *net.parameters()]: p.requires_grad_(False)\n"
+    + "for p in net[1].parameters(): p.requires_grad_(True)\n"
+    + SGD
+    + LOOP.replace("net(x)", "net(body(x))"),
+    "a weight that was taken from a layer of the same name": HEAD
+    + "old, new = nn.Linear(3, 3), nn.Linear(3, 3)\nnew.weight = old.weight\nold = nn.Linear(3, 1)\n"
+    + "net = nn.Sequential(new, old)\n"
+    + SGD
+    + LOOP,
+    "a weight that layers of a loop take": HEAD
+    + "layers = [nn.Linear(3, 3) for _ in range(3)]\nfirst = layers[0]\n"
+    + "for layer in layers[1:]:\n    layer.weight = first.weight\nfirst = nn.Linear(3, 3)\n"
+    + "net = nn.Sequential(first, *layers, nn.Linear(3, 1))\n"
+    + SGD
+    + LOOP,
+    "a margin that every sample keeps": HEAD
+    + NET
+    + "optimizer = torch.optim.SGD(net.parameters(), lr=0.5)\ny = torch.tensor([[2.0, 2.0, 2.0], [-2.0, -2.0, -2.0]])\n"
+    + "for i in range(60):\n    loss = torch.clamp(1 - y[:, :1] * net(y), min=0).mean() + 1e-3\n"
+    + "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n",
     "inputs that are changed along a gradient": HEAD
     + NET
     + SGD

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
@@ -22,7 +23,14 @@ from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.search import matching
-from gradviz.source.statements import Body, blocks_around, bodies, body_of, loops_around
+from gradviz.source.statements import (
+    Body,
+    assigned,
+    blocks_around,
+    bodies,
+    body_of,
+    loops_around,
+)
 from gradviz.variables.objects import (
     is_a,
     members,
@@ -124,7 +132,13 @@ def note_ties(recorder: Recorder, models: Models) -> None:
 
 
 def _note_untied(recorder: Recorder, body: Body, variables: Variables) -> None:
+    bound = Counter[str]()
+    for statement in body.statements:
+        # a loop gives its variable another value in each turn
+        bound.update(assigned(statement)[0] * (1 + isinstance(statement, ast.For)))
     for source, match in matching(body.file, _TIE, body):
+        if any(bound[name.partition(".")[0]] > 1 for name in match.groups()):
+            continue  # it may hold another module by now
         weights = [_value(name, variables) for name in match.groups()]
         untied = all(is_a(each, torch.nn.Parameter) for each in weights)
         untied = untied and weights[0] is not weights[1]

@@ -4,6 +4,7 @@ graph, how their modules ran, and where a module keeps what it does not list.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from gradviz.packages import definition_of
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.search import freezes, matching
-from gradviz.source.statements import body_of
+from gradviz.source.statements import assigned, body_of
 from gradviz.variables.objects import (
     every_path,
     joined,
@@ -177,16 +178,32 @@ def _hooks(reading: Reading) -> Iterator[tuple[str, CodeType]]:
 
 HOOKS = 3
 """Hooks of one line on one tensor, from which a loop adds one in each turn."""
-_CLAMPED = r"\bcl(?:am|i)p_?\((?:\w+, )?(?:min=)?0(?:\.0*)?, (?:max=)?[\d.]"
+_CLAMPED = (
+    r"(?:torch\.cl(?:am|i)p\(NAME, |NAME\.cl(?:am|i)p_?\()"
+    r"(?:min=)?0(?:\.0*)?, (?:max=)?[\d.]+\)"
+)
 
 
 def _without_sign(code: CodeType) -> SourceLine | None:
-    """The line of a hook that lets no negative number through."""
+    """The line of a hook that returns the gradient itself, clamped to numbers from 0
+    on, and nothing else.
+    """
+    clamped = _CLAMPED.replace("NAME", "".join(code.co_varnames[:1]))
     source = definition_of(code)
     if code.co_name == "<lambda>":
-        return source if re.search(_CLAMPED, source.text) else None
-    lines = matching(code.co_filename, _CLAMPED, body_of(code))
-    return next((line for line, _ in lines), None)
+        is_all = re.search(rf"lambda \w+: {clamped}(?=[),]|$)", source.text)
+        return source if is_all else None
+    body, made = body_of(code), dict[str, str]()
+    for statement in body.statements:
+        names, value = assigned(statement)
+        made |= dict.fromkeys(names, ast.unparse(value) if value is not None else "")
+    returns = [
+        s.value for s in body.statements if isinstance(s, ast.Return) and s.value
+    ]
+    texts = map(ast.unparse, returns)
+    if not returns or not all(re.fullmatch(clamped, made.get(t, t)) for t in texts):
+        return None
+    return next((line for line, _ in matching(body.file, clamped, body)), source)
 
 
 def _misused(reading: Reading) -> tuple[list[str], dict[str, str]]:

@@ -4,6 +4,7 @@ child process that replays it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,8 @@ from gradviz.checks.collect.behind import PLAIN
 from gradviz.checks.run import Kind
 from gradviz.gradients.values import BASE
 
+_REVERSAL = re.compile(r"grad\w*rev|rev\w*grad|reversal|reverselayer", re.IGNORECASE)
+"""Names of a gradient reversal."""
 # in float64, a central difference over 1e-6 has about 10 correct digits
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
 
@@ -27,7 +30,7 @@ def faults_of(kind: Any, values: Sequence[Any]) -> dict[str, list[str]]:
     was measured.
     """
     function = _Function(kind, values)
-    if "revers" in kind.__name__.lower() and function.keeps_sign():
+    if _REVERSAL.search(kind.__name__) and function.keeps_sign():
         return {Kind.SAME_SIGN.value: []}
     verdicts = [function.judge(*item) for item in function.gradients().items()]
     # with what was chosen goes what depends on the same tensor

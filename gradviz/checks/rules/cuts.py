@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import PRODUCTS, RESHAPES, kind, made, spread, users
+from gradviz.checks.ops import PRODUCTS, RESHAPES, behind, kind, made, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, first_names, line, listed, made_at
@@ -151,13 +151,17 @@ def _derivatives(context: BackwardCall) -> Diagnoses:
     """A derivative without a graph in a residual, as of a differential equation."""
     graph, trained = context.graph, _trained(context)
     for node, cuts in context.entered.items():
-        names = [sorted(cut.behind & trained) for cut in cuts if cut.kind == "grad"]
+        wrong = [cut for cut in cuts if cut.kind == "grad"][:1]
         after = {kind(graph, each) for each in spread([node], partial(users, graph))}
         # a changed input, or weight, goes through the model again
-        if names and kind(graph, node) in SUMS and after.isdisjoint(PRODUCTS):
-            wrong = [cut for cut in cuts if cut.kind == "grad"]
-            if names[0]:
-                yield _told(context, _DERIVATIVE, names[0], wrong[:1], node)
+        if kind(graph, node) not in SUMS or not after.isdisjoint(PRODUCTS):
+            continue
+        # of another model it is a target
+        beside = behind(graph, [node]) & graph.leaf_of.keys()
+        same = trained & {*all_names(graph.leaf_of[leaf] for leaf in beside)}
+        names = sorted(same & wrong[0].behind) if wrong else []
+        if names:
+            yield _told(context, _DERIVATIVE, names, wrong, node)
 
 
 def _copies(context: BackwardCall) -> Diagnoses:

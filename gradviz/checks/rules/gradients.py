@@ -222,6 +222,8 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         had = any(context.run.nonzero.get(name) for name in first_names(leaves))
         mend = _SCALE.format(mend=_SLOWER if had else _ANEW)
         if after.isdisjoint(PRODUCTS):
+            if had:
+                continue  # as a margin that every sample keeps now
             mend = _OUTPUT
         elif what == _WHAT["Relu"][0]:
             mend += _LEAKY

@@ -11,7 +11,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
-from gradviz.checks.words import code, line, listed, verb
+from gradviz.checks.words import code, line
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
@@ -63,8 +63,7 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     is made anew for each step; no optimizer took a
     step while gradients were reset twice, or until the script ended, as where `step()`
     waits for more batches than there are; or none of the tensors that it holds had a
-    gradient in any of its steps, as when it was given another model's parameters; or a
-    line froze what it holds together with what it does not hold.
+    gradient in any of its steps, as when it was given another model's parameters.
 
     What to do: call `step()` after `backward()`, or give it the parameters that the
     loss depends on.
@@ -92,8 +91,6 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
             yield _updates_nothing(context, optimizer)
         elif _never_steps(run, optimizer):
             yield _took_no_step(context, optimizer)
-        elif optimizer.given:
-            yield from _frozen_too(context, optimizer)
 
 
 def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
@@ -152,34 +149,6 @@ def _took_no_step(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosis:
         name=optimizer.name or "optimizer",
         follows=("no-effect",),
     )
-
-
-_FROZEN_TOO = Row(
-    "{names} {is_} held by {optimizer}, and frozen",
-    "{code} freezes {them} together with {others}, which {optimizer} does not hold: {names} never {changes}",
-    "Freeze first, and add {them} to the model after that; or call requires_grad_(True) on {them} behind {line}.",
-)
-
-
-def _frozen_too(context: BackwardCall, optimizer: OptimizerRow) -> Diagnoses:
-    """What an optimizer was given, and one line froze with what it was not given."""
-    run, frozen = context.run, dict[str, SourceLine | None]()
-    for name, answer in context.answers.items():
-        if answer.kind == "frozen":
-            frozen[name] = answer.source
-    held = run.named(optimizer.current)
-    dry = run.named(optimizer.current - optimizer.given)
-    chosen = [name for name in dry if frozen.get(name)]
-    lines = {frozen[name] for name in chosen}
-    others = [n for n, source in frozen.items() if source in lines and n not in held]
-    if run.ended and others:
-        yield _FROZEN_TOO.filled(
-            tuple(chosen),
-            frozen[chosen[0]],
-            optimizer=optimizer.title,
-            others=listed(others, 1),
-            changes=verb(chosen, "changes", "change"),
-        )
 
 
 # -- a step that never ran, or without a rate --------------------------------------------
