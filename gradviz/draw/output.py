@@ -40,10 +40,12 @@ def sketched(graph: Graph, options: Options, crop: bool = False) -> Sketch:
     from gradviz.draw.picture import Sketch
     from gradviz.fold.fold import opened
 
+    tried = set[bool]()
+
     @cache
     def sketch(folding: Folding) -> Sketch:
         """Made once, so that a picture that was measured is drawn as it is."""
-        return Sketch(folding, options)
+        return Sketch(folding, options, tried)
 
     asked = (options.depth, options.focus, options.expand, options.views)
     folding: Folding | None = graph.folding

@@ -90,9 +90,13 @@ class Sketch:
     measured is drawn as it is.
     """
 
-    def __init__(self, folding: Folding, options: Options) -> None:
+    def __init__(
+        self, folding: Folding, options: Options, tried: set[bool] | None = None
+    ) -> None:
         self.folding, self.options = folding, options
         self._pages: dict[bool, Page] = {}
+        # whether pictures of the graph were measured that run sideways, or down
+        self._tried = set[bool]() if tried is None else tried
 
     @cached_property
     def scene(self) -> Scene:
@@ -115,21 +119,29 @@ class Sketch:
             # a U leads down and up again, so a reader who asks for a direction gets none
             u_shapes = self.options.direction == "auto"
             self._pages[is_flat] = Page(self.scene, is_flat=is_flat, u_shapes=u_shapes)
+            self._tried.add(is_flat)
         return self._pages[is_flat]
 
     def picture(self) -> Picture:
         """The picture, in the direction that is asked for; by itself, in the one that a
         page or a slide shows larger.
         """
-        page = self.page(is_flat=self.options.direction == "right")
+        if self.options.direction != "auto":
+            page = self.page(is_flat=self.options.direction == "right")
+            return compose(self.folding, self.scene, page)
+
+        if not self._pages:
+            self.page(is_flat=False)
+        (page, *others) = [self._pages[way] for way in sorted(self._pages)]
         # it is made smaller on a page: perhaps less so when it runs sideways
-        is_free = self.options.direction == "auto" and not self.is_u
         is_few = len(self.scene.boxes) <= MOST_OF_SLIDE
-        if is_free and is_few and _shown(page) < 1.0:
-            flat = self.page(is_flat=True)
+        is_free = not page.placement.is_u and True not in self._tried
+        if is_few and is_free and _shown(page) < 1.0:
+            others.append(self.page(is_flat=True))
+        for other in others:
             # folding has seen to it that the other way fits
-            if flat.width <= PAGE.width and _shown(flat) > _shown(page):
-                page = flat
+            if other.width <= PAGE.width and _shown(other) > _shown(page):
+                page = other
         return compose(self.folding, self.scene, page)
 
     def measured(self, sheet: Limits) -> Size | None:

@@ -226,19 +226,20 @@ class _Folder:
         for node, home in enumerate(self.home):
             self.inside.setdefault(home, []).append(node)
         # in the order of the first nodes
-        self.number = {home: i for i, home in enumerate(self.inside)}
+        number = {home: i for i, home in enumerate(self.inside)}
+        self.box_of = [number[home] for home in self.home]
         self.elements = parameter_elements(self.graph)
         self.consumer_of = column(self.graph.edges, "consumer")
         self.output_of = column(self.graph.edges, "output")
         # by parameter: the boxes that use it again, with what an earlier call has
-        self.later: dict[int, set[Home]] = {}
+        self.later: dict[int, set[int]] = {}
         for leaf in self.graph.leaves if self.earlier else ():
             if leaf.kind == "parameter":
-                users = self.later_users(leaf.node)
-                self.later[leaf.node] = users - {self.home[leaf.node]}
-        self.again = set[Home]().union(*self.later.values())
+                users = {number[home] for home in self.later_users(leaf.node)}
+                self.later[leaf.node] = users - {self.box_of[leaf.node]}
+        self.again = set[int]().union(*self.later.values())
         self.shared = Counter[Ends]()
-        self.turns: dict[Home, dict[int, int]] = {}  # of nodes, by home of a loop
+        self.turns: dict[int, dict[int, int]] = {}  # of nodes, by box of a loop
         self.boxes: list[Node] = []
         for home, nodes in self.inside.items():
             self.boxes.append(self._box(home, nodes))
@@ -246,7 +247,7 @@ class _Folder:
             self.groups.recorded,
             self.graph,
             tuple(self.boxes),
-            [self.number[home] for home in self.home],
+            self.box_of,
             self._edges(),
             self.opening,
             self.shared,
@@ -275,7 +276,7 @@ class _Folder:
             scope = around.scope_around if around is not None else None
             box = Node(nodes[0], group.title, scope=scope, names=names)
         return box._replace(
-            outputs=self._outputs(home, nodes), flags=tuple(sorted(flags)), group=group
+            outputs=self._outputs(nodes), flags=tuple(sorted(flags)), group=group
         )
 
     def _group(self, home: Home, nodes: list[int]) -> Group:
@@ -296,15 +297,16 @@ class _Folder:
         """What is known of a closed group."""
         group = group_of(home)
         if group.count > 1:
-            self.turns[home] = turns_of(home)
-            group = group._replace(passed=self._passed(home, nodes))
-        if home in self.again:
+            turn_of = self.turns[self.box_of[nodes[0]]] = turns_of(home)
+            group = group._replace(passed=self._passed(turn_of, nodes))
+        if self.box_of[nodes[0]] in self.again:
             group = group._replace(same_as=self.earlier[home].call)
         return group
 
-    def _passed(self, home: Home, nodes: list[int]) -> tuple[tuple[int, int], ...]:
+    def _passed(
+        self, turn_of: dict[int, int], nodes: list[int]
+    ) -> tuple[tuple[int, int], ...]:
         """What the second turn of a loop takes from the first, as its ops ran."""
-        turn_of = self.turns[home]
         first = {node for node in nodes if turn_of.get(node) == 0}
         second = [node for node in nodes if turn_of.get(node) == 1]
         second.sort(key=lambda node: self.graph.nodes[node].sequence or 0)
@@ -312,11 +314,11 @@ class _Folder:
         taken = ((use.producer, use.output) for use in uses if use.producer in first)
         return tuple(dict.fromkeys(taken))
 
-    def _outputs(self, home: Home, nodes: list[int]) -> tuple[TensorInfo | None, ...]:
+    def _outputs(self, nodes: list[int]) -> tuple[TensorInfo | None, ...]:
         """What leaves the box: outputs used by other boxes or given to the caller; each
         kind of tensor once.
         """
-        graph = self.graph
+        graph, box_of, box = self.graph, self.box_of, self.box_of[nodes[0]]
         makers = [node for node in nodes if node not in graph.leaf_of]
         # a parameter that is drawn inside, and that others use, too, is no output
         inner = [
@@ -327,20 +329,17 @@ class _Folder:
         kinds: dict[TensorInfo | None, None] = {}
         for node in inner if makers else nodes:
             places = graph.consumer_places(node)
-            away = (
-                place for place in places if self.home[self.consumer_of[place]] != home
-            )
-            used = {self.output_of[place] for place in away}
+            used = {
+                self.output_of[place]
+                for place in places
+                if box_of[self.consumer_of[place]] != box
+            }
             used |= {root.output for root in graph.roots_of.get(node, ())}
             outputs = graph.outputs[node]
             kinds |= {outputs[i]: None for i in sorted(used) if i < len(outputs)}
         return tuple(kinds)
 
     # -- edges -------------------------------------------------------------------------
-
-    def _output(self, node: int, output: int) -> int:
-        box = self.boxes[self.number[self.home[node]]]
-        return _output_of(box, self.graph.outputs[node], output)
 
     def _edges(self) -> tuple[Edge, ...]:
         """Edges between boxes, those of one kind of tensor as one; inside a box only
@@ -351,16 +350,17 @@ class _Folder:
         joined: dict[Ends, list[int]] = {}
         ends = (column(self.graph.edges, name) for name in Edge._fields)
         for use, make, output, position, count in zip(*ends):
-            user, maker = self.home[use], self.home[make]
-            consumer, producer = self.number[user], self.number[maker]
-            if user == maker:
-                if self._between_turns(user, use, make):
+            consumer, producer = self.box_of[use], self.box_of[make]
+            if consumer == producer:
+                if self._between_turns(consumer, use, make):
                     key = consumer, producer, 0
                     joined.setdefault(key, [position, 0])[1] += count
             elif boxes[consumer].group or boxes[producer].group:
-                key = consumer, producer, self._output(make, output)
+                outputs = self.graph.outputs[make]
+                of_box = _output_of(boxes[producer], outputs, output)
+                key = consumer, producer, of_box
                 joined.setdefault(key, [position, 0])[1] += count
-                if user in self.later.get(make, ()):
+                if consumer in self.later.get(make, ()):
                     self.shared[key] += count
             else:
                 edges.append(Edge(consumer, producer, output, position, count))
@@ -377,8 +377,8 @@ class _Folder:
                 inputs[edge.consumer] += 1
         return tuple(edges)
 
-    def _between_turns(self, home: Home, use: int, make: int) -> bool:
-        turn_of = self.turns.get(home, {})
+    def _between_turns(self, box: int, use: int, make: int) -> bool:
+        turn_of = self.turns.get(box, {})
         turns = turn_of.get(use), turn_of.get(make)
         return None not in turns and turns[0] != turns[1]
 

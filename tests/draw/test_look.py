@@ -12,6 +12,7 @@ import gradviz
 from gradviz.draw.edge_words import tensors_along
 from gradviz.draw.kinds import kind_of_group
 from gradviz.draw.options import Options
+from gradviz.draw.picture import Sketch
 from gradviz.draw.scene import Scene
 from gradviz.draw.svg import render
 from gradviz.graph import Graph, Group
@@ -97,6 +98,14 @@ def test_the_direction_is_the_one_that_fits_a_slide_or_a_page() -> None:
     assert 1.5 * long.height < long.width < 1_500, "in lines, as text is"
     asked = picture(shown(mlp(12), PLAIN), Options(direction="down"))
     assert asked.height > asked.width
+
+
+def test_no_second_picture_is_made_where_a_wide_one_did_not_fit() -> None:
+    """The search for a view has measured a picture that runs sideways, and found none that a slide holds."""
+    folding = shown(mlp(12), PLAIN)
+    assert Sketch(folding, PLAIN).picture().width > 1_000
+    measured = Sketch(folding, PLAIN, tried={False, True}).picture()
+    assert measured.height > measured.width
 
 
 def test_what_goes_round_is_said_at_the_loop() -> None:
