@@ -126,6 +126,28 @@ class _Break:
         return LANE * max(len(self._sources) - 1, 0)
 
 
+def _with_ends(line: Floats, breaks: list[_Break]) -> Floats:
+    """A line with a point wherever a column that it goes through ends or begins."""
+    ends = [y for one in breaks for y in (one.bottom, one.top)]
+    y = np.array([y for y in ends if line[0, 1] < y < line[-1, 1]])
+    points = np.column_stack((np.interp(y, line[:, 1], line[:, 0]), y))
+    every = np.concatenate([line, points])
+    return every[np.argsort(every[:, 1], kind="stable")]
+
+
+def _narrowed(x: Floats, half: Floats, most: float) -> tuple[Floats, Floats]:
+    """What a column no longer needs between its boxes, without those that stood beside
+    them in another: places from left to right, and where these go.
+    """
+    order = np.argsort(x - half)
+    left = (x - half)[order]
+    right = np.maximum.accumulate((x + half)[order])
+    lost = np.cumsum(np.maximum(left[1:] - right[:-1] - most, 0.0))
+    moved = np.append(0.0, lost)
+    ends = np.column_stack((left, right)).ravel()
+    return ends, ends - np.repeat(moved, 2)
+
+
 def _broken(
     sheet: Sheet, layers: Layers, placed: Placed, component: int, last: list[int]
 ) -> Placed:
@@ -136,6 +158,17 @@ def _broken(
     lines = np.split(routes.points, routes.starts[1:-1])
     edges = np.flatnonzero(inside[sheet.above]).tolist()
     breaks = [_Break(rows, line) for line in last]
+    for edge in edges:
+        lines[edge] = _with_ends(lines[edge], breaks)
+    begins = [-np.inf, *(one.top - SAME for one in breaks), np.inf]
+    for number, (begin, end) in enumerate(pairwise(begins)):
+        points = inside & (column == number)
+        ways = _narrowed(x[points], layers.half[points], 2 * layers.gap)
+        x = np.where(points, np.interp(x, *ways), x)
+        for edge in edges:
+            y = lines[edge][:, 1]
+            here = (y >= begin) & (y < end)
+            lines[edge][here, 0] = np.interp(lines[edge][here, 0], *ways)
     for edge in edges:
         for number in range(column[sheet.above[edge]], column[sheet.below[edge]]):
             breaks[number].add(lines[edge])
