@@ -127,6 +127,24 @@ def test_a_long_chain_stands_in_columns_and_a_long_net_with_many_skips_does_not(
     assert place(plain(count, skips, 100.0, 30.0)).height > 2_000
 
 
+def test_a_column_is_as_wide_as_what_stands_in_it() -> None:
+    """A skip beside a wide box of the first column runs close to the narrow ones of the others."""
+    n = 60
+    chain = [(i, i + 1) for i in range(n - 1)]
+    widths = np.full(n, 40.0)
+    widths[4] = 600.0
+    drawing = Drawing(
+        widths=widths,
+        heights=np.full(n, 40.0),
+        edges=np.array([*chain, (0, n - 1)], np.int64),
+        frame_of=np.full(n, -1, np.int64),
+        columns=True,
+    )
+    placed = place(drawing)
+    assert_legal(drawing, placed)
+    assert len(np.unique(placed.x)) == 2 and placed.width < 600 + 200
+
+
 def test_edges_that_go_on_to_the_next_column_keep_to_lanes_of_their_own() -> None:
     """A skip from the first box to the last beside a long chain: two lines between columns, nowhere on top of each other."""
     count = 40
