@@ -44,7 +44,6 @@ MEASURE = """(repeats) => {
         document.getElementById('canvas').getContext('2d').getImageData(0, 0, 1, 1); // waits until it is painted
         return performance.now() - began;
     };
-    app.still = true;
     app.firstView();
     const last = app.model.groups - 1, toggle = [], pan = [];
     let group = 1;
@@ -96,7 +95,9 @@ def measured(browser: Any, path: Path, repeats: int) -> dict[str, float]:
     found: dict[str, float] = {}
     firsts = []
     for load in range(3):
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page = browser.new_page(
+            viewport={"width": 1440, "height": 900}, reduced_motion="reduce"
+        )
         page.goto(path.as_uri())
         page.wait_for_selector("body[data-ready]", timeout=120_000)
         firsts.append(page.evaluate("gradviz.drawnAt"))

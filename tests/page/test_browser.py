@@ -768,7 +768,7 @@ def test_inputs_without_gradient_are_boxes_and_no_part_of_backward(open_page: Op
     assert "fc.weight" in ranked and "noise" not in ranked
     page.click("#play-open")
     page.evaluate("gradviz.player.reach(gradviz.facts.c.stepNode.length - 1)")
-    assert page.evaluate(f"{data}.map(cell => gradviz.app.lit().item(cell))") == [False, False]
+    assert page.evaluate(f"{data}.map(cell => gradviz.app.light.item(cell))") == [False, False]
     page.keyboard.press("Escape")
 
     page.click("#show summary")

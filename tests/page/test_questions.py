@@ -174,7 +174,7 @@ def test_which_ops_did_this_line_make(open_page: Open, attention: Path) -> None:
     panel = page.inner_text("#panel")
     for words in ("train.py", "3 ops", "gradient norm", "up to", "T (8, 5)", "matmul", "scores"):
         assert words in panel
-    lit = "[...Array(gradviz.app.model.cells).keys()].filter(cell => gradviz.app.lit().item(cell)).length"
+    lit = "[...Array(gradviz.app.model.cells).keys()].filter(cell => gradviz.app.light.item(cell)).length"
     assert page.evaluate(lit) == 3
 
 
@@ -191,7 +191,7 @@ def test_a_line_lights_boxes_through_folds(open_page: Open, tmp_path: Path) -> N
     page.click("#close-all")
     page.click("#tab-code")
     page.locator("#code button.line", has_text="return x + self.fc(x).tanh()").click()
-    assert page.evaluate("gradviz.app.lit().item(~1)")
+    assert page.evaluate("gradviz.app.light.item(~1)")
     rows = page.locator("#panel .links li").all_inner_texts()
     assert len(rows) == 4 and all("×12" in row and "model.0–11" in row for row in rows)
 

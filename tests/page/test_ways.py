@@ -32,7 +32,7 @@ def test_a_click_on_an_edge_says_what_goes_along_it(open_page: Open) -> None:
     page.mouse.click(x, y + height - 15)  # just below the box
     title = page.evaluate("cells => cells.map(cell => gradviz.app.model.title(cell)).join(' → ')", [exp, add])
     assert page.inner_text("#panel-title") == title and "gradient" in page.inner_text("#panel")
-    lit = page.evaluate("[0, 1, 2, 3].map(node => gradviz.app.lit().item(gradviz.facts.cellOf[node]))")
+    lit = page.evaluate("[0, 1, 2, 3].map(node => gradviz.app.light.item(gradviz.facts.cellOf[node]))")
     assert lit == [True, True, False, False]
     link = page.evaluate("gradviz.writeView()")
     again = open_page(GRAPHS["diamond"], hash=f"#{link}")

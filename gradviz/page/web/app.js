@@ -3,7 +3,7 @@
  * step
  * runs, and the camera. Parts of the page listen for what changed; none calls another.
  */
-import { say } from "./dom.js";
+import { isStill, joined, say } from "./dom.js";
 import { Facts } from "./facts.js";
 import { Layout, TITLE } from "./layout.js";
 import { DATA, Model, OP } from "./model.js";
@@ -67,8 +67,7 @@ export const app = {
   width: 0,
   height: 0,
   covered: 0, // room that the panel covers: at the right, or below on a narrow screen
-  coveredBelow: 0,
-  still: false // no motion
+  coveredBelow: 0
 };
 
 /** @type {{[change: string]: (() => void)[]}} */
@@ -144,18 +143,19 @@ export function setView(view) {
 function rename() {
   const column = { forward: "forward", backward: "op" }[app.names];
   model.rename = () => "";
-  // of an op with others that only change its shape, the one that it is titled by
-  const titled = new Map(
-    model.withViews().map((g) => {
-      const title = model.title(~g);
-      return [~g, model.cellsOf(~g).find((cell) => model.title(cell) === title) ?? -1];
-    })
-  );
-  if (column)
+  if (column) {
+    // of an op with others that only change its shape, the one that it is titled by
+    const titled = new Map(
+      model.withViews().map((g) => {
+        const title = model.title(~g);
+        return [~g, model.cellsOf(~g).find((cell) => model.title(cell) === title)];
+      })
+    );
     model.rename = (item) => {
-      const cell = item >= 0 ? item : (titled.get(item) ?? -1);
+      const cell = titled.get(item) ?? item;
       return model.kind[cell] === OP ? facts.word(column, model.record[cell]) : "";
     };
+  }
   changed("select open");
 }
 
@@ -205,18 +205,14 @@ function titleOnScreen(g) {
   const r = layout.rect(~g);
   const closed = r.w / 2 + 7;
   const left = Math.min(22 + (textWidth(model.title(~g), true) * 11) / 2, r.w / 2);
-  const moving = layout.moving.group === g ? layout.moving.part : 1;
-  const part = layout.isOpen(g) ? moving : 0;
+  const part = layout.isOpen(g) ? layout.partOf(g) : 0;
   return [x + (r.x + closed + (left - closed) * part) * k, y + (r.y + TITLE / 2) * k];
 }
 
 /** Open what hides an item, select it and bring it into view. @param {number} item */
 export function visit(item) {
   if (model.kind[item] === DATA) setView({ inputs: true });
-  let hidden = false;
-  for (let g = model.around(item); g > 0; g = model.parent[g])
-    hidden = layout.setOpen(g, true) || hidden;
-  if (hidden) changed("open");
+  if (layout.openAround(item).length) changed("open");
   select(item);
   bringIntoView(item);
 }
@@ -227,8 +223,7 @@ export function visit(item) {
 export function select(item, second = app.picking) {
   const other = second && app.selected !== null && item !== app.selected;
   if (item !== null && item !== ~0) {
-    const words = [model.title(item), model.type(item), model.line(item)];
-    say(words.filter(Boolean).join(", "));
+    say(joined([model.title(item), model.type(item), model.line(item)], ", "));
   }
   if (other) choose({ selected: app.selected, other: item });
   else choose({ selected: item });
@@ -270,7 +265,7 @@ export function clearest(nodes) {
   });
 }
 
-/** What is lit: running functions, what an edge or a line stands for, or what depends on a box. */
+/** What is lit: running functions, the ends of an edge, a line, or what depends on a box. */
 function retrace() {
   const { selected, other, line, edge, step } = app;
   app.trace = selected !== null && step < 0 ? traceOf(facts, selected, other) : null;
@@ -340,10 +335,10 @@ export function fit(whole = false, atOnce = false) {
 
 /** The middle of what stands first, so that a wide page begins where there is something. */
 function firstMiddle() {
-  const { box } = layout.sheet(0);
-  let first = 0;
-  for (let i = 4; i < box.length; i += 4) if (box[i + 1] < box[first + 1]) first = i;
-  return box.length ? box[first] + box[first + 2] / 2 : 0;
+  const boxes = layout.boxes(0);
+  const top = Math.min(...boxes.map(({ y }) => y));
+  const first = boxes.find(({ y }) => y === top);
+  return first ? first.x + first.w / 2 : 0;
 }
 
 /**
@@ -460,7 +455,7 @@ let ending;
  */
 function animate(place, end, ms = SHORT) {
   finish();
-  if (app.still || document.hidden) return end();
+  if (isStill() || document.hidden) return end();
   const began = performance.now();
   const tick = (/** @type {number} */ now) => {
     const part = Math.max(0, (now - began) / ms);

@@ -3,26 +3,34 @@
  * through `textContent`: names from the user's program are data.
  */
 
+/** What stands in an element. @typedef {Node | string | number} Content */
+
 /**
- * An element: `el("p.small", "text")`, `el("button", { text, onclick }, ...children)`.
- * @param {string} kind a tag, and a class behind a dot
- * @param {string | {[name: string]: any}} [given] its text, or text, attributes and listeners
- * @param {...(Node | string | null)} children
+ * An element: `el("p.small", "text")`, `el("button", { onclick }, "text", ...more)`.
+ * @param {string} kind a tag, and classes behind dots
+ * @param {...(Content | null | {[name: string]: any})} parts what stands in it, attributes and
+ *   listeners
  * @returns {HTMLElement}
  */
-export function el(kind, given = {}, ...children) {
+export function el(kind, ...parts) {
   const [tag, ...classes] = kind.split(".");
   const element = document.createElement(tag);
   if (classes.length) element.className = classes.join(" ");
-  const entries = typeof given === "string" ? { text: given } : given;
-  for (const [name, value] of Object.entries(entries)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "text") element.textContent = value;
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== null && value !== false) element.setAttribute(name, value);
+  for (const part of parts) {
+    if (part instanceof Node) element.append(part);
+    else if (typeof part === "object") setAttributes(element, part || {});
+    else element.append(String(part));
   }
-  element.append(...children.filter((child) => child !== null));
   return element;
+}
+
+/** @param {HTMLElement} element @param {{[name: string]: any}} attributes */
+function setAttributes(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false)
+      element.setAttribute(name, value === true ? "" : value);
+  }
 }
 
 /** An element of page.html. @param {string} id @returns {any} of the class that it has there */
@@ -41,6 +49,9 @@ export const say = (text) => (byId("said").textContent = text);
 /** Whether the screen is that of a phone: the sides lie over the graph. */
 export const isNarrow = () => matchMedia("(max-width: 720px)").matches;
 
+/** Whether the reader wants no motion. */
+export const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
 /** A canvas of this size in CSS pixels, sharp on every screen, and empty. */
 export function canvasOf(/** @type {HTMLCanvasElement} */ canvas, width = 0, height = 0) {
   const ratio = devicePixelRatio || 1;
@@ -58,6 +69,12 @@ export const count = (n) => n.toLocaleString("en-US");
 
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+/**
+ * A measured value behind these words, "" for null.
+ * @param {number | string | null} value
+ */
+export const measured = (value, words = "") => (value === null ? "" : `${words}${value}`);
 
 /**
  * Parts that are not empty, with this between them.
@@ -110,18 +127,9 @@ export function together(paths) {
  * Lists of what has one key, in the order in which the keys come.
  * @template T
  * @param {Iterable<T>} all
- * @param {(one: T) => string} key
- * @returns {T[][]}
+ * @param {(one: T) => string | number} key
  */
-export function alike(all, key) {
-  const lists = new Map();
-  for (const one of all) {
-    const list = lists.get(key(one));
-    if (list) list.push(one);
-    else lists.set(key(one), [one]);
-  }
-  return [...lists.values()];
-}
+export const alike = (all, key) => [...Map.groupBy(all, key).values()];
 
 /** `×12` behind a text, nothing for one. @param {number} n */
 export const times = (n) => (n > 1 ? ` ×${count(n)}` : "");
@@ -129,12 +137,14 @@ export const times = (n) => (n > 1 ? ` ×${count(n)}` : "");
 // -- parts of the panel and of the lists at the side ---------------------------------------------
 
 /** @param {string} title @param {...Node} content */
-export const section = (title, ...content) => el("section", {}, el("h3", title), ...content);
+export const section = (title, ...content) => el("section", el("h3", title), ...content);
 
-/** Names and values; rows without a value are left out. @param {[string, Node | string][]} rows */
+/** A name and its value. @typedef {[string, Content | false | undefined]} Row */
+
+/** Names and values; rows without a value are left out. @param {Row[]} rows */
 export function table(rows) {
   const list = el("dl");
-  for (const [name, value] of rows) if (value) list.append(el("dt", name), el("dd", {}, value));
+  for (const [name, value] of rows) if (value) list.append(el("dt", name), el("dd", value));
   return list;
 }
 
@@ -170,7 +180,7 @@ export function barList(title, bars, kind = "") {
     const bar = el("div.bar", { hidden: part === undefined });
     bar.style.width = `${100 * (part || 0)}%`;
     const what = el("span", { class: `what ${kind}` }, el("bdi", text));
-    return el("li", {}, el("button", { onclick: go, title: text }, what, el("span", amount), bar));
+    return el("li", el("button", { onclick: go, title: text }, what, el("span", amount), bar));
   });
-  return [el("h2", title), el("ol.bars", {}, ...rows)];
+  return [el("h2", title), el("ol.bars", ...rows)];
 }

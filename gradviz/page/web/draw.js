@@ -4,7 +4,7 @@
  * colours mean is decided elsewhere.
  */
 import { COPY, LEAF, OUTPUT } from "./model.js";
-import { fitted, textWidth } from "./painter.js";
+import { curveAlong, fitted, textWidth } from "./painter.js";
 
 /** @import { Colors, Painter } from "./painter.js" */
 /** @import { Layout, Rect } from "./layout.js" */
@@ -50,8 +50,20 @@ const SMALLEST = 5; // px, the least size of letters
 const PLAIN = 7; // px; below, a box has its title alone, as large as it takes
 const DASHES = [4, 3];
 const FADED = 0.33;
-/** @type {EdgeKind[]} */
-const EDGE_KINDS = ["faded", "leaf", "cut", "plain", "removed", "added", "lit"];
+const thin = (/** @type {number} */ k) => Math.max(0.6, Math.min(1.3, 1.3 * k));
+const thick = (/** @type {number} */ k) => Math.max(1.6, 2.4 * k);
+const medium = (/** @type {number} */ k) => Math.max(1.4, Math.min(2.4, 2.2 * k));
+/** @type {{[kind in EdgeKind]: {color: string, width: (k: number) => number, dash?: number[]}}} */
+const EDGE_LOOKS = {
+  faded: { color: "soft-line", width: thin },
+  leaf: { color: "soft-line", width: thin },
+  cut: { color: "line", width: thin, dash: DASHES },
+  plain: { color: "line", width: thin },
+  removed: { color: "removed-line", width: thick, dash: [6, 4] },
+  added: { color: "added-line", width: thick },
+  lit: { color: "accent", width: medium }
+};
+const EDGE_KINDS = /** @type {EdgeKind[]} */ (Object.keys(EDGE_LOOKS));
 
 export class Drawer {
   /** @param {Painter} painter @param {Layout} layout @param {Look} look @param {Rect} window */
@@ -139,7 +151,6 @@ export class Drawer {
     const scale = LETTERS * k < PLAIN ? Math.min(PLAIN / LETTERS, 1.5 * k) : k;
     const readable = LETTERS * scale >= SMALLEST && !this.quiet;
     const alone = !readable && !labelled && r.w > 70 && r.h > 18 && r.h < this.window.h * 0.7;
-    this.#ports(~item, r, camera);
     this.#sheet(~item, camera, depth + 1, labelled || alone);
     p.alpha = this.#fades(item) ? 0.5 : 1;
     if (readable) this.#title(item, r, scale, Math.min(17 * scale, 21 * k), ground);
@@ -175,15 +186,14 @@ export class Drawer {
 
   /** @param {number} x @param {number} y @param {number} k @param {boolean} open */
   #chevron(x, y, k, open) {
-    const { p } = this;
     const d = 3.4 * k;
     const [across, down] = open ? [d, d / 2] : [d / 2, d];
-    p.begin();
-    p.move(x - across, y - down);
-    if (open) p.line(x, y + down);
-    else p.line(x + across, y);
-    p.line(open ? x + across : x - across, open ? y - down : y + down);
-    p.stroke(this.look.colors.muted, Math.max(1, 1.4 * k));
+    const pen = this.p.begin();
+    pen.moveTo(x - across, y - down);
+    if (open) pen.lineTo(x, y + down);
+    else pen.lineTo(x + across, y);
+    pen.lineTo(open ? x + across : x - across, open ? y - down : y + down);
+    this.p.stroke(this.look.colors.muted, Math.max(1, 1.4 * k));
   }
 
   /** @param {number} item @param {Rect} r @param {number} k */
@@ -337,69 +347,9 @@ export class Drawer {
 
   /** @param {EdgeKind} kind @param {number} k */
   #stroke(kind, k) {
-    const { colors } = this.look;
-    const thin = Math.max(0.6, Math.min(1.3, 1.3 * k));
-    const thick = Math.max(1.6, 2.4 * k);
+    const { color, width, dash } = EDGE_LOOKS[kind];
     this.p.alpha = kind === "faded" ? 0.35 : 1;
-    if (kind === "lit") this.p.stroke(colors.accent, Math.max(1.4, Math.min(2.4, 2.2 * k)));
-    else if (kind === "added") this.p.stroke(colors["added-line"], thick);
-    else if (kind === "removed") this.p.stroke(colors["removed-line"], thick, [6, 4]);
-    else if (kind === "cut") this.p.stroke(colors.line, thin, DASHES);
-    else this.p.stroke(colors[kind === "plain" ? "line" : "soft-line"], thin);
-  }
-
-  /**
-   * Lines through the title of an open group, from where edges meet its border to its ports.
-   * @param {number} g
-   * @param {Rect} r
-   * @param {Camera} camera
-   */
-  #ports(g, r, camera) {
-    const { p } = this;
-    const { children, into, out, x, y, above, below } = this.model.shape(g);
-    const sheet = this.layout.sheet(g);
-    const lit = this.look.lit?.edges(g);
-    /** @type {Map<number, EdgeKind>} */
-    const kinds = new Map();
-    for (let port = children; port < children + into + out; port++)
-      if (!this.#isHidden(g, port))
-        kinds.set(port, lit ? "faded" : this.#isFromLeaf(g, port) ? "leaf" : "plain");
-    const special = lit ? "lit" : "cut";
-    for (let e = 0; e < above.length; e++)
-      if (lit ? lit[e] : this.look.cutEdge(g, e))
-        for (const end of [above[e], below[e]]) if (kinds.has(end)) kinds.set(end, special);
-    const middle = r.x + r.w / 2;
-    for (const wanted of EDGE_KINDS) {
-      const ports = [...kinds].filter(([, kind]) => kind === wanted);
-      if (!ports.length) continue;
-      p.begin();
-      for (const [port] of ports) {
-        const px = camera.x + sheet.fx(x[port]) * camera.k;
-        const py = camera.y + sheet.fy(y[port]) * camera.k;
-        if (port < children + into) {
-          const foot = r.y + 19 * camera.k;
-          p.move(middle, r.y);
-          p.line(middle, foot);
-          this.#bend(middle, foot, px, py);
-        } else {
-          p.move(px, py);
-          this.#bend(px, py, middle, r.y + r.h);
-        }
-      }
-      this.#stroke(wanted, camera.k);
-    }
-  }
-
-  /**
-   * An S from where the path is.
-   * @param {number} x0
-   * @param {number} y0
-   * @param {number} x1
-   * @param {number} y1
-   */
-  #bend(x0, y0, x1, y1) {
-    const middle = (y0 + y1) / 2;
-    this.p.curve(x0, middle, x1, middle, x1, y1);
+    this.p.stroke(this.look.colors[color], width(k), dash);
   }
 
   /** @param {number} g @param {Camera} camera */
@@ -410,60 +360,27 @@ export class Drawer {
     const { start, xy } = this.layout.lines(g);
     const lit = look.lit?.edges(g);
     const changes = look.edgeKinds(g);
-    /**
-     * Edges of each kind, and their points on the screen.
-     * @type {Map<EdgeKind, [number, Float64Array][]>}
-     */
-    const kinds = new Map(EDGE_KINDS.map((kind) => [kind, []]));
-    for (let e = 0; e < above.length; e++) {
-      if (start[e] === start[e + 1]) continue;
-      const points = xy.slice(2 * start[e], 2 * start[e + 1]);
-      if (this.#isAway(points, camera)) continue;
-      if (this.#isHidden(g, above[e]) || this.#isHidden(g, below[e])) continue;
-      kinds.get(this.#edgeKind(g, e, lit, changes))?.push([e, points]);
-      this.drawn++;
-    }
-    for (const [kind, edges] of kinds) {
-      if (!edges.length) continue;
-      this.p.begin();
-      for (const [, points] of edges) this.#route(points, k > 0.22);
+    const corner = [camera.x, camera.y];
+    /** Each with its points on the screen. @type {[number, Float64Array][]} */
+    const every = Array.from(above, (_, e) => {
+      const points = xy.subarray(2 * start[e], 2 * start[e + 1]);
+      return [e, points.map((place, i) => corner[i % 2] + place * k)];
+    });
+    const drawn = every.filter(
+      ([e, points]) => points.length && !this.#isHidden(g, above[e]) && !this.#isHidden(g, below[e])
+    );
+    this.drawn += drawn.length;
+    const kinds = Map.groupBy(drawn, ([e]) => this.#edgeKind(g, e, lit, changes));
+    for (const kind of EDGE_KINDS) {
+      const edges = kinds.get(kind);
+      if (!edges) continue;
+      const pen = this.p.begin();
+      for (const [, points] of edges) curveAlong(pen, points, k > 0.22);
       this.#stroke(kind, k);
       if (k > 0.3) this.#heads(g, edges, k, kind);
       if (k > 0.7 && !this.quiet) this.#edgeTexts(g, edges, k, kind);
       if (kind === "lit" && look.travel < 1)
         for (const [, points] of edges) this.#traveller(points, k);
-    }
-  }
-
-  /**
-   * Moves points to the screen.
-   * @param {Float64Array} points
-   * @param {Camera} camera
-   * @returns {boolean} whether all are out of the window
-   */
-  #isAway(points, { x, y, k }) {
-    let left = Infinity;
-    let right = -Infinity;
-    for (let i = 0; i < points.length; i += 2) {
-      points[i] = x + points[i] * k;
-      points[i + 1] = y + points[i + 1] * k;
-      left = Math.min(left, points[i]);
-      right = Math.max(right, points[i]);
-    }
-    const ends = [points[1], points[points.length - 1]]; // an edge goes down, or up, all the way
-    return this.#isOutside(left, Math.min(...ends), right, Math.max(...ends));
-  }
-
-  /** @param {Float64Array} points @param {boolean} fine */
-  #route(points, fine) {
-    let [x, y] = points;
-    this.p.move(x, y);
-    for (let i = 2; i < points.length; i += 2) {
-      const nx = points[i];
-      const ny = points[i + 1];
-      if (!fine || Math.abs(nx - x) < 0.5) this.p.line(nx, ny);
-      else this.#bend(x, y, nx, ny);
-      [x, y] = [nx, ny];
     }
   }
 
@@ -477,6 +394,7 @@ export class Drawer {
   #edgeTexts(g, edges, k, kind) {
     const words = this.look.edgeText(g, kind === "lit");
     if (!words) return;
+    const { above, children } = this.model.shape(g);
     const { muted, halo } = this.look.colors;
     const size = 9 * Math.min(k, 1.3);
     /** Left and right ends, and baselines. @type {[number, number, number][]} */
@@ -485,8 +403,8 @@ export class Drawer {
     for (const [e, points] of edges) {
       const text = words(e);
       const height = (/** @type {number} */ i) => Math.abs(points[i + 3] - points[i + 1]);
-      let best = 0;
-      for (let i = 2; i < points.length - 2; i += 2) if (height(i) > height(best)) best = i;
+      let best = above[e] < children ? 0 : 4; // not in a title
+      for (let i = best; i < points.length - 2; i += 2) if (height(i) > height(best)) best = i;
       if (!text || height(best) < 18) continue;
       const across = points[best + 2] - points[best];
       const down = points[best + 3] - points[best + 1];
@@ -527,7 +445,7 @@ export class Drawer {
     const { above, below, children } = this.model.shape(g);
     const d = (kind === "lit" ? 4 : 3.2) * Math.min(k, 1.4);
     const turned = kind === "lit" && this.look.backward;
-    p.begin();
+    const pen = p.begin();
     for (const [e, points] of edges) {
       const end = turned ? above[e] : below[e];
       if (end >= children || this.layout.isSheet(this.model.item(g, end))) continue;
@@ -535,18 +453,11 @@ export class Drawer {
       const x = points[tip];
       const y = points[tip + 1];
       const foot = y + (points[tail + 1] > y ? 2 * d : -2 * d);
-      p.move(x, y);
-      p.line(x - d, foot);
-      p.line(x + d, foot);
-      p.line(x, y);
+      pen.moveTo(x, y);
+      pen.lineTo(x - d, foot);
+      pen.lineTo(x + d, foot);
+      pen.lineTo(x, y);
     }
-    const {
-      accent,
-      line,
-      "soft-line": soft,
-      "added-line": added,
-      "removed-line": removed
-    } = this.look.colors;
-    p.fill({ lit: accent, plain: line, added, removed, faded: soft, leaf: soft, cut: soft }[kind]);
+    p.fill(this.look.colors[EDGE_LOOKS[kind].color]);
   }
 }

@@ -278,9 +278,8 @@ export class Facts {
     const { model } = this;
     if (item >= 0 && this.nodeOf(item) < this.nodes)
       return this.scopeOf(this.nodeOf(item))?.path || "";
-    for (let g = model.around(item); g > 0; g = model.parent[g])
-      if (model.scope[g] >= 0) return this.scopes[model.scope[g]].path;
-    return "";
+    const called = model.groupsAround(item).find((g) => model.scope[g] >= 0);
+    return called ? this.scopes[model.scope[called]].path : "";
   }
 
   /**
@@ -288,10 +287,10 @@ export class Facts {
    * @param {number} node
    */
   callOf(node) {
-    const { model } = this;
-    for (let g = model.cellGroup[this.cellOf[node]]; g > 0; g = model.parent[g])
-      if (model.scope[g] === this.c.scope[node]) return ~g;
-    return this.cellOf[node];
+    const { scope } = this.model;
+    const cell = this.cellOf[node];
+    const call = this.model.groupsAround(cell).find((g) => scope[g] === this.c.scope[node]);
+    return call ? ~call : cell;
   }
 
   /** @param {number} node @param {string} flag */
@@ -308,6 +307,12 @@ export class Facts {
    */
   norm(node) {
     return this.head.norms?.[this.stepOf[node]] ?? null;
+  }
+
+  /** The norm of the gradient along an edge: known where the tensor has no other user. */
+  normAlong(/** @type {number} */ edge) {
+    const made = this.made[edge];
+    return this.edgesFrom(made).length === 1 ? this.norm(made) : null;
   }
 
   /**

@@ -4,7 +4,7 @@
  * edges, along paths, and as coloured cells.
  */
 import { app, facts } from "./app.js";
-import { bytesText, count, el, section, short3 } from "./dom.js";
+import { bytesText, count, el, measured, section, short3 } from "./dom.js";
 
 /** @import { Small, Values } from "./facts.js" */
 
@@ -34,7 +34,7 @@ export function formulaLine(node) {
  * @param {string} [mathml] written by Python, never by the graph
  */
 function formulaRow(name, text, mathml) {
-  const row = el("div.sent", {}, el("span", name));
+  const row = el("div.sent", el("span", name));
   if (mathml) {
     const page = new DOMParser().parseFromString(mathml, "text/html");
     const math = /** @type {Element} */ (page.body.firstElementChild);
@@ -48,12 +48,6 @@ function formulaRow(name, text, mathml) {
 /** @param {number} node */
 const shape = (node) => ` ${facts.brief(facts.tensorsOf(node)[0] || "")}`;
 
-/** @param {number} node @param {string} words before the norm */
-const normWords = (node, words) => {
-  const norm = facts.norm(node);
-  return norm === null ? "" : `${words} norm ${norm}`;
-};
-
 /**
  * What the letters of a formula stand for here.
  * @param {number} node
@@ -61,12 +55,11 @@ const normWords = (node, words) => {
  * @param {(node: number) => Node} link
  */
 function meanings(node, edges, link) {
-  const arrives = `g is the gradient that arrives,${shape(node)}${normWords(node, "")}`;
-  const words = el("p.small", {}, arrives);
+  const norm = measured(facts.norm(node), " norm ");
+  const words = el("p.small", `g is the gradient that arrives,${shape(node)}${norm}`);
   for (const [letter, edge] of edges) {
     const made = facts.made[edge];
-    const alone = facts.edgesFrom(made).length === 1;
-    const receives = alone ? normWords(made, ", which receives") : "";
+    const receives = measured(facts.normAlong(edge), ", which receives norm ");
     words.append(`; ${letter} is `, link(made), shape(made), receives);
   }
   return words;
@@ -228,7 +221,7 @@ function cells(name, values, tensor) {
   const columns = values.length % across ? values.length : across;
   grid.style.gridTemplateColumns = `repeat(${columns}, max-content)`;
   values.forEach((value, i) => {
-    const cell = el("span", { text: short3(value), title: value });
+    const cell = el("span", { title: value }, short3(value));
     const isFinite = typeof value === "number";
     const hue = !isFinite ? "removed" : value < 0 ? "leaf" : "heat5";
     const part = isFinite ? Math.round((70 * magnitudes[i]) / most) : 100;

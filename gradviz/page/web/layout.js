@@ -5,10 +5,12 @@
  * overlap still does not, and edges keep their way round boxes.
  */
 import { CELL_HEIGHT, GROUP_HEIGHT } from "./model.js";
+import { curveAlong, isOnLine } from "./painter.js";
 
 /** @import { Model, Shape } from "./model.js" */
 
 export const TITLE = 26;
+const TITLE_FOOT = 19; // px to which an edge goes straight down through a title
 const SPREAD = 10; // px for edges below a title
 const PAD = 14;
 const FOOT = 12;
@@ -67,23 +69,6 @@ export function stretch(wants, end) {
  * @property {Lines} [lines] made when first drawn
  */
 
-/**
- * Where a piece of an edge, drawn as an S, is at a part of its height.
- * @param {number} x0
- * @param {number} x1
- * @param {number} part
- */
-function alongCurve(x0, x1, part) {
-  let low = 0;
-  let high = 1;
-  for (let i = 0; i < 12; i++) {
-    const t = (low + high) / 2;
-    if (1.5 * t * (1 - t) + t ** 3 < part) low = t;
-    else high = t;
-  }
-  return x0 + (x1 - x0) * (3 * low ** 2 - 2 * low ** 3);
-}
-
 export class Layout {
   /** @param {Model} model */
   constructor(model) {
@@ -113,10 +98,13 @@ export class Layout {
 
   /** The item itself, or the closed group that hides it. @param {number} item */
   shown(item) {
-    let found = item;
-    for (let g = this.model.around(item); g > 0; g = this.model.parent[g])
-      if (!this.open[g]) found = ~g;
-    return found;
+    const hiding = this.model.groupsAround(item).findLast((g) => !this.open[g]);
+    return hiding ? ~hiding : item;
+  }
+
+  /** How far a group is on its way from closed (0) to open (1). @param {number} g */
+  partOf(g) {
+    return this.moving.group === g ? this.moving.part : 1;
   }
 
   /** @param {number} g @param {boolean} open @returns {boolean} whether it was not */
@@ -125,6 +113,11 @@ export class Layout {
     this.open[g] = Number(open);
     this.forget(g);
     return true;
+  }
+
+  /** Open what hides an item. @param {number} item @returns {number[]} what was closed */
+  openAround(item) {
+    return this.model.groupsAround(item).filter((g) => this.setOpen(g, true));
   }
 
   /** @param {(g: number) => number | boolean} isOpen @param {Iterable<number>} [groups] */
@@ -136,13 +129,23 @@ export class Layout {
 
   /** Forget what was computed for the groups around one. @param {number} g */
   forget(g) {
-    for (let outer = this.model.parent[g]; outer >= 0; outer = this.model.parent[outer])
-      this.sheets[outer] = undefined;
+    for (const outer of [...this.model.groupsAround(~g), 0]) this.sheets[outer] = undefined;
   }
 
   /** @param {number} g @returns {Sheet} */
   sheet(g) {
     return (this.sheets[g] ??= this.#make(g));
+  }
+
+  /** @param {number} g @param {number} i a child @returns {Rect} from the corner of the sheet */
+  box(g, i) {
+    const [x, y, w, h] = this.sheet(g).box.subarray(4 * i, 4 * i + 4);
+    return { x, y, w, h };
+  }
+
+  /** Of all children. @param {number} g */
+  boxes(g) {
+    return this.model.itemsOf(g).map((_, i) => this.box(g, i));
   }
 
   /**
@@ -157,8 +160,7 @@ export class Layout {
     const inner = this.sheet(g);
     const w = Math.max(width + 12, inner.w + 2 * PAD, this.#titleRoom(g));
     const h = inner.h + this.#head(g) + FOOT;
-    if (this.moving.group !== g) return [w, h];
-    const { part } = this.moving;
+    const part = this.partOf(g);
     return [width + (w - width) * part, GROUP_HEIGHT + (h - GROUP_HEIGHT) * part];
   }
 
@@ -209,7 +211,8 @@ export class Layout {
   }
 
   /**
-   * The edges of a sheet; ends meet the middle of their box's border.
+   * The edges of a sheet; ends meet the middle of their box's border, and those of ports, through
+   * the title, that of the open group's.
    * @param {number} g
    * @returns {Lines}
    */
@@ -219,16 +222,21 @@ export class Layout {
     const shape = this.model.shape(g);
     const { px, py, above, below } = shape;
     const start = new Int32Array(above.length + 1);
+    const middle = sheet.w / 2;
+    const top = -this.#head(g);
+    const entry = [middle, top, middle, top + TITLE_FOOT];
     /** @type {number[]} */
     const xy = [];
     for (let e = 0; e < above.length; e++) {
       const first = shape.start[e];
       const last = shape.start[e + 1] - 1;
       if (first < last) {
+        if (above[e] >= shape.children) xy.push(...entry);
         const [x, y, ...inner] = this.#end(sheet, shape, below[e], last, last - 1);
         xy.push(...this.#end(sheet, shape, above[e], first, first + 1));
         for (let i = first + 1; i < last; i++) xy.push(sheet.fx(px[i]), sheet.fy(py[i]));
         xy.push(...inner, x, y);
+        if (below[e] >= shape.children) xy.push(middle, sheet.h + FOOT);
       }
       start[e + 1] = xy.length / 2;
     }
@@ -263,7 +271,7 @@ export class Layout {
    * @param {Rect} box
    */
   inside(g, box) {
-    const scale = this.moving.group === g ? Math.max(0.02, this.moving.part) : 1;
+    const scale = Math.max(0.02, this.partOf(g));
     const x = box.x + (box.w - this.sheet(g).w * scale) / 2;
     return { x, y: box.y + this.#head(g) * scale, scale };
   }
@@ -275,22 +283,23 @@ export class Layout {
    */
   rect(item) {
     const { model } = this;
-    /** @type {number[]} */
-    const way = [];
-    for (let outer = item; outer !== ~0; outer = ~model.around(outer)) way.push(outer);
-    let x = 0;
-    let y = 0;
-    let k = 1;
-    let found = { x, y, w: this.sheet(0).w, h: this.sheet(0).h, shown: ~0 };
-    for (const shown of way.reverse()) {
-      const i = 4 * model.local(shown);
-      const [left, top, w, h] = this.sheet(model.around(shown)).box.subarray(i, i + 4);
-      found = { x: x + left * k, y: y + top * k, w: w * k, h: h * k, shown };
+    const { w, h } = this.sheet(0);
+    let found = { x: 0, y: 0, w, h, shown: ~0 };
+    let corner = { x: 0, y: 0, scale: 1 }; // of the sheet that is come to
+    const outer = model.groupsAround(item).map((g) => ~g);
+    for (const shown of item === ~0 ? [] : [...outer.reverse(), item]) {
+      const { x, y, scale } = corner;
+      const box = this.box(model.around(shown), model.local(shown));
+      found = {
+        x: x + box.x * scale,
+        y: y + box.y * scale,
+        w: box.w * scale,
+        h: box.h * scale,
+        shown
+      };
       if (!this.isSheet(shown)) break;
-      const inner = this.inside(~shown, { x: left, y: top, w, h });
-      x += inner.x * k;
-      y += inner.y * k;
-      k *= inner.scale;
+      const inner = this.inside(~shown, box);
+      corner = { x: x + inner.x * scale, y: y + inner.y * scale, scale: scale * inner.scale };
     }
     return found;
   }
@@ -305,17 +314,15 @@ export class Layout {
    */
   edgeAt(g, px, py, near) {
     const { start, xy } = this.lines(g);
-    let best = -1;
-    let least = near;
-    for (let e = 0; e < start.length - 1; e++)
-      for (let i = 2 * start[e]; i < 2 * start[e + 1] - 2; i += 2) {
-        const [x0, y0, x1, y1] = xy.subarray(i, i + 4);
-        const part = y1 === y0 ? 0 : (py - y0) / (y1 - y0);
-        if (part < -0.05 || part > 1.05) continue;
-        const distance = Math.abs(px - alongCurve(x0, x1, part));
-        if (distance < least) [least, best] = [distance, e];
-      }
-    return best;
+    const paths = Array.from(start.subarray(1), (end, e) => {
+      const path = new Path2D();
+      curveAlong(path, xy.subarray(2 * start[e], 2 * end));
+      return path;
+    });
+    // the nearest, as well as two strokes tell
+    const widths = [near / 2, 2 * near];
+    const under = widths.map((width) => paths.findIndex((path) => isOnLine(path, px, py, width)));
+    return under.find((edge) => edge >= 0) ?? -1;
   }
 
   /**
@@ -325,24 +332,23 @@ export class Layout {
    * @param {number} py
    */
   hit(px, py) {
-    const { model } = this;
     let found = { item: ~0, title: false, x: 0, y: 0 };
-    for (let g = 0; g >= 0;) {
-      const { box } = this.sheet(g);
-      const { x, y } = found;
-      const i = model.itemsOf(g).findIndex((_, i) => {
-        const across = px - x - box[4 * i];
-        const down = py - y - box[4 * i + 1];
-        return across >= 0 && across <= box[4 * i + 2] && down >= 0 && down <= box[4 * i + 3];
+    while (this.isSheet(found.item)) {
+      const { item: outer, x, y } = found;
+      const boxes = this.boxes(~outer);
+      const i = boxes.findIndex((box) => {
+        const across = px - x - box.x;
+        const down = py - y - box.y;
+        return across >= 0 && across <= box.w && down >= 0 && down <= box.h;
       });
       if (i < 0) break;
-      const item = model.item(g, i);
+      const item = this.model.item(~outer, i);
       found = { item, title: true, x, y };
-      g = this.isSheet(item) ? ~item : -1;
-      if (g < 0) break;
-      const [left, top, w, h] = box.subarray(4 * i, 4 * i + 4);
-      const inner = this.inside(g, { x: x + left, y: y + top, w, h });
-      found = { item, title: py <= y + top + TITLE, x: inner.x, y: inner.y };
+      if (!this.isSheet(item)) break;
+      const { w, h } = boxes[i];
+      const top = y + boxes[i].y;
+      const inner = this.inside(~item, { x: x + boxes[i].x, y: top, w, h });
+      found = { item, title: py <= top + TITLE, x: inner.x, y: inner.y };
     }
     return found;
   }

@@ -11,6 +11,7 @@ import {
   count,
   el,
   joined,
+  measured,
   pattern,
   plural,
   short3,
@@ -85,9 +86,9 @@ function fillCode() {
     if (missing) list.append(el("p.small", `Only lines that made ops: ${missing}.`));
     numbers.forEach((/** @type {number} */ number, /** @type {number} */ i) => {
       if (i && number > numbers[i - 1] + 1) list.append(el("div.line.gap", "⋯"));
-      const words = [el("span.number", String(number)), el("code", texts[i])];
+      const words = [el("span.number", number), el("code", texts[i])];
       const line = facts.lines().get(`${file}:${number}`);
-      list.append(line ? lineButton(line, words) : el("div.line", {}, ...words));
+      list.append(line ? lineButton(line, words) : el("div.line", ...words));
     });
   }
   on("select", markLines);
@@ -98,14 +99,9 @@ function lineButton(line, words) {
   const { bytes, norm } = facts.sumsOf(line.nodes);
   const ops = plural(line.nodes.length, "op");
   const holds = bytes ? `holds ${bytesText(bytes)}` : "";
-  const norms = norm === null ? "" : `gradient norm up to ${norm}`;
-  const title = joined([ops, holds, norms], ", ");
-  const row = el(
-    "button.line",
-    { title, onclick: () => chooseLine(line) },
-    ...words,
-    el("span.ops", ops)
-  );
+  const title = joined([ops, holds, measured(norm, "gradient norm up to ")], ", ");
+  const onclick = () => chooseLine(line);
+  const row = el("button.line", { title, onclick }, ...words, el("span.ops", ops));
   codeRows.set(`${line.file}:${line.line}`, row);
   return row;
 }
@@ -216,7 +212,7 @@ function gradientCommand() {
 function gradientLists() {
   if (!facts.head.norms) {
     const command = el("code", gradientCommand());
-    return [el("p.small", {}, "No gradient was measured: ", command, " measures them all.")];
+    return [el("p.small", "No gradient was measured: ", command, " measures them all.")];
   }
   const all = facts.leaves.map((leaf) => ({ leaf, norm: facts.norm(leaf.node) }));
   const sorted = all
@@ -324,8 +320,8 @@ function findingRow({ number, words, ...rest }) {
     "aria-disabled": goes ? null : "true",
     onclick: cells.length ? cycle(cells) : () => rows.length && showAbsent(rows)
   };
-  const text = [el("span.number", String(number)), el("span", words)];
-  return el("li", {}, el("button", attributes, ...text), reasons(number));
+  const text = [el("span.number", number), el("span", words)];
+  return el("li", el("button", attributes, ...text), reasons(number));
 }
 
 /** Why a finding is one, and what to do. @param {number} number */
@@ -335,7 +331,7 @@ function reasons(number) {
   const list = el("dl");
   for (const [word, text] of Object.entries({ names, where, code, why, so, do: fix }))
     if (text) list.append(el("dt", word), el(word === "code" ? "dd.code" : "dd", text));
-  return el("details.why", {}, el("summary", "why, and what to do"), list);
+  return el("details.why", el("summary", "why, and what to do"), list);
 }
 
 // -- what gets no gradient: grey below the outline, and in search --------------------------------

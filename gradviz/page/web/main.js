@@ -6,7 +6,6 @@ import { setUpAddress, writeView } from "./address.js";
 import {
   app,
   changed,
-  chooseEdge,
   clearest,
   closeAll,
   facts,
@@ -46,32 +45,25 @@ async function main() {
   const { classList } = document.body;
   classList.toggle("embed", location.hash.startsWith("#embed")); // inside another page
   classList.toggle("no-outline", isNarrow());
-  setUpMotion();
   setUpStage();
   const drawnAt = performance.now();
   // the browser shows the first view before the rest is read
   await new Promise((done) => setTimeout(done));
   readFacts(await readBlock("facts"));
-  for (const setUp of [
-    setUpPointer,
-    setUpMap,
-    setUpPanel,
-    setUpLists,
-    setUpOutline,
-    setUpSearch,
-    setUpPlayer
-  ])
-    setUp();
-  for (const setUp of [
-    setUpExports,
-    setUpMenus,
-    setUpTools,
-    setUpView,
-    setUpLegend,
-    setUpThemes,
-    setUpAddress
-  ])
-    setUp();
+  setUpPointer();
+  setUpMap();
+  setUpPanel();
+  setUpLists();
+  setUpOutline();
+  setUpSearch();
+  setUpPlayer();
+  setUpExports();
+  setUpMenus();
+  setUpTools();
+  setUpView();
+  setUpLegend();
+  setUpThemes();
+  setUpAddress();
   addEventListener("keydown", press);
   changed("overlay lit");
   expose(drawnAt);
@@ -80,35 +72,12 @@ async function main() {
 
 /** For tests and for the console. @param {number} drawnAt */
 function expose(drawnAt) {
-  const actions = {
-    firstView,
-    zoom,
-    select,
-    visit,
-    toggle,
-    openAll,
-    closeAll,
-    setView,
-    setOverlay,
-    pan,
-    fit,
-    chooseEdge,
-    clearest
-  };
-  const state = Object.assign(app, { model, layout, facts, lit: () => app.light }, actions);
-  const functions = {
-    search,
-    between,
-    svgOf,
-    pixelsOf,
-    figureOf,
-    fileName,
-    byModule,
-    lookOf,
-    drawStage,
-    writeView
-  };
-  Object.assign(window, { gradviz: { app: state, facts, player, finder, drawnAt, ...functions } });
+  const camera = { pan, zoom, visit };
+  const open = { firstView, toggle, openAll, closeAll };
+  Object.assign(app, { model, layout, select, clearest, setView, setOverlay, ...camera, ...open });
+  const files = { svgOf, pixelsOf, figureOf, fileName, writeView };
+  const parts = { app, facts, player, finder, drawnAt, search, between, byModule, lookOf };
+  Object.assign(window, { gradviz: { ...parts, ...files, drawStage } });
 }
 
 // -- the tools above -----------------------------------------------------------------------------
@@ -122,51 +91,43 @@ function setUpTools() {
   onClick("zoom-out", () => zoom(0.8));
   resizable(byId("side"), 1);
   resizable(byId("panel"), -1);
-  const shown = () => !document.body.classList.contains("no-outline");
-  const button = byId("toggle-outline");
-  const tell = () => button.setAttribute("aria-expanded", String(shown()));
-  onClick("toggle-outline", () => {
-    document.body.classList.toggle("no-outline");
-    tell();
-  });
-  tell();
+  const { classList } = document.body;
+  const tell = (/** @type {boolean} */ hidden) =>
+    byId("toggle-outline").setAttribute("aria-expanded", !hidden);
+  onClick("toggle-outline", () => tell(classList.toggle("no-outline")));
+  tell(classList.contains("no-outline"));
 }
 
 /** What is shown of the graph, and how. */
 function setUpView() {
-  const [views, names, inputs, shapes, version] = [
-    "views",
-    "names",
-    "inputs",
-    "shapes",
-    "version"
-  ].map(byId);
+  const views = byId("views");
   const groups = model.withViews();
   views.disabled = !groups.length;
-  inputs.disabled = !model.takers.length;
-  names.disabled = app.names !== "variable"; // the file has no others
+  byId("inputs").disabled = !model.takers.length;
+  byId("names").disabled = app.names !== "variable"; // the file has no others
   byId("versions").hidden = !facts.c.diff;
   views.addEventListener("change", () => showViews(views.checked));
-  names.addEventListener("change", () => setView({ names: names.value }));
-  inputs.addEventListener("change", () => setView({ inputs: inputs.checked }));
-  shapes.addEventListener("change", () => setView({ shapes: shapes.checked }));
-  version.addEventListener("change", () => setView({ version: Number(version.value) }));
-  const tell = () => {
-    views.checked = groups.every((g) => layout.isOpen(g));
-    names.value = app.names;
-    inputs.checked = app.inputs;
-    shapes.checked = app.shapes;
-    version.value = String(app.version);
+  on("open view", () => (views.checked = groups.every((g) => layout.isOpen(g))));
+  /** What of each control is the part of the view that has its name. */
+  const controls = {
+    names: "value",
+    inputs: "checked",
+    shapes: "checked",
+    version: "selectedIndex"
   };
-  on("open view", tell);
-  tell();
+  for (const [name, property] of Object.entries(controls)) {
+    const control = byId(name);
+    control.addEventListener("change", () => setView({ [name]: control[property] }));
+    on("open view", () => (control[property] = /** @type {any} */ (app)[name]));
+  }
+  changed("view");
 }
 
 function setUpLegend() {
   const choice = byId("overlay");
   for (const [value, name, option] of overlays(facts)) {
     const text = option ? `${name}: write the page with ${option}` : name;
-    choice.append(el("option", { value, text, disabled: option !== "" }));
+    choice.append(el("option", { value, disabled: option !== "" }, text));
   }
   choice.addEventListener("change", () => setOverlay(choice.value));
   on("overlay", () => {
@@ -174,7 +135,7 @@ function setUpLegend() {
     const entries = app.overlay.legend.map(({ color, text }) => {
       const swatch = el("i", { "aria-hidden": "true", hidden: !color });
       swatch.style.background = `var(--${color})`;
-      return el("li", {}, swatch, el("span", text));
+      return el("li", swatch, el("span", text));
     });
     if (facts.head.legend) entries.push(el("li", facts.head.legend));
     byId("legend").classList.toggle("kinds", app.overlayId === "kind");
@@ -206,36 +167,30 @@ function resizable(side, sign) {
   });
 }
 
+/** Closes open menus, but those around a place. @param {Element | null} place */
+function closeMenus(place = null) {
+  for (const menu of document.querySelectorAll(".menu[open]"))
+    // the tools belong to the menu before them where there is little room
+    if (!menu.contains(place) && !(menu.id === "more" && place?.closest(".tools")))
+      menu.removeAttribute("open");
+}
+
 /** Menus close on Escape, on a press elsewhere, and when something in them was chosen. */
 function setUpMenus() {
-  // they belong to the menu before them where there is little room
-  const tools = /** @type {Element} */ (document.querySelector(".tools"));
-  /** @returns {HTMLDetailsElement[]} */
-  const opened = () => [
-    .../** @type {NodeListOf<HTMLDetailsElement>} */ (document.querySelectorAll(".menu[open]"))
-  ];
-  const close = () => opened().forEach((menu) => (menu.open = false));
-  const pressed = (/** @type {Event} */ { target }) => {
-    const place = /** @type {Node} */ (target);
-    for (const menu of opened())
-      if (!menu.contains(place) && !(menu.id === "more" && tools.contains(place)))
-        menu.open = false;
-  };
-  addEventListener("pointerdown", pressed, true);
+  addEventListener("pointerdown", ({ target }) => closeMenus(/** @type {any} */ (target)), true);
   addEventListener(
     "keydown",
     (event) => {
-      const [first] = opened();
+      const first = document.querySelector(".menu[open]");
       if (event.key !== "Escape" || !first) return;
       event.stopPropagation();
       first.querySelector("summary")?.focus();
-      close();
+      closeMenus();
     },
     true
   );
-  tools.addEventListener("click", ({ target }) => {
-    const button = /** @type {Element} */ (target).closest("button");
-    if (button && button.id !== "copy-link") close();
+  addEventListener("click", ({ target }) => {
+    if (/** @type {Element} */ (target).closest(".tools button:not(#copy-link)")) closeMenus();
   });
 }
 
@@ -254,12 +209,6 @@ function press(event) {
 }
 
 // -- what the reader prefers ---------------------------------------------------------------------
-
-function setUpMotion() {
-  const less = matchMedia("(prefers-reduced-motion: reduce)");
-  app.still = less.matches;
-  less.addEventListener("change", () => (app.still = less.matches));
-}
 
 /**
  * The notebook around the page tells its theme when the frame has loaded, which is before the page
@@ -293,6 +242,6 @@ main().catch((error) => {
   document.body.dataset.failed = "true";
   say(words);
   byId("failure").hidden = false;
-  byId("failure").textContent = `${words}. It needs a browser of 2023 or later.`;
+  byId("failure").textContent = `${words}. It needs a browser of 2024 or later.`;
   throw error;
 });

@@ -131,6 +131,13 @@ export class Model {
     return item < 0 ? this.parent[~item] : this.cellGroup[item];
   }
 
+  /** The groups around an item, outwards, without the page. @param {number} item */
+  groupsAround(item) {
+    const found = [];
+    for (let g = this.around(item); g > 0; g = this.parent[g]) found.push(g);
+    return found;
+  }
+
   /** @param {number} item */
   local(item) {
     return item < 0 ? this.groupLocal[~item] : this.cellLocal[item];

@@ -66,16 +66,44 @@ export function fitted(text, size, room) {
  * @property {number} alpha
  * @property {(x: number, y: number, w: number, h: number, r: number, fill: string, stroke: string,
  *   width: number, dash?: number[]) => void} rect
- * @property {() => void} begin
- * @property {(x: number, y: number) => void} move
- * @property {(x: number, y: number) => void} line
- * @property {(a: number, b: number, c: number, d: number, x: number, y: number) => void} curve
+ * @property {() => Pen} begin a path
  * @property {(color: string, width: number, dash?: number[]) => void} stroke
  * @property {(color: string) => void} fill
  * @property {(text: string, x: number, y: number, size: number, color: string, how?: TextLook) =>
  *   void} text
  */
 /** @typedef {{strong?: boolean, middle?: boolean, halo?: string}} TextLook */
+/** What draws a path. @typedef {Pick<CanvasPath, "moveTo" | "lineTo" | "bezierCurveTo">} Pen */
+
+/**
+ * Draws a line through points, each an x and a y: an S where it does not go straight down.
+ * @param {Pen} pen
+ * @param {ArrayLike<number>} points
+ * @param {boolean} [fine] whether an S can be told from a straight line
+ */
+export function curveAlong(pen, points, fine = true) {
+  let [x, y] = [points[0], points[1]];
+  pen.moveTo(x, y);
+  for (let i = 2; i < points.length; i += 2) {
+    const [nx, ny] = [points[i], points[i + 1]];
+    const middle = (y + ny) / 2;
+    if (!fine || Math.abs(nx - x) < 0.5) pen.lineTo(nx, ny);
+    else pen.bezierCurveTo(x, middle, nx, middle, nx, ny);
+    [x, y] = [nx, ny];
+  }
+}
+
+/**
+ * Whether a point is on a path that is drawn with this width.
+ * @param {Path2D} path
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ */
+export function isOnLine(path, x, y, width) {
+  ruler.lineWidth = width;
+  return ruler.isPointInStroke(path, x, y);
+}
 
 /** @implements {Painter} */
 export class CanvasPainter {
@@ -105,21 +133,7 @@ export class CanvasPainter {
 
   begin() {
     this.c.beginPath();
-  }
-
-  /** @type {Painter["move"]} */
-  move(x, y) {
-    this.c.moveTo(x, y);
-  }
-
-  /** @type {Painter["line"]} */
-  line(x, y) {
-    this.c.lineTo(x, y);
-  }
-
-  /** @type {Painter["curve"]} */
-  curve(...points) {
-    this.c.bezierCurveTo(...points);
+    return this.c;
   }
 
   /** @type {Painter["stroke"]} */
@@ -187,20 +201,21 @@ export class SvgPainter {
 
   begin() {
     this.path = "";
+    return this;
   }
 
-  /** @type {Painter["move"]} */
-  move(x, y) {
+  /** @type {Pen["moveTo"]} */
+  moveTo(x, y) {
     this.path += `M${short(x)} ${short(y)}`;
   }
 
-  /** @type {Painter["line"]} */
-  line(x, y) {
+  /** @type {Pen["lineTo"]} */
+  lineTo(x, y) {
     this.path += `L${short(x)} ${short(y)}`;
   }
 
-  /** @type {Painter["curve"]} */
-  curve(...points) {
+  /** @type {Pen["bezierCurveTo"]} */
+  bezierCurveTo(...points) {
     this.path += `C${points.map(short).join(" ")}`;
   }
 

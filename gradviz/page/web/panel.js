@@ -9,6 +9,7 @@ import {
   isNarrow,
   joined,
   limited,
+  measured,
   onClick,
   pattern,
   plural,
@@ -23,7 +24,7 @@ import { chainLine, formulaSections, numberSection } from "./formula.js";
 import { OUTPUT } from "./model.js";
 import { wayOut } from "./trace.js";
 
-/** A row of a table. @typedef {[string, Node | string]} Row */
+/** @import { Row } from "./dom.js" */
 
 const MANY = 30; // rows of a list
 const LINES = 6;
@@ -34,7 +35,8 @@ const GROUP_WORDS = [
   "op, with ops that only change its shape",
   "what repeats",
   "one turn",
-  "ops in a row"
+  "ops in a row",
+  "statement, or call of torch"
 ];
 
 /** What a cell is. @param {number} cell */
@@ -75,33 +77,24 @@ function linePanel({ file, text, nodes }) {
   const { bytes, norm } = facts.sumsOf(nodes);
   const ops = nodes.filter((node) => facts.isOp(node));
   ops.sort((a, b) => facts.cellOf[a] - facts.cellOf[b]);
-  /** @type {Row[]} */
-  const rows = [
+  const rows = table([
     ["made", plural(ops.length, "op")],
-    ["holds", bytes ? bytesText(bytes) : ""],
-    ["gradient norm", norm === null ? "" : `up to ${norm}`]
-  ];
-  return [el("p.what", file), el("code", text), table(rows), opList("Its ops", ops)];
+    ["holds", bytes && bytesText(bytes)],
+    ["gradient norm", measured(norm, "up to ")]
+  ]);
+  return [el("p.what", file), el("code", text), rows, opList("Its ops", ops)];
 }
 
 /** @param {number} edge */
 function edgePanel(edge) {
-  const made = facts.made[edge];
-  const norm = facts.edgesFrom(made).length === 1 ? facts.norm(made) : null;
-  const from = itemLink(facts.madeCell(edge));
-  const to = itemLink(facts.usedCell(edge));
   const carries = edge < facts.gradients ? "tensor, and on the way back its gradient" : "tensor";
-  /** @type {Row[]} */
-  const rows = [
-    ["from", from],
-    ["to", to],
+  const rows = table([
+    ["from", itemLink(facts.madeCell(edge))],
+    ["to", itemLink(facts.usedCell(edge))],
     ["tensor", facts.tensorOn(edge)],
-    ["gradient norm", norm === null ? "" : String(norm)]
-  ];
-  return [
-    el("p.what", facts.isCutEdge(edge) ? "cut off: no gradient passes" : carries),
-    table(rows)
-  ];
+    ["gradient norm", measured(facts.normAlong(edge))]
+  ]);
+  return [el("p.what", facts.isCutEdge(edge) ? "cut off: no gradient passes" : carries), rows];
 }
 
 /** @param {number} item */
@@ -130,24 +123,20 @@ const toggleText = (item) => (layout.isSheet(item) ? "Close" : "Open");
 function actions(item) {
   const row = el("div.actions");
   const button = (/** @type {string} */ text, /** @type {() => void} */ onclick, more = {}) =>
-    row.append(el("button", { text, onclick, ...more }));
+    row.append(el("button", { onclick, ...more }, text));
   if (item < 0 && item !== ~0) {
     button(toggleText(item), () => toggle(~item), { "data-toggle": true });
     button("Copy picture", () => copyFigure(item), { title: "A PNG of this box alone" });
   }
   button("Show", () => visit(item), { title: "Bring the box into view" });
   const words = el("p.trace", app.trace ? traceText() : "");
-  if (item !== ~0)
-    button(
-      "Path to…",
-      () => {
-        app.picking = true;
-        words.textContent = "Now click the other end, or search for it.";
-        say(words.textContent);
-        byId("search").select();
-      },
-      { title: "Then choose the other box (Shift+click)" }
-    );
+  const pick = () => {
+    app.picking = true;
+    words.textContent = "Now click the other end, or search for it.";
+    say(words.textContent);
+    byId("search").select();
+  };
+  if (item !== ~0) button("Path to…", pick, { title: "Then choose the other box (Shift+click)" });
   row.append(words);
   return row;
 }
@@ -174,20 +163,20 @@ function traceText() {
 /** Facts of two boxes beside each other; what differs is marked. @param {...number} items */
 function sideBySide(...items) {
   const columns = items.map((item) => new Map(factRows(item)));
-  const head = items.map((item) => el("th", {}, itemLink(item)));
-  const body = el("table", {}, el("tr", {}, el("th"), ...head));
+  const head = items.map((item) => el("th", itemLink(item)));
+  const body = el("table", el("tr", el("th"), ...head));
   for (const name of new Set(columns.flatMap((rows) => [...rows.keys()]))) {
     const texts = columns.map((rows) => textOf(rows.get(name)));
     if (!texts.some(Boolean)) continue;
     const differs = new Set(texts).size > 1;
     const cells = texts.map((text) => el("td", text));
-    body.append(el(differs ? "tr.differs" : "tr", {}, el("th", name), ...cells));
+    body.append(el(differs ? "tr.differs" : "tr", el("th", name), ...cells));
   }
   return section("Side by side", body);
 }
 
-/** @param {Node | string | undefined} value */
-const textOf = (value) => (value instanceof Node ? value.textContent || "" : value || "");
+/** @param {Row[1]} value */
+const textOf = (value) => (value instanceof Node ? value.textContent : value) || "";
 
 /** @param {number} item @returns {Row[]} */
 function factRows(item) {
@@ -201,11 +190,14 @@ function factRows(item) {
 
 /** @param {number} item @param {string} [text] */
 function itemLink(item, text = model.title(item)) {
-  return el("button.link", { text, onclick: () => visit(item) });
+  return el("button.link", { onclick: () => visit(item) }, text);
 }
 
 /** @param {number} node */
 const nodeLink = (node) => itemLink(facts.cellOf[node]);
+
+/** @param {string} title @param {string} kind @param {HTMLElement[]} rows */
+const listSection = (title, kind, rows) => (rows.length ? [section(title, el(kind, ...rows))] : []);
 
 /**
  * Ops with their lines and modules, those of alike modules in one row.
@@ -220,27 +212,21 @@ function opList(title, nodes) {
   const rows = limited(alike(nodes, key), MANY, (equal) => {
     const cell = facts.cellOf[equal[0]];
     const words = `${times(equal.length)} ${model.line(cell)}  ${together(equal.map(path))}`;
-    const link = el("button.link", {
-      text: model.title(cell),
-      onclick: () => visit(facts.cellOf[clearest(equal)])
-    });
-    return el("li", {}, link, words);
+    const onclick = () => visit(facts.cellOf[clearest(equal)]);
+    return el("li", el("button.link", { onclick }, model.title(cell)), words);
   });
-  return section(title, el("ul.links", {}, ...rows));
+  return section(title, el("ul.links", ...rows));
 }
 
 /** @param {number} node */
 function neighbours(node) {
-  const lists = [
-    { title: "Inputs from", nodes: facts.inputsOf(node) },
-    { title: "Used by", nodes: facts.usersOf(node) }
-  ];
-  return lists
-    .filter(({ nodes }) => nodes.length)
-    .map(({ title, nodes }) => {
-      const rows = limited(nodes, MANY, (one) => el("li", {}, nodeLink(one)));
-      return section(title, el("ul.links", {}, ...rows));
-    });
+  const links = (/** @type {string} */ title, /** @type {number[]} */ nodes) =>
+    listSection(
+      title,
+      "ul.links",
+      limited(nodes, MANY, (one) => el("li", nodeLink(one)))
+    );
+  return [...links("Inputs from", facts.inputsOf(node)), ...links("Used by", facts.usersOf(node))];
 }
 
 // -- parts ---------------------------------------------------------------------------------------
@@ -276,21 +262,21 @@ function codeLines(item) {
       )
     ];
   const nodes = opsBehind(item);
-  /** @type {Map<number, number>} */
-  const ops = new Map();
-  for (const column of [facts.c.source, facts.c.scriptLine])
-    for (const node of nodes)
-      if (column[node] >= 0) ops.set(column[node], (ops.get(column[node]) || 0) + 1);
-  const rows = [...ops].map(([source, n]) => {
-    const [file, line, scope, text] = facts.sources[source];
+  const columns = [facts.c.source, facts.c.scriptLine];
+  const sources = columns.flatMap((column) => nodes.map((node) => column[node]));
+  const lines = alike(
+    sources.filter((source) => source >= 0),
+    (source) => source
+  );
+  const rows = lines.map((equal) => {
+    const [file, line, scope, text] = facts.sources[equal[0]];
     const inside = scope && scope !== "<module>" ? ` in ${scope}` : "";
-    const part = ops.size > 1 && nodes.length > 1 ? `, ${plural(n, "op")}` : "";
-    const place = el("small", {}, fileLink(file, line), inside + part);
-    return el("div", {}, el("code", text), place);
+    const part = lines.length > 1 && nodes.length > 1 ? `, ${plural(equal.length, "op")}` : "";
+    return el("div", el("code", text), el("small", fileLink(file, line), inside + part));
   });
   if (rows.length > LINES)
     rows.splice(LINES, rows.length, el("small", `+${plural(rows.length - LINES, "line")}`));
-  return rows.length ? [el("section.lines", {}, ...rows)] : [];
+  return rows.length ? [el("section.lines", ...rows)] : [];
 }
 
 /**
@@ -302,7 +288,7 @@ function fileLink(file, line) {
   const path = new Map(facts.head.links).get(file);
   const text = `${file}:${line}`;
   return path
-    ? el("a", { href: encodeURI(`vscode://file/${path.join("/")}:${line}`), text })
+    ? el("a", { href: encodeURI(`vscode://file/${path.join("/")}:${line}`) }, text)
     : text;
 }
 
@@ -325,23 +311,21 @@ const outputRows = ({ name, tensor, why, base, node, output }) => [
   ["tensor", tensor],
   ["no graph", why],
   ["base of the view", baseText(base)],
-  ["made by", node >= 0 ? nodeLink(node) : ""],
-  ["output", node >= 0 && output ? String(output) : ""]
+  ["made by", node >= 0 && nodeLink(node)],
+  ["output", node >= 0 && output]
 ];
 
 /** What ops were given that gets no gradient: equal tensors in one row. @param {number} node */
 function dataParts(node) {
   const groups = alike(facts.dataOf(node), ({ names, tensor }) => `${names}\n${tensor}`);
-  const rows = groups.slice(0, MANY).map((equal) => {
+  const rows = limited(groups, MANY, (equal) => {
     const [{ names, tensor, storage }] = equal;
-    /** @type {Row[]} */
-    const known = [
+    const known = table([
       ["tensor", tensor],
-      ["storage", equal.length === 1 ? storageText(storage) : ""]
-    ];
-    return section(`${names.join(", ") || "input"}${times(equal.length)}`, table(known));
+      ["storage", equal.length === 1 && storageText(storage)]
+    ]);
+    return section(`${names.join(", ") || "input"}${times(equal.length)}`, known);
   });
-  if (groups.length > MANY) rows.push(el("p.small", `+${count(groups.length - MANY)} more`));
   return [...rows, opList("Taken by", facts.usersOf(node))];
 }
 
@@ -354,7 +338,7 @@ function leafRows(node) {
     ["elements", count(leaf.elements)],
     ["kind", leaf.kind],
     [".grad", leaf.hasGrad ? "set" : "None"],
-    ["hooks", leaf.hooks ? String(leaf.hooks) : ""],
+    ["hooks", leaf.hooks],
     ["storage", storageText(leaf.storage)],
     ["base of the view", baseText(leaf.base)],
     ["node", `#${node} AccumulateGrad`],
@@ -377,9 +361,9 @@ function opRows(node) {
     ["names", facts.names[c.name[node]].join(", ")],
     ["flags", flags.join(", ")],
     ["module", moduleLink(node)],
-    ["holds", c.held[node] ? bytesText(c.held[node]) : ""],
-    ["sequence", c.sequence[node] >= 0 ? String(c.sequence[node]) : ""],
-    ["no gradient", c.noneInputs[node] ? plural(c.noneInputs[node], "input") : ""],
+    ["holds", c.held[node] && bytesText(c.held[node])],
+    ["sequence", c.sequence[node] >= 0 && String(c.sequence[node])],
+    ["no gradient", c.noneInputs[node] && plural(c.noneInputs[node], "input")],
     ["node", `#${node}`],
     ["finding", marks.map((mark) => `${mark.number}. ${mark.words}`).join("; ")],
     ["difference", differenceText(node)]
@@ -399,7 +383,7 @@ function opParts(node, box = []) {
     ...numberSection(node),
     way(node),
     section(box.length ? "Main op" : "Facts", table(opRows(node))),
-    ...(saved.length ? [section("Saved for backward", el("ul.saved", {}, ...saved))] : []),
+    ...listSection("Saved for backward", "ul.saved", saved),
     ...neighbours(node),
     ...(attributes.length ? [section("Other saved values", table(attributes))] : [])
   ];
@@ -415,13 +399,12 @@ function way(node) {
   const shown = left > 0 ? [...nodes.slice(0, MANY / 2), -1, ...nodes.slice(-MANY / 2)] : nodes;
   const rows = shown.map((one) => {
     if (one < 0) return el("li", `… ${count(left)} more …`);
-    const norm = facts.norm(one);
     const tensors = facts.brief(facts.tensorsOf(one).join(", "));
-    const words = ` ${tensors}${norm === null ? "" : `  ‖gradient‖ ${norm}`}`;
-    return el("li", {}, nodeLink(one), el("span", words));
+    const words = ` ${tensors}${measured(facts.norm(one), "  ‖gradient‖ ")}`;
+    return el("li", nodeLink(one), el("span", words));
   });
   const what = facts.head.norms ? "Shapes and gradient norms" : "Shapes";
-  return section(`${what} on the way to the output`, el("ol.way", {}, ...rows));
+  return section(`${what} on the way to the output`, el("ol.way", ...rows));
 }
 
 /** @param {number} node */
@@ -447,9 +430,8 @@ function moduleLink(node) {
 function stepText(node) {
   const step = facts.stepOf[node];
   if (step < 0) return "not called";
-  const norm = facts.norm(node);
-  const words = `step ${count(step + 1)} of ${count(facts.steps)}`;
-  return norm === null ? words : `${words}, gradient norm ${norm}`;
+  const norm = measured(facts.norm(node), ", gradient norm ");
+  return `step ${count(step + 1)} of ${count(facts.steps)}${norm}`;
 }
 
 /** @param {number} storage */
@@ -470,13 +452,13 @@ function savedRow(node, slot) {
   const held = storage >= 0 ? `storage ${storageText(storage)}` : "";
   const words = joined([facts.word("slotWords", slot), bytes, held], "; ");
   const name = el("strong", facts.word("slotName", slot));
-  const row = el("li", {}, name, ` ${facts.word("slotTensor", slot)}`, el("small", words));
-  if (leaf >= 0 && facts.cellOf[leaf] >= 0) row.append(el("small", {}, "is ", nodeLink(leaf)));
+  const row = el("li", name, ` ${facts.word("slotTensor", slot)}`, el("small", words));
+  if (leaf >= 0 && facts.cellOf[leaf] >= 0) row.append(el("small", "is ", nodeLink(leaf)));
   const sharing = storage >= 0 ? facts.holders(storage).filter((one) => one !== node) : [];
   if (sharing.length) {
     const links = sharing.slice(0, 6).flatMap((one) => [nodeLink(one), " "]);
     const more = sharing.length > 6 ? `+${sharing.length - 6} more` : "";
-    row.append(el("small", {}, "shared with ", ...links, more));
+    row.append(el("small", "shared with ", ...links, more));
   }
   return row;
 }
@@ -492,16 +474,16 @@ function groupRows(g) {
   const order = [...steps].sort((a, b) => a - b);
   const range = `steps ${count(order[0] + 1)} to ${count(order[order.length - 1] + 1)}`;
   return [
-    ["path", scope?.path || ""],
-    ["class", scope?.type || ""],
-    ["call", scope?.call > 1 ? String(scope.call) : ""],
-    ["output", scope?.output || ""],
+    ["path", scope?.path],
+    ["class", scope?.type],
+    ["call", scope?.call > 1 && scope.call],
+    ["output", scope?.output],
     ["functions", count(ops[g])],
-    ["parameters", parameters[g] ? count(parameters[g]) : ""],
-    ["holds", nbytes[g] ? bytesText(nbytes[g]) : ""],
-    ["gradient norm", norm === null ? "" : `up to ${norm}`],
-    ["saved tensors", slots ? count(slots) : ""],
-    ["backward", steps.size ? `${range}, ${plural(steps.size, "function")}` : ""],
+    ["parameters", parameters[g] && count(parameters[g])],
+    ["holds", nbytes[g] && bytesText(nbytes[g])],
+    ["gradient norm", measured(norm, "up to ")],
+    ["saved tensors", slots && count(slots)],
+    ["backward", steps.size && `${range}, ${plural(steps.size, "function")}`],
     ["inside", plural(model.shape(g).children, "box", "boxes")]
   ];
 }
@@ -523,7 +505,7 @@ function groupParts(g) {
   if (g && mains.length === 1) return opParts(mains[0], box);
   const works = g ? mains : [];
   const formulas = works.flatMap((node) => [
-    el("p.main", {}, nodeLink(node)),
+    el("p.main", nodeLink(node)),
     ...formulaSections(node, nodeLink)
   ]);
   return [...formulas, ...box];

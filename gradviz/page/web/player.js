@@ -15,7 +15,7 @@ import {
   setStep,
   visit
 } from "./app.js";
-import { byId, bytesText, canvasOf, count, el, onClick, say } from "./dom.js";
+import { byId, bytesText, canvasOf, count, el, isStill, onClick, say } from "./dom.js";
 
 /**
  * What one press of a key plays: functions from `first` to `last`, all in the box `item`.
@@ -189,7 +189,7 @@ function travel() {
   const ms = timer ? Math.min(TRAVEL, pace().wait * 0.8) : TRAVEL;
   const began = performance.now();
   app.travel = 1;
-  if (app.still || ms < 100) return;
+  if (isStill() || ms < 100) return;
   const tick = (/** @type {number} */ now) => {
     app.travel = Math.min(1, Math.max(0, (now - began) / ms));
     changed("travel");
