@@ -53,9 +53,9 @@ def records(graph: Graph, held: Iterable[int]) -> Pack:
         storageBytes=column(graph.storages, "nbytes"),
         storageKind=kinds.numbers(column(graph.storages, "kind")),
         producer=column(graph.edges, "producer"),
+        consumer=column(graph.edges, "consumer"),
         position=column(graph.edges, "position"),
         output=column(graph.edges, "output"),
-        inputs=(len(graph.input_places(i)) for i in range(len(graph.nodes))),
     )
     pack.put(
         texts=texts.rows,

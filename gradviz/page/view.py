@@ -13,8 +13,6 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
-import numpy as np
-
 from gradviz.draw.kinds import kind_of_group, kind_of_node
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.summary import without_dtype
@@ -231,9 +229,12 @@ def view(
 
 def _tree(pack: Pack, walk: Walk, is_open: Container[Section]) -> None:
     kinds, mains = get_args(Kind), list(main_ops(walk))
+    number = {group: ~i for i, group in enumerate(walk.groups)}
+    items = chain.from_iterable(walk.items.values())
     pack.add(
         record=(cell.record for cell in walk.cells),
         kind=(cell.kind for cell in walk.cells),
+        item=(number[i] if isinstance(i, Section) else i for i in items),
         scope=(group.scope for group in walk.groups),
         groupKind=(kinds.index(group.kind) for group in walk.groups),
         open=(int(group in is_open) for group in walk.groups),
@@ -247,9 +248,7 @@ def _tree(pack: Pack, walk: Walk, is_open: Container[Section]) -> None:
 
 
 def _sheets(pack: Pack, sheets: Sheets) -> None:
-    """Sheets one after another; the children of a group follow from the number of cells
-    and groups on its sheet.
-    """
+    """Sheets one after another."""
     shapes, flat = sheets.shapes, chain.from_iterable
     middles, (points, starts), sizes = sheets.placed
     edges = [edge for shape in shapes for edge in shape.edges]
@@ -263,12 +262,12 @@ def _sheets(pack: Pack, sheets: Sheets) -> None:
         width=sizes[:, 0],
         height=sizes[:, 1],
         boxWidth=flat(map(attrgetter("widths"), shapes)),
-        isGroup=map(int, flat(map(attrgetter("is_group"), shapes))),
         x=middles[:, 0],
         y=middles[:, 1],
         above=map(itemgetter(0), edges),
         below=map(itemgetter(1), edges),
-        points=np.diff(starts),
+        firstPoint=starts[:-1],
+        lastPoint=starts[1:] - 1,
         pointX=points[:, 0],
         pointY=points[:, 1],
     )

@@ -7,7 +7,7 @@ import json
 import zlib
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from gradviz.page.pack import LARGEST, Pack
 
@@ -36,6 +36,7 @@ def unpacked(text: str) -> tuple[dict[str, list[int]], dict[str, object]]:
     return columns, head
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(-LARGEST, LARGEST)), st.text())
 def test_a_round_trip(numbers: list[int], text: str) -> None:
     pack = Pack()

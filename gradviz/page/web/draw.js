@@ -18,22 +18,22 @@ import { curveAlong, fitted, textWidth } from "./painter.js";
  * @typedef {object} Look
  * @property {Colors} colors
  * @property {(item: number) => string} kind the name of the colour of its kind
- * @property {(item: number) => string} fill "" for the colour of the kind
+ * @property {(item: number) => string} [fill] "" for the colour of the kind
  * @property {(item: number) => string} line the second line
  * @property {Lit | null} lit
  * @property {number | null} selected
  * @property {number | null} other
  * @property {number | null} hover
- * @property {(item: number) => number[]} marks numbers of findings
- * @property {(item: number) => string} badge a text below the right corner: "✓ .grad"
- * @property {((item: number) => boolean) | null} absent what is not shown
- * @property {(g: number, lit: boolean) => ((edge: number) => string) | null} edgeText what stands
+ * @property {(item: number) => number[]} [marks] numbers of findings
+ * @property {(item: number) => string} [badge] a text below the right corner: "✓ .grad"
+ * @property {((item: number) => boolean) | null} [absent] what is not shown
+ * @property {(g: number, lit: boolean) => ((edge: number) => string) | null} [edgeText] what stands
  *   on edges of a sheet
  * @property {number} travel how far gradients are on lit edges, from 0 to 1
  * @property {boolean} backward whether lit edges are on the way of gradients, from below to above
- * @property {(g: number) => Uint8Array | null} edgeKinds 1 for added, 2 for removed
- * @property {(item: number) => boolean} cut whether no gradient passes
- * @property {(g: number, edge: number) => boolean} cutEdge the same for an edge of a sheet
+ * @property {(g: number) => Uint8Array} [edgeKinds] 1 for added, 2 for removed
+ * @property {(item: number) => boolean} [cut] whether no gradient passes
+ * @property {(g: number, edge: number) => boolean} [cutEdge] the same for an edge of a sheet
  */
 
 /**
@@ -137,7 +137,7 @@ export class Drawer {
   #open(item, r, k, depth, labelled) {
     const { p } = this;
     const { colors } = this.look;
-    const tint = this.look.fill(item);
+    const tint = this.look.fill?.(item);
     const ground = depth % 2 ? colors["sheet-2"] : colors.sheet;
     const border = this.#fades(item) ? colors["soft-line"] : colors.border;
     p.alpha = 1;
@@ -203,8 +203,8 @@ export class Drawer {
     const isGroup = item < 0;
     const kind = look.kind(item);
     const line = colors[`${kind}-line`];
-    const cut = look.cut(item);
-    const tint = cut ? colors.sheet : look.fill(item);
+    const cut = look.cut?.(item);
+    const tint = cut ? colors.sheet : look.fill?.(item);
     p.alpha = this.#fades(item) ? FADED : 1;
     const round = isGroup ? 8 * k : this.#isRound(item) ? r.h / 2 : 5 * k;
     if (isGroup && r.w > 14 && r.h > 10)
@@ -268,7 +268,7 @@ export class Drawer {
 
   /** @param {number} item @param {Rect} r @param {number} k */
   #badge(item, r, k) {
-    const badge = this.look.badge(item);
+    const badge = this.look.badge?.(item);
     const size = 9 * k;
     if (!badge || size < SMALLEST) return;
     const { accent, halo } = this.look.colors;
@@ -290,7 +290,7 @@ export class Drawer {
 
   /** @param {number} item @param {Rect} r @param {number} k */
   #marks(item, r, k) {
-    const numbers = this.look.marks(item);
+    const numbers = this.look.marks?.(item) || [];
     if (!numbers.length || r.w < 14) return;
     const { warn, bg } = this.look.colors;
     const size = Math.max(9, Math.min(LETTERS * k, 13));
@@ -310,7 +310,7 @@ export class Drawer {
    * @param {number} g
    * @param {number} edge
    * @param {Uint8Array | null | undefined} lit
-   * @param {Uint8Array | null} changes
+   * @param {Uint8Array | undefined} changes
    * @returns {EdgeKind}
    */
   #edgeKind(g, edge, lit, changes) {
@@ -318,7 +318,7 @@ export class Drawer {
     if (lit?.[edge]) return "lit";
     if (changes?.[edge]) return changes[edge] === 1 ? "added" : "removed";
     if (look.lit) return "faded";
-    if (look.cutEdge(g, edge)) return "cut";
+    if (look.cutEdge?.(g, edge)) return "cut";
     return this.#isFromLeaf(g, this.model.shape(g).above[edge]) ? "leaf" : "plain";
   }
 
@@ -359,7 +359,7 @@ export class Drawer {
     const { above, below } = model.shape(g);
     const { start, xy } = this.layout.lines(g);
     const lit = look.lit?.edges(g);
-    const changes = look.edgeKinds(g);
+    const changes = look.edgeKinds?.(g);
     const corner = [camera.x, camera.y];
     /** Each with its points on the screen. @type {[number, Float64Array][]} */
     const every = Array.from(above, (_, e) => {
@@ -392,7 +392,7 @@ export class Drawer {
    * @param {EdgeKind} kind
    */
   #edgeTexts(g, edges, k, kind) {
-    const words = this.look.edgeText(g, kind === "lit");
+    const words = this.look.edgeText?.(g, kind === "lit");
     if (!words) return;
     const { above, children } = this.model.shape(g);
     const { muted, halo } = this.look.colors;

@@ -4,7 +4,8 @@
  * records; a leaf may have several cells. Outputs and boxes of data are nodes, too, numbered after
  * all others. Knows no places.
  */
-import { COPY, DATA, OUTPUT } from "./model.js";
+import { COPY, DATA, OUTPUT, remembered } from "./model.js";
+import { edgeKinds, edgesBehind } from "./trace.js";
 
 /** @import { Block, Column } from "./model.js" */
 /** @import { Model } from "./model.js" */
@@ -49,23 +50,14 @@ import { COPY, DATA, OUTPUT } from "./model.js";
 const records = (rows, fields) =>
   rows.map((row) => Object.fromEntries(fields.split(" ").map((name, i) => [name, row[i]])));
 
-/**
- * What a function gives, called once at most. @template T
- * @param {() => T} make
- * @returns {() => T}
- */
-function once(make) {
-  /** @type {{value: T} | undefined} */
-  let known;
-  return () => (known ??= { value: make() }).value;
-}
-
 export class Facts {
   /** @param {Block} block @param {Model} model */
   constructor({ columns, head }, model) {
+    /** @type {Model} */
     this.model = model;
     this.c = columns;
     this.head = head;
+    /** @type {number} */
     this.nodes = this.c.op.length;
     this.texts = /** @type {string[]} */ (head.texts);
     this.outputs = /** @type {string[][]} */ (head.outputs);
@@ -91,15 +83,17 @@ export class Facts {
     this.smallOf = new Map(small.map((one) => [one.node, one]));
     this.leafOf = new Map(this.leaves.map((leaf) => [leaf.node, leaf]));
     this.anyCut = this.flags.some((flags) => flags.some(([flag]) => flag === "cut"));
+    /** @type {number} */
     this.firstData = this.nodes + this.roots.length;
     this.total = this.firstData + model.takers.length;
     this.cellOf = new Int32Array(this.total).fill(-1);
-    /**
-     * Of a leaf that has several cells, these by group.
-     * @type {Map<number, Map<number, number>>}
-     */
-    this.copies = new Map();
-    this.#place();
+    /** The cell of a leaf in a group, of those that have several. */
+    this.copyIn = new Map();
+    for (let cell = 0; cell < model.cells; cell++) {
+      const node = this.nodeOf(cell);
+      if (model.kind[cell] === COPY) this.copyIn.set(`${node} ${model.cellGroup[cell]}`, cell);
+      if (this.cellOf[node] < 0) this.cellOf[node] = cell;
+    }
     const { made, used, gradients } = this.#edges();
     /** The producer of each edge, the consumer of each, and how many edges may carry a gradient. */
     this.made = Int32Array.from(made);
@@ -113,27 +107,10 @@ export class Facts {
     this.c.stepNode.forEach((node, step) => (this.stepOf[node] = step));
   }
 
-  /** Finds the cells of nodes. */
-  #place() {
-    const { model } = this;
-    for (let cell = 0; cell < model.cells; cell++) {
-      const node = this.nodeOf(cell);
-      if (model.kind[cell] === COPY) {
-        const places = this.copies.get(node) || new Map();
-        this.copies.set(node, places.set(model.cellGroup[cell], cell));
-      }
-      if (this.cellOf[node] < 0) this.cellOf[node] = cell;
-    }
-  }
-
   /** All edges, behind those of the graph those to outputs and from data. */
   #edges() {
     const made = [...this.c.producer];
-    /** @type {number[]} */
-    const used = [];
-    this.c.inputs.forEach((n, node) => {
-      for (let k = 0; k < n; k++) used.push(node);
-    });
+    const used = [...this.c.consumer];
     const add = (/** @type {number} */ producer, /** @type {number} */ consumer) => {
       made.push(producer);
       used.push(consumer);
@@ -151,6 +128,7 @@ export class Facts {
   /**
    * The node behind a cell; those of outputs and data are after all others.
    * @param {number} cell
+   * @returns {number}
    */
   nodeOf(cell) {
     const { kind, record } = this.model;
@@ -216,8 +194,8 @@ export class Facts {
   /** The cell at which an edge begins. @param {number} edge */
   madeCell(edge) {
     const node = this.made[edge];
-    const copies = this.copies.get(node);
-    return copies?.get(this.model.cellGroup[this.usedCell(edge)]) ?? this.cellOf[node];
+    const group = this.model.cellGroup[this.usedCell(edge)];
+    return this.copyIn.get(`${node} ${group}`) ?? this.cellOf[node];
   }
 
   /** @param {number} edge */
@@ -236,6 +214,18 @@ export class Facts {
   brief(text) {
     return this.head.dtype ? text.replaceAll(`) ${this.head.dtype}`, ")") : text;
   }
+
+  /**
+   * For each edge of a sheet one of the graph that runs along it, -1 for none.
+   * @type {(g: number) => Int32Array}
+   */
+  edgesBehind = remembered((g) => edgesBehind(this, g));
+
+  /**
+   * Which edges of a sheet a difference added (1) or removed (2).
+   * @type {(g: number) => Uint8Array}
+   */
+  edgeKinds = remembered((g) => edgeKinds(this, g));
 
   /** What a node made, each tensor in words. @param {number} node @returns {string[]} */
   tensorsOf(node) {
@@ -318,7 +308,7 @@ export class Facts {
   /**
    * The first step at which backward runs something of an item, endless for what it does not call.
    */
-  firstStep = once(() =>
+  firstStep = remembered(() =>
     this.aggregated((cell) => {
       const node = this.nodeOf(cell);
       const root = this.roots[node - this.nodes];
@@ -347,7 +337,7 @@ export class Facts {
 
   // -- saved tensors -----------------------------------------------------------------------------
 
-  #slots = once(() => {
+  #slots = remembered(() => {
     const start = new Int32Array(this.nodes + 1);
     /** @type {Map<number, Set<number>>} */
     const holders = new Map();
@@ -387,7 +377,7 @@ export class Facts {
   }
 
   /** Lines of the user's code that made nodes, by "file:line". */
-  lines = once(() => {
+  lines = remembered(() => {
     const files = new Set(this.head.code.map((/** @type {[string]} */ [file]) => file));
     /** @type {Map<string, Line>} */
     const found = new Map();
@@ -438,7 +428,7 @@ export class Facts {
     return (item) => (item >= 0 ? cells[item] : groups[~item]);
   }
 
-  #cut = once(() =>
+  #cut = remembered(() =>
     this.aggregated((cell) => Number(this.hasFlag(this.nodeOf(cell), "cut")), Math.min)
   );
 
@@ -455,7 +445,7 @@ export class Facts {
   /**
    * For each of two versions what is in it: added is not in the first, removed not in the second.
    */
-  versions = once(() =>
+  versions = remembered(() =>
     [1, 2].map((kind) =>
       this.aggregated((cell) => Number(this.c.diff[this.nodeOf(cell)] !== kind), Math.max)
     )
@@ -492,7 +482,7 @@ export class Facts {
     return nodes.map((node) => this.cellOf[node]).filter((cell) => cell >= 0);
   }
 
-  #marks = once(() => this.marks.map((mark) => ({ ...mark, cells: this.cellsOf(mark) })));
+  #marks = remembered(() => this.marks.map((mark) => ({ ...mark, cells: this.cellsOf(mark) })));
 
   /** Numbers of the findings of an item. @param {number} item @returns {number[]} */
   marksOf(item) {

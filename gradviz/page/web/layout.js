@@ -228,8 +228,8 @@ export class Layout {
     /** @type {number[]} */
     const xy = [];
     for (let e = 0; e < above.length; e++) {
-      const first = shape.start[e];
-      const last = shape.start[e + 1] - 1;
+      const first = shape.firstPoint[e];
+      const last = shape.lastPoint[e];
       if (first < last) {
         if (above[e] >= shape.children) xy.push(...entry);
         const [x, y, ...inner] = this.#end(sheet, shape, below[e], last, last - 1);

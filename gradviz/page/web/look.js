@@ -6,7 +6,6 @@ import { app, facts, layout, model } from "./app.js";
 import { short3 } from "./dom.js";
 import { DATA } from "./model.js";
 import { factorOn, scalarLine, sumLine } from "./formula.js";
-import { edgeKinds, edgesBehind } from "./trace.js";
 
 /** @import { Look } from "./draw.js" */
 
@@ -20,17 +19,9 @@ export function lookOf(plain = false) {
     other: app.other,
     hover: plain ? null : app.hover,
     kind: (/** @type {number} */ item) => model.color(item),
-    fill: () => "",
     line: (/** @type {number} */ item) => model.line(item),
-    marks: () => [],
-    badge: () => "",
-    absent: null,
-    edgeText: () => null,
     travel: 1,
-    backward: step >= 0,
-    edgeKinds: () => null,
-    cut: () => false,
-    cutEdge: () => false
+    backward: step >= 0
   };
   if (!facts) return look; // the first view
   return {
@@ -45,9 +36,9 @@ export function lookOf(plain = false) {
     absent: hidden(),
     edgeText,
     travel: step >= 0 ? app.travel : 1,
-    edgeKinds: (g) => edgeKinds(facts, g),
+    edgeKinds: facts.edgeKinds,
     cut: (item) => facts.isCut(item),
-    cutEdge: (g, e) => facts.anyCut && facts.isCutEdge(edgesBehind(facts, g)[e])
+    cutEdge: (g, e) => facts.anyCut && facts.isCutEdge(facts.edgesBehind(g)[e])
   };
 }
 
@@ -73,7 +64,7 @@ export function hidden() {
 function edgeText(g, lit) {
   const shapes = app.shapes || (lit && app.step < 0);
   if (!shapes && !facts.smallOf.size) return null;
-  const behind = edgesBehind(facts, g);
+  const behind = facts.edgesBehind(g);
   return (/** @type {number} */ e) => {
     if (behind[e] < 0) return "";
     const factor = factorOn(behind[e]);

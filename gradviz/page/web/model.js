@@ -24,16 +24,29 @@ export const GROUP_HEIGHT = 38;
  * @property {number} width
  * @property {number} height
  * @property {Column} boxWidth
- * @property {Column} isGroup
  * @property {Column} x middles of children and ports
  * @property {Column} y
  * @property {Column} above ends of edges
  * @property {Column} below
- * @property {Int32Array} start where the points of each edge begin in px and py
+ * @property {Column} firstPoint of each edge, in px and py
+ * @property {Column} lastPoint
  * @property {Column} px
  * @property {Column} py
- * @property {Map<number, number>} [edgeAt] edges by above * 65536 + below, made when first asked
  */
+
+/**
+ * What a function gives, worked out once for each key, and only when it is asked for.
+ * @template K, V
+ * @param {(key: K) => V} make
+ * @returns {(key?: any) => V}
+ */
+export function remembered(make) {
+  const known = new Map();
+  return (key) => {
+    if (!known.has(key)) known.set(key, make(key));
+    return known.get(key);
+  };
+}
 
 export class Model {
   /** @param {Block} block */
@@ -60,54 +73,43 @@ export class Model {
       c.ports,
       Array.from(c.sheet, (sheet) => this.shapes[sheet].into)
     );
+    /** What stands in each group. */
+    this.items = parts(
+      c.item,
+      Array.from(c.sheet, (sheet) => this.shapes[sheet].children)
+    );
     const ofGroups = () => new Int32Array(this.groups);
     this.parent = ofGroups().fill(-1);
     this.depth = ofGroups();
     this.first = ofGroups();
     this.end = ofGroups();
-    this.itemStart = new Int32Array(this.groups + 1);
-    this.items = new Int32Array(this.cells + this.groups);
+    this.groupLocal = ofGroups();
     this.cellGroup = new Int32Array(this.cells);
     this.cellLocal = new Int32Array(this.cells);
-    this.groupLocal = ofGroups();
     /** Another name of an item, "" for its own. @type {(item: number) => string} */
     this.rename = () => "";
-    this.#number();
+    this.#place();
   }
 
-  /**
-   * Follows the walk that Python made: children of a sheet in order, the inside of each group when
-   * it is met.
-   */
-  #number() {
-    for (let g = 0; g < this.groups; g++)
-      this.itemStart[g + 1] = this.itemStart[g] + this.shape(g).children;
-    let cell = 0;
-    let group = 1;
-    const stack = [[0, 0]];
-    while (stack.length) {
-      const top = stack[stack.length - 1];
-      const g = top[0];
-      const shape = this.shape(g);
-      let i = top[1];
-      while (i < shape.children && !shape.isGroup[i]) {
-        this.items[this.itemStart[g] + i] = cell;
-        this.cellGroup[cell] = g;
-        this.cellLocal[cell++] = i++;
-      }
-      if (i === shape.children) {
-        this.end[g] = cell;
-        stack.pop();
-        continue;
-      }
-      const inner = group++;
-      this.items[this.itemStart[g] + i] = ~inner;
-      this.groupLocal[inner] = i;
-      this.parent[inner] = g;
-      this.depth[inner] = this.depth[g] + 1;
-      this.first[inner] = cell;
-      top[1] = i + 1;
-      stack.push([inner, 0]);
+  /** Finds the group around each item, and the range of cells in each group. */
+  #place() {
+    this.items.forEach((items, g) =>
+      items.forEach((item, i) => {
+        if (item < 0) {
+          this.parent[~item] = g;
+          this.depth[~item] = this.depth[g] + 1;
+          this.groupLocal[~item] = i;
+        } else {
+          this.cellGroup[item] = g;
+          this.cellLocal[item] = i;
+        }
+      })
+    );
+    for (let g = this.groups - 1; g >= 0; g--) {
+      const [first] = this.items[g];
+      const last = this.items[g][this.items[g].length - 1];
+      this.first[g] = first < 0 ? this.first[~first] : first;
+      this.end[g] = last < 0 ? this.end[~last] : last + 1;
     }
   }
 
@@ -118,12 +120,12 @@ export class Model {
 
   /** @param {number} g @param {number} i @returns {number} */
   item(g, i) {
-    return this.items[this.itemStart[g] + i];
+    return this.items[g][i];
   }
 
   /** What stands in a group. @param {number} g @returns {number[]} */
   itemsOf(g) {
-    return [...this.items.subarray(this.itemStart[g], this.itemStart[g + 1])];
+    return [...this.items[g]];
   }
 
   /** The group that an item lies in, -1 for the page. @param {number} item */
@@ -243,43 +245,37 @@ function parts(column, counts) {
 
 /** @param {{[name: string]: Column}} c @returns {Shape[]} */
 function shapes(c) {
-  let place = 0;
-  let edge = 0;
-  const boxWidths = parts(c.boxWidth, c.children);
-  const isGroups = parts(c.isGroup, c.children);
-  const aboves = parts(c.above, c.edges);
-  const belows = parts(c.below, c.edges);
-  let point = 0;
-  return Array.from(c.children, (children, s) => {
-    const into = c.into[s];
-    const out = c.out[s];
-    const edges = c.edges[s];
-    const start = new Int32Array(edges + 1);
-    for (let e = 0; e < edges; e++) start[e + 1] = start[e] + c.points[edge + e];
-    const places = place + children + into + out;
-    const points = point + start[edges];
-    const shape = {
-      children,
-      into,
-      out,
-      width: c.width[s],
-      height: c.height[s],
-      boxWidth: boxWidths[s],
-      isGroup: isGroups[s],
-      x: c.x.subarray(place, places),
-      y: c.y.subarray(place, places),
-      above: aboves[s],
-      below: belows[s],
-      start,
-      px: c.pointX.subarray(point, points),
-      py: c.pointY.subarray(point, points)
-    };
-    place = places;
-    edge += edges;
-    point = points;
-    return shape;
-  });
+  const places = c.children.map((children, s) => children + c.into[s] + c.out[s]);
+  const x = parts(c.x, places);
+  const y = parts(c.y, places);
+  const boxWidth = parts(c.boxWidth, c.children);
+  const above = parts(c.above, c.edges);
+  const below = parts(c.below, c.edges);
+  const firstPoint = parts(c.firstPoint, c.edges);
+  const lastPoint = parts(c.lastPoint, c.edges);
+  return Array.from(c.children, (children, s) => ({
+    children,
+    into: c.into[s],
+    out: c.out[s],
+    width: c.width[s],
+    height: c.height[s],
+    boxWidth: boxWidth[s],
+    x: x[s],
+    y: y[s],
+    above: above[s],
+    below: below[s],
+    firstPoint: firstPoint[s],
+    lastPoint: lastPoint[s],
+    px: c.pointX,
+    py: c.pointY
+  }));
 }
+
+/** The edges of a shape by their ends. */
+const edgesByEnds = remembered(
+  (/** @type {Shape} */ { above, below }) =>
+    new Map(Array.from(above, (upper, e) => [`${upper} ${below[e]}`, e]))
+);
 
 /**
  * The edge of a shape between two local numbers, or -1.
@@ -287,14 +283,8 @@ function shapes(c) {
  * @param {number} above
  * @param {number} below
  */
-export function edgeBetween(shape, above, below) {
-  if (!shape.edgeAt) {
-    shape.edgeAt = new Map();
-    for (let e = 0; e < shape.above.length; e++)
-      shape.edgeAt.set(shape.above[e] * 65536 + shape.below[e], e);
-  }
-  return shape.edgeAt.get(above * 65536 + below) ?? -1;
-}
+export const edgeBetween = (shape, above, below) =>
+  edgesByEnds(shape).get(`${above} ${below}`) ?? -1;
 
 // -- the blocks of data that the page carries: deflated, in base64, columns of whole numbers and one
 // JSON text, which `pack.py` writes

@@ -27,7 +27,6 @@ import { hidden, lookOf } from "./look.js";
 import { DATA } from "./model.js";
 import { CanvasPainter } from "./painter.js";
 import { kindText } from "./panel.js";
-import { edgesBehind } from "./trace.js";
 
 const NEAR = 6; // px from an edge
 const STILL = 4; // px that a click may move
@@ -82,7 +81,7 @@ function hit({ clientX, clientY }) {
   const g = ~found.item;
   const isInside = !found.title && (g === 0 || layout.isSheet(found.item));
   const place = isInside ? layout.edgeAt(g, px - found.x, py - found.y, NEAR / k) : -1;
-  return { ...found, edge: place < 0 ? -1 : edgesBehind(facts, g)[place] };
+  return { ...found, edge: place < 0 ? -1 : facts.edgesBehind(g)[place] };
 }
 
 export function setUpPointer() {
@@ -349,7 +348,7 @@ function drawWhole(w, h) {
   const c = canvasOf(whole, w, h);
   c.fillStyle = app.colors.sheet;
   c.fillRect(0, 0, w, h);
-  const look = { ...lookOf(true), marks: () => [], badge: () => "" };
+  const look = { ...lookOf(true), marks: undefined, badge: undefined };
   const drawer = new Drawer(new CanvasPainter(c), layout, look, { x: 0, y: 0, w, h });
   drawer.quiet = true;
   drawer.draw(mapped);

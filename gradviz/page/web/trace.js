@@ -2,7 +2,7 @@
  * What depends on what: everything upstream and downstream of a box, the paths between two, counted
  * exactly, and which drawn edges stand for edges that are lit. Pure functions on the wiring.
  */
-import { COPY, edgeBetween } from "./model.js";
+import { COPY, edgeBetween, remembered } from "./model.js";
 
 /** @import { Facts } from "./facts.js" */
 
@@ -19,18 +19,15 @@ const END = 4;
  */
 export function reach(facts, starts, up) {
   const seen = new Uint8Array(facts.total);
-  const waiting = [...starts];
+  const found = [...starts];
   for (const node of starts) seen[node] = 1;
-  const { start, edges } = up ? facts.into : facts.from;
   const ends = up ? facts.made : facts.used;
-  while (waiting.length) {
-    const node = /** @type {number} */ (waiting.pop());
-    for (let i = start[node]; i < start[node + 1]; i++) {
-      const next = ends[edges[i]];
-      if (!seen[next]) waiting.push(next);
+  for (const node of found)
+    for (const edge of up ? facts.edgesInto(node) : facts.edgesFrom(node)) {
+      const next = ends[edge];
+      if (!seen[next]) found.push(next);
       seen[next] = 1;
     }
-  }
   return seen;
 }
 
@@ -54,24 +51,6 @@ export function wayOut(facts, start) {
   return [start];
 }
 
-/** Nodes with producers before consumers. @param {Facts} facts @returns {Int32Array} */
-function forwardOrder(facts) {
-  const waiting = new Int32Array(facts.total);
-  const order = new Int32Array(facts.total);
-  let size = 0;
-  for (let node = 0; node < facts.total; node++) {
-    waiting[node] = facts.edgesInto(node).length;
-    if (!waiting[node]) order[size++] = node;
-  }
-  for (let place = 0; place < size; place++) {
-    for (const edge of facts.edgesFrom(order[place])) {
-      const next = facts.used[edge];
-      if (!--waiting[next]) order[size++] = next;
-    }
-  }
-  return order;
-}
-
 /**
  * The nodes on paths from one set down to another, and how many paths there are: along edges,
  * parallel
@@ -89,7 +68,9 @@ export function between(facts, from, to) {
   const goals = new Set(to);
   /** @type {Map<number, bigint>} */
   const ways = new Map();
-  for (const node of forwardOrder(facts)) {
+  // cells are numbered with producers before consumers
+  for (let cell = 0; cell < facts.model.cells; cell++) {
+    const node = facts.nodeOf(cell);
     if (!nodes[node] || starts.has(node)) continue;
     let sum = 0n;
     for (const edge of facts.edgesInto(node)) {
@@ -116,8 +97,6 @@ export class Light {
     for (const cell of cells) this.cell[cell] = 1;
     this.before = new Int32Array(this.cell.length + 1); // how many lit cells are before each
     this.cell.forEach((lit, i) => (this.before[i + 1] = this.before[i] + lit));
-    /** @type {Map<number, Uint8Array>} */
-    this.known = new Map();
   }
 
   /** Whether an item, or anything in it, is lit. @param {number} item */
@@ -127,22 +106,14 @@ export class Light {
     return this.before[end[~item]] > this.before[first[~item]];
   }
 
-  /**
-   * Which edges of a group's sheet stand for one that is lit.
-   * @param {number} g
-   * @returns {Uint8Array}
-   */
-  edges(g) {
-    let found = this.known.get(g);
-    if (!found) {
-      found = new Uint8Array(this.facts.model.shape(g).above.length);
-      if (this.item(~g))
-        for (const edge of edgesIn(this.facts, g))
-          if (this.isLit(edge)) mark(found, drawnAs(this.facts, g, edge), 1);
-      this.known.set(g, found);
-    }
+  /** Which edges of a group's sheet stand for one that is lit. */
+  edges = remembered((/** @type {number} */ g) => {
+    const found = new Uint8Array(this.facts.model.shape(g).above.length);
+    if (this.item(~g))
+      for (const edge of edgesIn(this.facts, g))
+        if (this.isLit(edge)) mark(found, drawnAs(this.facts, g, edge), 1);
     return found;
-  }
+  });
 }
 
 /** Lights these nodes, and the edges between them. @param {Facts} facts @param {number[]} nodes */
@@ -202,20 +173,20 @@ export function traceOf(facts, item, other) {
   /** @template {{node: Uint8Array}} T @param {T} trace @param {number[]} items */
   function light(trace, items) {
     const { node } = trace;
-    const { made, used, copies, model } = facts;
+    const { made, used, model } = facts;
     const isLit = (/** @type {number} */ edge) =>
       (node[made[edge]] & node[used[edge]] & (UP | DOWN)) !== 0;
     const cells = items.filter((one) => one >= 0);
     for (let i = 0; i < model.cells; i++)
       if (model.kind[i] !== COPY && node[facts.nodeOf(i)]) cells.push(i);
-    for (const leaf of copies.keys())
-      // of a leaf with several cells those at which a lit edge begins
+    // of a leaf with several cells those at which a lit edge begins
+    for (const leaf of facts.leafOf.keys())
       for (const edge of facts.edgesFrom(leaf)) if (isLit(edge)) cells.push(facts.madeCell(edge));
     return Object.assign(new Light(facts, cells, isLit), trace);
   }
 }
 
-/** @param {Uint8Array} marks @param {number} place -1 for none @param {number} value */
+/** @param {Uint8Array | Int32Array} marks @param {number} place -1 for none @param {number} value */
 function mark(marks, place, value) {
   if (place >= 0) marks[place] = value;
 }
@@ -257,30 +228,16 @@ function drawnAs(facts, g, edge) {
   return found.find((place) => place >= 0) ?? -1;
 }
 
-/** @type {Map<number, Int32Array>} */
-const behind = new Map();
-
 /**
  * For each edge of a sheet one of the graph that runs along it, -1 for none.
  * @param {Facts} facts
  * @param {number} g
- * @returns {Int32Array}
  */
 export function edgesBehind(facts, g) {
-  let found = behind.get(g);
-  if (!found) {
-    found = new Int32Array(facts.model.shape(g).above.length).fill(-1);
-    for (const edge of edgesIn(facts, g)) {
-      const place = drawnAs(facts, g, edge);
-      if (place >= 0) found[place] = edge;
-    }
-    behind.set(g, found);
-  }
+  const found = new Int32Array(facts.model.shape(g).above.length).fill(-1);
+  for (const edge of edgesIn(facts, g)) mark(found, drawnAs(facts, g, edge), edge);
   return found;
 }
-
-/** @type {Map<number, Uint8Array>} */
-const differing = new Map();
 
 /**
  * Edges of a sheet that a difference added (1) or removed (2).
@@ -288,12 +245,7 @@ const differing = new Map();
  * @param {number} g
  */
 export function edgeKinds(facts, g) {
-  if (!facts.head.edgeDiff) return null;
-  let found = differing.get(g);
-  if (!found) {
-    found = new Uint8Array(facts.model.shape(g).above.length);
-    for (const [edge, kind] of facts.head.edgeDiff) mark(found, drawnAs(facts, g, edge), kind);
-    differing.set(g, found);
-  }
+  const found = new Uint8Array(facts.model.shape(g).above.length);
+  for (const [edge, kind] of facts.head.edgeDiff || []) mark(found, drawnAs(facts, g, edge), kind);
   return found;
 }
