@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from itertools import chain, count, repeat
 from typing import Any, NamedTuple
 
 from gradviz.features import hook
@@ -143,7 +143,7 @@ def _slots(graph: Graph, pack: Pack, texts: Table) -> None:
     slots_of = list(column(graph.nodes, "saved"))
     saved = list(chain.from_iterable(slots_of))
     pack.add(
-        slots=map(len, slots_of),
+        slotNode=chain.from_iterable(map(repeat, count(), map(len, slots_of))),
         slotName=texts.numbers(slot.slot for slot in saved),
         slotTensor=texts.numbers(
             slot.tensor and tensor_line(slot.tensor) for slot in saved
@@ -273,10 +273,7 @@ def _backward(graph: Graph, pack: Pack) -> None:
     small = [
         [
             step.node,
-            _plain(step.arrived),
-            _plain(step.value),
-            _plain(step.sent),
-            _plain(step.spread),
+            *map(_plain, (step.arrived, step.value, step.sent, step.spread)),
             step.freed,
         ]
         for step in graph.backward

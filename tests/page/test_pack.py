@@ -36,7 +36,7 @@ def unpacked(text: str) -> tuple[dict[str, list[int]], dict[str, object]]:
     return columns, head
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(-LARGEST, LARGEST)), st.text())
 def test_a_round_trip(numbers: list[int], text: str) -> None:
     pack = Pack()

@@ -22,22 +22,18 @@ import { byId, onClick, say } from "./dom.js";
 import { player } from "./player.js";
 
 /**
- * Groups that are open, or closed, unlike in the first view: in numbers of base 36, each from the
- * one before, with runs.
+ * Groups that are open, or closed, unlike in the first view: how many are as they were, how many
+ * are not, and so on, in numbers of base 36.
  */
 function writeOpen() {
-  const differs = (/** @type {number} */ g) =>
-    g < model.groups && layout.open[g] !== model.firstOpen[g];
-  const parts = [];
-  let before = 0;
-  for (let g = 1; g < model.groups; g++) {
-    if (!differs(g)) continue;
-    const begin = g;
-    while (differs(g + 1)) g++;
-    parts.push((begin - before).toString(36) + (g > begin ? `-${(g - begin).toString(36)}` : ""));
-    before = g;
-  }
-  return `f${parts.join(".")}`;
+  /** @type {number[]} */
+  const ends = []; // where one kind ends and the other begins
+  let differs = false;
+  layout.open.forEach((open, g) => {
+    if (differs !== (open !== model.firstOpen[g])) ends.push(g);
+    differs = open !== model.firstOpen[g];
+  });
+  return `r${ends.map((end, i) => (end - (ends[i - 1] || 0)).toString(36)).join(".")}`;
 }
 
 /**
@@ -45,16 +41,17 @@ function writeOpen() {
  * @returns {Set<number> | null} groups unlike in the first view; null when it is not such a text
  */
 function readOpen(text) {
-  if (text[0] !== "f") return null;
+  if (text[0] !== "r") return null;
   const found = new Set();
-  let before = 0;
+  let place = 0;
+  let differs = false;
   for (const part of text.slice(1).split(".").filter(Boolean)) {
-    const [begin, run = 0] = part.split("-").map((number) => parseInt(number, 36));
-    const end = before + begin + run;
-    if (!(begin > 0) || !(end < model.groups)) return null;
-    for (let g = before + begin; g <= end; g++) found.add(g);
-    before = end;
+    const end = place + parseInt(part, 36);
+    if (!(end > place && end < model.groups)) return null;
+    for (; place < end; place++) if (differs) found.add(place);
+    differs = !differs;
   }
+  for (; differs && place < model.groups; place++) found.add(place);
   return found;
 }
 

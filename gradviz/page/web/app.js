@@ -3,7 +3,7 @@
  * step
  * runs, and the camera. Parts of the page listen for what changed; none calls another.
  */
-import { isStill, joined, say } from "./dom.js";
+import { clamp, isStill, joined, say } from "./dom.js";
 import { Facts } from "./facts.js";
 import { Layout, TITLE } from "./layout.js";
 import { DATA, Model, OP } from "./model.js";
@@ -236,6 +236,9 @@ function choose(what) {
   changed("select lit");
 }
 
+/** The nodes of the selected box. */
+export const selectedNodes = () => (app.selected === null ? [] : facts.nodesOf(app.selected));
+
 /** Light what a line of code made, and bring the clearest of it into view. @param {Line} line */
 export function chooseLine(line) {
   choose({ line });
@@ -326,10 +329,10 @@ export function fit(whole = false, atOnce = false) {
   const room = width - left - 14;
   const tall = app.height - FIT_ABOVE - FIT_BELOW;
   const fits = Math.min(room / w, tall / h, LARGE);
-  const k = whole || fits >= LEGIBLE ? fits : Math.min(Math.max(room / w, LEGIBLE), 1);
+  const k = whole || fits >= LEGIBLE ? fits : clamp(room / w, LEGIBLE, 1);
   const spare = room - w * k;
   const top = room / 2 - firstMiddle() * k;
-  const x = left + (spare >= 0 ? spare / 2 : Math.min(0, Math.max(spare, top)));
+  const x = left + (spare >= 0 ? spare / 2 : clamp(top, spare, 0));
   fly({ k, x, y: FIT_ABOVE + Math.max((tall - h * k) / 2, 0) }, atOnce);
 }
 
@@ -379,7 +382,7 @@ export function bringIntoView(item, ms) {
   const isReadable = k >= 0.6 && k <= 2;
   const isInside = x > EDGE && y > EDGE && x + w < width - EDGE && y + h < height - EDGE;
   if (isReadable && isInside) return changed("camera");
-  const size = isReadable ? k : Math.min(1, Math.max(0.6, Math.min(width / r.w, height / r.h)));
+  const size = isReadable ? k : clamp(Math.min(width / r.w, height / r.h), 0.6, 1);
   const down = Math.min(r.h / 2, (height / 2 - 40) / size); // of a tall box the top
   centre(r.x + r.w / 2, r.y + down, size, ms);
 }
@@ -404,7 +407,7 @@ export function centre(x, y, k = app.camera.k, ms = SHORT) {
  */
 export function zoom(factor, px = free()[0] / 2, py = app.height / 2) {
   const { camera } = app;
-  const k = Math.min(8, Math.max(0.001, camera.k * factor));
+  const k = clamp(camera.k * factor, 0.001, 8);
   camera.x = px - ((px - camera.x) * k) / camera.k;
   camera.y = py - ((py - camera.y) * k) / camera.k;
   camera.k = k;

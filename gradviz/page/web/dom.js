@@ -64,6 +64,16 @@ export function canvasOf(/** @type {HTMLCanvasElement} */ canvas, width = 0, hei
 
 // -- words ---------------------------------------------------------------------------------------
 
+/** A number, or the end of the range that is next to it. */
+export const clamp = (
+  /** @type {number} */ n,
+  /** @type {number} */ low,
+  /** @type {number} */ high
+) => Math.max(low, Math.min(high, n));
+
+/** @param {Iterable<number>} numbers */
+export const sum = (numbers) => Array.from(numbers).reduce((a, b) => a + b, 0);
+
 /** A whole number with separators. @param {number | bigint} n */
 export const count = (n) => n.toLocaleString("en-US");
 

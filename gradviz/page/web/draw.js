@@ -3,6 +3,7 @@
  * outside the window, or is too small to read, is not entered. Knows places and looks; what the
  * colours mean is decided elsewhere.
  */
+import { clamp } from "./dom.js";
 import { COPY, LEAF, OUTPUT } from "./model.js";
 import { curveAlong, fitted, textWidth } from "./painter.js";
 
@@ -50,9 +51,9 @@ const SMALLEST = 5; // px, the least size of letters
 const PLAIN = 7; // px; below, a box has its title alone, as large as it takes
 const DASHES = [4, 3];
 const FADED = 0.33;
-const thin = (/** @type {number} */ k) => Math.max(0.6, Math.min(1.3, 1.3 * k));
+const thin = (/** @type {number} */ k) => clamp(1.3 * k, 0.6, 1.3);
 const thick = (/** @type {number} */ k) => Math.max(1.6, 2.4 * k);
-const medium = (/** @type {number} */ k) => Math.max(1.4, Math.min(2.4, 2.2 * k));
+const medium = (/** @type {number} */ k) => clamp(2.2 * k, 1.4, 2.4);
 /** @type {{[kind in EdgeKind]: {color: string, width: (k: number) => number, dash?: number[]}}} */
 const EDGE_LOOKS = {
   faded: { color: "soft-line", width: thin },
@@ -65,37 +66,35 @@ const EDGE_LOOKS = {
 };
 const EDGE_KINDS = /** @type {EdgeKind[]} */ (Object.keys(EDGE_LOOKS));
 
-export class Drawer {
-  /** @param {Painter} painter @param {Layout} layout @param {Look} look @param {Rect} window */
-  constructor(painter, layout, look, window) {
-    this.p = painter;
-    this.layout = layout;
-    this.model = layout.model;
-    this.look = look;
-    this.window = window;
-    this.quiet = false; // no text
-    this.drawn = 0;
-    /**
-     * Titles of open groups too small for one, drawn over all.
-     * @type {{x: number, y: number, text: string}[]}
-     */
-    this.labels = [];
-  }
+/**
+ * Draws a layout as it looks.
+ * @param {Painter} p
+ * @param {Layout} layout
+ * @param {Look} look
+ * @param {Rect} view the window
+ * @param {Camera} camera
+ * @param {boolean} [quiet] without text
+ * @returns {number} how many boxes and edges were drawn
+ */
+export function draw(p, layout, look, view, camera, quiet = false) {
+  const { model } = layout;
+  const { colors } = look;
+  let count = 0;
+  /**
+   * Titles of open groups too small for one, drawn over all.
+   * @type {{x: number, y: number, text: string}[]}
+   */
+  const labels = [];
+  paintSheet(0, camera, 0, false);
+  p.alpha = 1;
+  const how = { strong: true, halo: colors.halo };
+  for (const { text, x, y } of quiet ? [] : labels) p.text(text, x, y, 10, colors.text, how);
+  return count;
 
-  /** The page, or the inside of a group. @param {Camera} camera @param {number} [g] */
-  draw(camera, g = 0) {
-    const { text, halo } = this.look.colors;
-    this.#sheet(g, camera, 0, false);
-    this.p.alpha = 1;
-    for (const label of this.quiet ? [] : this.labels)
-      this.p.text(label.text, label.x, label.y, 10, text, { strong: true, halo });
-    return this.drawn;
-  }
-
-  /** @param {number} left @param {number} top @param {number} right @param {number} bottom */
-  #isOutside(left, top, right, bottom) {
-    const { x, y, w, h } = this.window;
-    return left > x + w || top > y + h || right < x || bottom < y;
+  /** Whether a box, with what stands around it, is out of the window. @param {Rect} r */
+  function isOutside({ x, y, w, h }) {
+    const [right, bottom] = [view.x + view.w, view.y + view.h];
+    return x - 8 > right || y - 8 > bottom || x + w + 8 < view.x || y + h + 8 < view.y;
   }
 
   /**
@@ -104,27 +103,27 @@ export class Drawer {
    * @param {number} depth
    * @param {boolean} labelled
    */
-  #sheet(g, camera, depth, labelled) {
+  function paintSheet(g, camera, depth, labelled) {
     const { k } = camera;
-    const { box } = this.layout.sheet(g);
-    if (k * 34 >= 2) this.#edges(g, camera);
-    for (let i = 0; i < box.length / 4; i++) {
-      const x = camera.x + box[4 * i] * k;
-      const y = camera.y + box[4 * i + 1] * k;
-      const w = box[4 * i + 2] * k;
-      const h = box[4 * i + 3] * k;
-      if (this.#isOutside(x - 8, y - 8, x + w + 8, y + h + 8)) continue;
-      const item = this.model.item(g, i);
-      if ((item >= 0 && h < 0.8) || this.look.absent?.(item)) continue;
-      this.drawn++;
-      if (this.layout.isSheet(item)) this.#open(item, { x, y, w, h }, k, depth, labelled);
-      else this.#closed(item, { x, y, w, h }, k);
-    }
+    if (k * 34 >= 2) paintEdges(g, camera);
+    layout.boxes(g).forEach((box, i) => {
+      const r = {
+        x: camera.x + box.x * k,
+        y: camera.y + box.y * k,
+        w: box.w * k,
+        h: box.h * k
+      };
+      const item = model.item(g, i);
+      if (isOutside(r) || (item >= 0 && r.h < 0.8) || look.absent?.(item)) return;
+      count++;
+      if (layout.isSheet(item)) paintOpen(item, r, k, depth, labelled);
+      else paintClosed(item, r, k);
+    });
   }
 
   /** @param {number} item */
-  #fades(item) {
-    return this.look.lit !== null && !this.look.lit.item(item);
+  function fades(item) {
+    return look.lit !== null && !look.lit.item(item);
   }
 
   /**
@@ -134,31 +133,29 @@ export class Drawer {
    * @param {number} depth
    * @param {boolean} labelled
    */
-  #open(item, r, k, depth, labelled) {
-    const { p } = this;
-    const { colors } = this.look;
-    const tint = this.look.fill?.(item);
+  function paintOpen(item, r, k, depth, labelled) {
+    const tint = look.fill?.(item);
     const ground = depth % 2 ? colors["sheet-2"] : colors.sheet;
-    const border = this.#fades(item) ? colors["soft-line"] : colors.border;
+    const border = fades(item) ? colors["soft-line"] : colors.border;
     p.alpha = 1;
     p.rect(r.x, r.y, r.w, r.h, Math.min(8 * k, 8), ground, border, 1);
     if (tint && r.w > 12 && r.h > 12)
       p.rect(r.x, r.y, Math.max(3, 4 * k), r.h, Math.min(4 * k, 3), tint, "", 0);
-    this.#outline(item, r, 8 * k);
+    paintOutline(item, r, 8 * k);
     if (r.w < 8 || r.h < 10) return;
-    const inner = this.layout.inside(~item, { x: 0, y: 0, w: r.w / k, h: r.h / k });
+    const inner = layout.inside(~item, { x: 0, y: 0, w: r.w / k, h: r.h / k });
     const camera = { x: r.x + inner.x * k, y: r.y + inner.y * k, k: k * inner.scale };
     const scale = LETTERS * k < PLAIN ? Math.min(PLAIN / LETTERS, 1.5 * k) : k;
-    const readable = LETTERS * scale >= SMALLEST && !this.quiet;
-    const alone = !readable && !labelled && r.w > 70 && r.h > 18 && r.h < this.window.h * 0.7;
-    this.#sheet(~item, camera, depth + 1, labelled || alone);
-    p.alpha = this.#fades(item) ? 0.5 : 1;
-    if (readable) this.#title(item, r, scale, Math.min(17 * scale, 21 * k), ground);
+    const readable = LETTERS * scale >= SMALLEST && !quiet;
+    const alone = !readable && !labelled && r.w > 70 && r.h > 18 && r.h < view.h * 0.7;
+    paintSheet(~item, camera, depth + 1, labelled || alone);
+    p.alpha = fades(item) ? 0.5 : 1;
+    if (readable) paintTitle(item, r, scale, Math.min(17 * scale, 21 * k), ground);
     else if (alone) {
-      const text = fitted(this.model.title(item), 10, r.w - 8);
-      this.labels.push({ x: r.x + 4, y: r.y + LETTERS, text });
+      const text = fitted(model.title(item), 10, r.w - 8);
+      labels.push({ x: r.x + 4, y: r.y + LETTERS, text });
     }
-    this.#marks(item, r, k);
+    paintMarks(item, r, k);
   }
 
   /**
@@ -168,61 +165,59 @@ export class Drawer {
    * @param {number} down to their foot
    * @param {string} halo
    */
-  #title(item, r, k, down, halo) {
-    const { text, muted } = this.look.colors;
+  function paintTitle(item, r, k, down, halo) {
+    const { text, muted } = colors;
     const size = LETTERS * k;
-    const type = this.model.type(item);
+    const type = model.type(item);
     const y = r.y + down;
-    this.#chevron(r.x + 12 * k, y - 4 * k, k, true);
+    paintChevron(r.x + 12 * k, y - 4 * k, k, true);
     const room = r.w - 30 * k;
-    const shown = fitted(this.model.title(item), size * 1.04, room);
-    this.p.text(shown, r.x + 22 * k, y, size, text, { strong: true, halo });
+    const shown = fitted(model.title(item), size * 1.04, room);
+    p.text(shown, r.x + 22 * k, y, size, text, { strong: true, halo });
     const used = textWidth(shown, true) * size + size;
     // edges enter in the middle
-    const free = this.model.shape(~item).into ? r.w / 2 - 24 * k : room;
+    const free = model.shape(~item).into ? r.w / 2 - 24 * k : room;
     if (type && used + textWidth(type) * size < free)
-      this.p.text(type, r.x + 22 * k + used, y, size, muted, { halo });
+      p.text(type, r.x + 22 * k + used, y, size, muted, { halo });
   }
 
   /** @param {number} x @param {number} y @param {number} k @param {boolean} open */
-  #chevron(x, y, k, open) {
+  function paintChevron(x, y, k, open) {
     const d = 3.4 * k;
     const [across, down] = open ? [d, d / 2] : [d / 2, d];
-    const pen = this.p.begin();
+    const pen = p.begin();
     pen.moveTo(x - across, y - down);
     if (open) pen.lineTo(x, y + down);
     else pen.lineTo(x + across, y);
     pen.lineTo(open ? x + across : x - across, open ? y - down : y + down);
-    this.p.stroke(this.look.colors.muted, Math.max(1, 1.4 * k));
+    p.stroke(colors.muted, Math.max(1, 1.4 * k));
   }
 
   /** @param {number} item @param {Rect} r @param {number} k */
-  #closed(item, r, k) {
-    const { p, look } = this;
-    const { colors } = look;
+  function paintClosed(item, r, k) {
     const isGroup = item < 0;
     const kind = look.kind(item);
     const line = colors[`${kind}-line`];
     const cut = look.cut?.(item);
     const tint = cut ? colors.sheet : look.fill?.(item);
-    p.alpha = this.#fades(item) ? FADED : 1;
-    const round = isGroup ? 8 * k : this.#isRound(item) ? r.h / 2 : 5 * k;
+    p.alpha = fades(item) ? FADED : 1;
+    const round = isGroup ? 8 * k : isRound(item) ? r.h / 2 : 5 * k;
     if (isGroup && r.w > 14 && r.h > 10)
       // a second sheet behind it: there is more inside
       p.rect(r.x + 3 * k, r.y + 3 * k, r.w, r.h, round, colors[kind], line, 1);
     const [edge, dashes] = cut ? [colors.muted, DASHES] : [line, undefined];
     p.rect(r.x, r.y, r.w, r.h, round, tint || colors[kind], edge, 1, dashes);
     // on a tint, dim text has too little contrast
-    if (LETTERS * k >= PLAIN) this.#words(item, r, k, tint ? colors.text : colors[`${kind}-dim`]);
-    else if (r.h * 0.62 >= SMALLEST && !this.quiet) this.#titleAlone(item, r);
-    this.#badge(item, r, k);
-    this.#outline(item, r, round);
-    this.#marks(item, r, k);
+    if (LETTERS * k >= PLAIN) paintWords(item, r, k, tint ? colors.text : colors[`${kind}-dim`]);
+    else if (r.h * 0.62 >= SMALLEST && !quiet) paintTitleAlone(item, r);
+    paintBadge(item, r, k);
+    paintOutline(item, r, round);
+    paintMarks(item, r, k);
   }
 
   /** @param {number} item */
-  #isRound(item) {
-    return item >= 0 && [LEAF, COPY, OUTPUT].includes(this.model.kind[item]);
+  function isRound(item) {
+    return item >= 0 && [LEAF, COPY, OUTPUT].includes(model.kind[item]);
   }
 
   /**
@@ -232,9 +227,8 @@ export class Drawer {
    * @param {number} k
    * @param {string} dim
    */
-  #words(item, r, k, dim) {
-    const { p, model, look } = this;
-    const { text } = look.colors;
+  function paintWords(item, r, k, dim) {
+    const { text } = colors;
     const isGroup = item < 0;
     const size = LETTERS * k;
     const title = fitted(model.title(item), LETTERS, r.w / k - (isGroup ? 28 : 6));
@@ -253,54 +247,54 @@ export class Drawer {
       const below = r.y + (isGroup ? 30.5 : 27.5) * k;
       p.text(line, middle, below, Math.min(10 * k, room / textWidth(line)), dim, { middle: true });
     }
-    if (isGroup) this.#chevron(r.x + 13 * k, r.y + r.h / 2, k, false);
+    if (isGroup) paintChevron(r.x + 13 * k, r.y + r.h / 2, k, false);
   }
 
   /** @param {number} item @param {Rect} r */
-  #titleAlone(item, { x, y, w, h }) {
-    const title = this.model.title(item);
+  function paintTitleAlone(item, { x, y, w, h }) {
+    const title = model.title(item);
     const widest = Math.max(SMALLEST + 1, (w - 4) / textWidth(title, true));
     const size = Math.min(9, h * 0.62, widest);
-    const { text } = this.look.colors;
+    const { text } = colors;
     const how = { strong: true, middle: true };
-    this.p.text(fitted(title, size, w - 4), x + w / 2, y + h / 2 + size * 0.36, size, text, how);
+    p.text(fitted(title, size, w - 4), x + w / 2, y + h / 2 + size * 0.36, size, text, how);
   }
 
   /** @param {number} item @param {Rect} r @param {number} k */
-  #badge(item, r, k) {
-    const badge = this.look.badge?.(item);
+  function paintBadge(item, r, k) {
+    const badge = look.badge?.(item);
     const size = 9 * k;
     if (!badge || size < SMALLEST) return;
-    const { accent, halo } = this.look.colors;
+    const { accent, halo } = colors;
     const x = r.x + r.w - 4 * k - textWidth(badge) * size;
-    this.p.alpha = 1;
-    this.p.text(badge, x, r.y + r.h + 10 * k, size, accent, { strong: true, halo });
+    p.alpha = 1;
+    p.text(badge, x, r.y + r.h + 10 * k, size, accent, { strong: true, halo });
   }
 
   /** @param {number} item @param {Rect} r @param {number} round */
-  #outline(item, r, round) {
-    const { selected, other, hover, colors } = this.look;
+  function paintOutline(item, r, round) {
+    const { selected, other, hover, colors } = look;
     const chosen = item === selected || item === other;
     if (!chosen && item !== hover) return;
     const color = item === other ? colors["accent-2"] : colors.accent;
     const d = 1.5;
-    this.p.alpha = 1;
-    this.p.rect(r.x - d, r.y - d, r.w + 2 * d, r.h + 2 * d, round + d, "", color, chosen ? 2.5 : d);
+    p.alpha = 1;
+    p.rect(r.x - d, r.y - d, r.w + 2 * d, r.h + 2 * d, round + d, "", color, chosen ? 2.5 : d);
   }
 
   /** @param {number} item @param {Rect} r @param {number} k */
-  #marks(item, r, k) {
-    const numbers = this.look.marks?.(item) || [];
+  function paintMarks(item, r, k) {
+    const numbers = look.marks?.(item) || [];
     if (!numbers.length || r.w < 14) return;
-    const { warn, bg } = this.look.colors;
-    const size = Math.max(9, Math.min(LETTERS * k, 13));
+    const { warn, bg } = colors;
+    const size = clamp(LETTERS * k, 9, 13);
     const text = numbers.length > 2 ? `${numbers[0]}…` : numbers.join(",");
     const w = Math.max(size * 1.6, textWidth(text, true) * size + 8);
     const x = r.x + r.w;
     const y = r.y - size * 0.8;
-    this.p.alpha = 1;
-    this.p.rect(x - w / 2, y, w, size * 1.6, size * 0.8, warn, bg, 1.5);
-    this.p.text(text, x, y + size * 1.16, size, bg, { strong: true, middle: true });
+    p.alpha = 1;
+    p.rect(x - w / 2, y, w, size * 1.6, size * 0.8, warn, bg, 1.5);
+    p.text(text, x, y + size * 1.16, size, bg, { strong: true, middle: true });
   }
 
   // -- edges -------------------------------------------------------------------------------------
@@ -313,13 +307,12 @@ export class Drawer {
    * @param {Uint8Array | undefined} changes
    * @returns {EdgeKind}
    */
-  #edgeKind(g, edge, lit, changes) {
-    const { look } = this;
+  function kindOfEdge(g, edge, lit, changes) {
     if (lit?.[edge]) return "lit";
     if (changes?.[edge]) return changes[edge] === 1 ? "added" : "removed";
     if (look.lit) return "faded";
     if (look.cutEdge?.(g, edge)) return "cut";
-    return this.#isFromLeaf(g, this.model.shape(g).above[edge]) ? "leaf" : "plain";
+    return isFromLeaf(g, model.shape(g).above[edge]) ? "leaf" : "plain";
   }
 
   /**
@@ -328,9 +321,9 @@ export class Drawer {
    * @param {number} g
    * @param {number} above a local number
    */
-  #isFromLeaf(g, above) {
-    const cell = this.model.source(g, above);
-    return cell >= 0 && [LEAF, COPY].includes(this.model.kind[cell]);
+  function isFromLeaf(g, above) {
+    const cell = model.source(g, above);
+    return cell >= 0 && [LEAF, COPY].includes(model.kind[cell]);
   }
 
   /**
@@ -338,26 +331,25 @@ export class Drawer {
    * @param {number} g
    * @param {number} end a local number
    */
-  #isHidden(g, end) {
-    if (!this.look.absent) return false;
-    const inside = end < this.model.shape(g).children;
-    const item = inside ? this.model.item(g, end) : this.model.source(g, end);
-    return (inside || item >= 0) && this.look.absent(item);
+  function isHidden(g, end) {
+    if (!look.absent) return false;
+    const inside = end < model.shape(g).children;
+    const item = inside ? model.item(g, end) : model.source(g, end);
+    return (inside || item >= 0) && look.absent(item);
   }
 
   /** @param {EdgeKind} kind @param {number} k */
-  #stroke(kind, k) {
+  function strokeEdges(kind, k) {
     const { color, width, dash } = EDGE_LOOKS[kind];
-    this.p.alpha = kind === "faded" ? 0.35 : 1;
-    this.p.stroke(this.look.colors[color], width(k), dash);
+    p.alpha = kind === "faded" ? 0.35 : 1;
+    p.stroke(colors[color], width(k), dash);
   }
 
   /** @param {number} g @param {Camera} camera */
-  #edges(g, camera) {
-    const { look, model } = this;
+  function paintEdges(g, camera) {
     const { k } = camera;
     const { above, below } = model.shape(g);
-    const { start, xy } = this.layout.lines(g);
+    const { start, xy } = layout.lines(g);
     const lit = look.lit?.edges(g);
     const changes = look.edgeKinds?.(g);
     const corner = [camera.x, camera.y];
@@ -367,20 +359,20 @@ export class Drawer {
       return [e, points.map((place, i) => corner[i % 2] + place * k)];
     });
     const drawn = every.filter(
-      ([e, points]) => points.length && !this.#isHidden(g, above[e]) && !this.#isHidden(g, below[e])
+      ([e, points]) => points.length && !isHidden(g, above[e]) && !isHidden(g, below[e])
     );
-    this.drawn += drawn.length;
-    const kinds = Map.groupBy(drawn, ([e]) => this.#edgeKind(g, e, lit, changes));
+    count += drawn.length;
+    const kinds = Map.groupBy(drawn, ([e]) => kindOfEdge(g, e, lit, changes));
     for (const kind of EDGE_KINDS) {
       const edges = kinds.get(kind);
       if (!edges) continue;
-      const pen = this.p.begin();
+      const pen = p.begin();
       for (const [, points] of edges) curveAlong(pen, points, k > 0.22);
-      this.#stroke(kind, k);
-      if (k > 0.3) this.#heads(g, edges, k, kind);
-      if (k > 0.7 && !this.quiet) this.#edgeTexts(g, edges, k, kind);
+      strokeEdges(kind, k);
+      if (k > 0.3) paintHeads(g, edges, k, kind);
+      if (k > 0.7 && !quiet) paintEdgeTexts(g, edges, k, kind);
       if (kind === "lit" && look.travel < 1)
-        for (const [, points] of edges) this.#traveller(points, k);
+        for (const [, points] of edges) paintTraveller(points, k);
     }
   }
 
@@ -391,15 +383,15 @@ export class Drawer {
    * @param {number} k
    * @param {EdgeKind} kind
    */
-  #edgeTexts(g, edges, k, kind) {
-    const words = this.look.edgeText?.(g, kind === "lit");
+  function paintEdgeTexts(g, edges, k, kind) {
+    const words = look.edgeText?.(g, kind === "lit");
     if (!words) return;
-    const { above, children } = this.model.shape(g);
-    const { muted, halo } = this.look.colors;
+    const { above, children } = model.shape(g);
+    const { muted, halo } = colors;
     const size = 9 * Math.min(k, 1.3);
     /** Left and right ends, and baselines. @type {[number, number, number][]} */
     const taken = [];
-    this.p.alpha = 1;
+    p.alpha = 1;
     for (const [e, points] of edges) {
       const text = words(e);
       const height = (/** @type {number} */ i) => Math.abs(points[i + 3] - points[i + 1]);
@@ -416,21 +408,21 @@ export class Drawer {
       const right = x + 0.6 * size * text.length;
       if (taken.some(([a, b, foot]) => Math.abs(foot - y) < size && a < right && x < b)) continue;
       taken.push([x, right, y]);
-      this.p.text(text, x, y, size, muted, { halo });
+      p.text(text, x, y, size, muted, { halo });
     }
   }
 
   /** The gradient on its way up an edge. @param {Float64Array} points @param {number} k */
-  #traveller(points, k) {
+  function paintTraveller(points, k) {
     const last = points.length / 2 - 1;
-    const place = last * (1 - this.look.travel);
+    const place = last * (1 - look.travel);
     const i = 2 * Math.min(Math.floor(place), last - 1);
     const part = place - i / 2;
     const d = Math.max(3, 5 * k);
     const x = points[i] + (points[i + 2] - points[i]) * part;
     const y = points[i + 1] + (points[i + 3] - points[i + 1]) * part;
-    const { bg, "accent-2": color } = this.look.colors;
-    this.p.rect(x - d, y - d, 2 * d, 2 * d, d, color, bg, 1.5);
+    const { bg, "accent-2": color } = colors;
+    p.rect(x - d, y - d, 2 * d, 2 * d, d, color, bg, 1.5);
   }
 
   /**
@@ -440,15 +432,14 @@ export class Drawer {
    * @param {number} k
    * @param {EdgeKind} kind
    */
-  #heads(g, edges, k, kind) {
-    const { p } = this;
-    const { above, below, children } = this.model.shape(g);
+  function paintHeads(g, edges, k, kind) {
+    const { above, below, children } = model.shape(g);
     const d = (kind === "lit" ? 4 : 3.2) * Math.min(k, 1.4);
-    const turned = kind === "lit" && this.look.backward;
+    const turned = kind === "lit" && look.backward;
     const pen = p.begin();
     for (const [e, points] of edges) {
       const end = turned ? above[e] : below[e];
-      if (end >= children || this.layout.isSheet(this.model.item(g, end))) continue;
+      if (end >= children || layout.isSheet(model.item(g, end))) continue;
       const [tip, tail] = turned ? [0, points.length - 2] : [points.length - 2, 0];
       const x = points[tip];
       const y = points[tip + 1];
@@ -458,6 +449,6 @@ export class Drawer {
       pen.lineTo(x + d, foot);
       pen.lineTo(x, y);
     }
-    p.fill(this.look.colors[EDGE_LOOKS[kind].color]);
+    p.fill(colors[EDGE_LOOKS[kind].color]);
   }
 }

@@ -4,7 +4,7 @@
  */
 import { app, facts, layout, model } from "./app.js";
 import { byId, onClick, say } from "./dom.js";
-import { Drawer } from "./draw.js";
+import { draw } from "./draw.js";
 import { lookOf } from "./look.js";
 import { CanvasPainter, SvgPainter, textWidth } from "./painter.js";
 
@@ -38,21 +38,17 @@ function frameOf() {
  * Title, boxes and legend.
  * @param {Painter} painter
  * @param {ReturnType<typeof frameOf>} frame
- * @param {number} k
  */
-function paint(painter, { w, h, legend, below }, k) {
+function paint(painter, { w, h, legend, below }) {
   const { colors } = app;
-  const left = FRAME_ROOM * k;
-  const strong = { strong: true };
-  painter.text(document.title, left, (FRAME_ROOM + 10) * k, 13 * k, colors.text, strong);
-  const drawer = new Drawer(painter, layout, lookOf(true), { x: 0, y: 0, w: w * k, h: h * k });
-  drawer.draw({ x: left, y: (FRAME_ROOM + ABOVE) * k, k });
+  const left = FRAME_ROOM;
+  painter.text(document.title, left, FRAME_ROOM + 10, 13, colors.text, { strong: true });
+  const camera = { x: left, y: FRAME_ROOM + ABOVE, k: 1 };
+  draw(painter, layout, lookOf(true), { x: 0, y: 0, w, h }, camera);
   for (const { text, color, x, row } of legend) {
-    const start = left + x * k;
-    const y = (below + row * ROWS) * k;
-    if (color)
-      painter.rect(start, y - 10 * k, 11 * k, 11 * k, 3 * k, colors[color], colors.muted, 1);
-    painter.text(text, start + (color ? 18 * k : 0), y, 11 * k, colors.text);
+    const y = below + row * ROWS;
+    if (color) painter.rect(left + x, y - 10, 11, 11, 3, colors[color], colors.muted, 1);
+    painter.text(text, left + x + (color ? 18 : 0), y, 11, colors.text);
   }
 }
 
@@ -60,7 +56,7 @@ function paint(painter, { w, h, legend, below }, k) {
 export function svgOf() {
   const frame = frameOf();
   const painter = new SvgPainter();
-  paint(painter, frame, 1);
+  paint(painter, frame);
   return painter.document(frame.w, frame.h, app.colors.bg, document.title);
 }
 
@@ -68,9 +64,9 @@ export function svgOf() {
  * A picture in pixels, two for each of the page where that is not too large.
  * @param {number} w
  * @param {number} h
- * @param {(painter: Painter, k: number) => void} draw
+ * @param {(painter: Painter) => void} paint
  */
-function pixels(w, h, draw) {
+function pixels(w, h, paint) {
   const k = Math.min(2, LARGEST / w, LARGEST / h);
   const canvas = document.createElement("canvas");
   canvas.width = Math.ceil(w * k);
@@ -78,26 +74,25 @@ function pixels(w, h, draw) {
   const c = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   c.fillStyle = app.colors.bg;
   c.fillRect(0, 0, canvas.width, canvas.height);
-  draw(new CanvasPainter(c), k);
+  c.scale(k, k);
+  paint(new CanvasPainter(c));
   return canvas;
 }
 
 /** The same as `svgOf`, in pixels. */
 export function pixelsOf() {
   const frame = frameOf();
-  return pixels(frame.w, frame.h, (painter, k) => paint(painter, frame, k));
+  return pixels(frame.w, frame.h, (painter) => paint(painter, frame));
 }
 
 /** One box alone, as it is open now. @param {number} item */
 export function figureOf(item) {
-  const { x, y, w, h } = layout.rect(item);
+  const { x, y, ...size } = layout.rect(item);
   const look = { ...lookOf(true), lit: null, selected: null, other: null };
-  const room = 2 * FRAME_ROOM;
-  return pixels(w + room, h + room, (painter, k) => {
-    const window = { x: 0, y: 0, w: (w + room) * k, h: (h + room) * k };
-    const drawer = new Drawer(painter, layout, look, window);
-    drawer.draw({ x: (FRAME_ROOM - x) * k, y: (FRAME_ROOM - y) * k, k });
-  });
+  const w = size.w + 2 * FRAME_ROOM;
+  const h = size.h + 2 * FRAME_ROOM;
+  const camera = { x: FRAME_ROOM - x, y: FRAME_ROOM - y, k: 1 };
+  return pixels(w, h, (painter) => draw(painter, layout, look, { x: 0, y: 0, w, h }, camera));
 }
 
 /** One box alone to the clipboard, or as a file where the browser refuses. @param {number} item */

@@ -59,12 +59,18 @@ export class Facts {
     this.head = head;
     /** @type {number} */
     this.nodes = this.c.op.length;
-    this.texts = /** @type {string[]} */ (head.texts);
-    this.outputs = /** @type {string[][]} */ (head.outputs);
-    this.names = /** @type {string[][]} */ (head.names);
-    this.flags = /** @type {[string, string][][]} */ (head.flags);
-    this.sources = /** @type {[string, number, string, string][]} */ (head.sources);
-    this.absent = /** @type {[string, string, string][]} */ (head.absent);
+    /** @type {string[]} */
+    this.texts = head.texts;
+    /** @type {string[][]} */
+    this.outputs = head.outputs;
+    /** @type {string[][]} */
+    this.names = head.names;
+    /** @type {[string, string][][]} */
+    this.flags = head.flags;
+    /** @type {[string, number, string, string][]} */
+    this.sources = head.sources;
+    /** @type {[string, string, string][]} */
+    this.absent = head.absent;
     /** @type {Leaf[]} */
     this.leaves = records(
       head.leaves,
@@ -337,30 +343,20 @@ export class Facts {
 
   // -- saved tensors -----------------------------------------------------------------------------
 
-  #slots = remembered(() => {
-    const start = new Int32Array(this.nodes + 1);
-    /** @type {Map<number, Set<number>>} */
-    const holders = new Map();
-    for (let node = 0, i = 0; node < this.nodes; node++) {
-      for (let k = 0; k < this.c.slots[node]; k++, i++) {
-        const storage = this.c.slotStorage[i];
-        holders.set(storage, (holders.get(storage) || new Set()).add(node));
-      }
-      start[node + 1] = i;
-    }
-    return { start, holders };
-  });
+  /** Slots by a column of them. @type {(column: string) => Map<number, number[]>} */
+  #slotsBy = remembered((column) =>
+    Map.groupBy(this.c[column].keys(), (slot) => this.c[column][slot])
+  );
 
-  /** The saved slots of a node. @param {number} node @returns {number[]} */
+  /** The saved slots of a node. @param {number} node */
   slotsOf(node) {
-    const { start } = this.#slots();
-    const first = start[node];
-    return Array.from({ length: start[node + 1] - first }, (_, k) => first + k);
+    return this.#slotsBy("slotNode").get(node) || [];
   }
 
   /** Nodes that hold a storage. @param {number} storage @returns {number[]} */
   holders(storage) {
-    return [...(this.#slots().holders.get(storage) || [])];
+    const slots = this.#slotsBy("slotStorage").get(storage) || [];
+    return [...new Set(slots.map((slot) => this.c.slotNode[slot]))];
   }
 
   // -- lines of code -----------------------------------------------------------------------------

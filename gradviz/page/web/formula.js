@@ -4,7 +4,7 @@
  * edges, along paths, and as coloured cells.
  */
 import { app, facts } from "./app.js";
-import { bytesText, count, el, measured, section, short3 } from "./dom.js";
+import { bytesText, count, el, measured, section, short3, sum } from "./dom.js";
 
 /** @import { Small, Values } from "./facts.js" */
 
@@ -90,7 +90,7 @@ function savedText(node) {
   const sizes = new Map(
     slots.map((i) => [slotStorage[i] < 0 ? `s${i}` : slotStorage[i], slotBytes[i]])
   );
-  const saved = [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0);
+  const saved = sum(sizes.values());
   if (!saved) return "";
   if (held[node]) return `: that is why it holds ${bytesText(held[node])}`;
   return `: ${bytesText(saved)} saved, which another box or a parameter holds anyway`;
@@ -197,7 +197,7 @@ export function chainLine(from, to) {
   const words = paths.map((factors) =>
     factors.map((n) => (n < 0 ? `(${short3(n)})` : short3(n))).join(" × ")
   );
-  return `${words.join(" + ")} = ${short3(products.reduce((a, b) => a + b))}`;
+  return `${words.join(" + ")} = ${short3(sum(products))}`;
 }
 
 /** The sizes of a tensor. @param {string} tensor in words */

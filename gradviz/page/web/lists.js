@@ -2,7 +2,7 @@
  * The lists at the side, each on a tab: code, memory and parameters, gradients, changes, findings,
  * and what gets no gradient.
  */
-import { app, chooseLine, clearest, facts, model, on, visit } from "./app.js";
+import { app, chooseLine, clearest, facts, model, on, selectedNodes, visit } from "./app.js";
 import {
   alike,
   barList,
@@ -108,9 +108,10 @@ function lineButton(line, words) {
 
 /** Show which lines made what is selected. */
 function markLines() {
-  const { selected, line } = app;
-  const nodes = selected === null || selected === ~0 ? [] : facts.nodesOf(selected);
-  const sources = nodes.flatMap((node) => facts.sourcesOf(node)).map((i) => facts.sources[i]);
+  const { line } = app;
+  const sources = selectedNodes()
+    .flatMap((node) => facts.sourcesOf(node))
+    .map((i) => facts.sources[i]);
   const lit = new Set(sources.map(([file, number]) => `${file}:${number}`));
   if (line) lit.add(`${line.file}:${line.line}`);
   for (const [key, row] of codeRows) row.classList.toggle("on", lit.has(key));

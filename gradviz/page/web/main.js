@@ -26,7 +26,7 @@ import {
   visit,
   zoom
 } from "./app.js";
-import { byId, el, isNarrow, onClick, say } from "./dom.js";
+import { byId, clamp, el, isNarrow, onClick, say } from "./dom.js";
 import { figureOf, fileName, pixelsOf, setUpExports, svgOf } from "./exports.js";
 import { byModule, setUpLists } from "./lists.js";
 import { lookOf } from "./look.js";
@@ -151,7 +151,7 @@ function setUpLegend() {
 function resizable(side, sign) {
   const grip = /** @type {HTMLElement} */ (side.querySelector(".grip"));
   const widen = (/** @type {number} */ by) => {
-    const width = Math.max(160, Math.min(innerWidth * 0.7, side.offsetWidth + by * sign));
+    const width = clamp(side.offsetWidth + by * sign, 160, innerWidth * 0.7);
     side.style.width = `${width}px`;
     grip.setAttribute("aria-valuenow", String(side.offsetWidth));
     drawPanel(); // it covers more now, or less

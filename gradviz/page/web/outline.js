@@ -92,9 +92,7 @@ function drawOutline() {
   const rows = [];
   for (let row = first; row < last; row++) rows.push(rowElement(itemOf(row), row));
   tree.replaceChildren(spacer, ...rows);
-  const shown = rows.find((row) => row.classList.contains("active"));
-  if (shown) tree.setAttribute("aria-activedescendant", shown.id);
-  else tree.removeAttribute("aria-activedescendant");
+  tree.setAttribute("aria-activedescendant", tree.querySelector(".active")?.id ?? "");
 }
 
 /** @param {number} item @param {number} row */

@@ -15,6 +15,7 @@ import {
   plural,
   say,
   section,
+  sum,
   table,
   times,
   together
@@ -468,7 +469,7 @@ function groupRows(g) {
   const scope = facts.scopes[model.scope[g]];
   const nodes = facts.nodesOf(~g).filter((node) => node < facts.nodes);
   const steps = new Set(nodes.map((node) => facts.stepOf[node]).filter((step) => step >= 0));
-  const slots = nodes.reduce((sum, node) => sum + facts.c.slots[node], 0);
+  const slots = sum(nodes.map((node) => facts.slotsOf(node).length));
   const { norm } = facts.sumsOf(nodes);
   const { ops, parameters, nbytes } = model.sums;
   const order = [...steps].sort((a, b) => a - b);

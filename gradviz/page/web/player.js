@@ -12,10 +12,11 @@ import {
   model,
   on,
   resize,
+  selectedNodes,
   setStep,
   visit
 } from "./app.js";
-import { byId, bytesText, canvasOf, count, el, isStill, onClick, say } from "./dom.js";
+import { byId, bytesText, canvasOf, clamp, count, el, isStill, onClick, say, sum } from "./dom.js";
 
 /**
  * What one press of a key plays: functions from `first` to `last`, all in the box `item`.
@@ -55,7 +56,8 @@ export function setUpPlayer() {
   onClick("step-on", () => go(place + 1));
   slider.addEventListener("input", () => reachStep(Number(slider.value)));
   into.addEventListener("change", again);
-  const point = (/** @type {PointerEvent} */ event) => functionAt(event.offsetX);
+  const point = (/** @type {PointerEvent} */ event) =>
+    alongChart(curve, AXIS).stepAt(event.offsetX);
   curve.addEventListener("pointermove", (/** @type {PointerEvent} */ event) =>
     sayAlive(point(event))
   );
@@ -141,7 +143,7 @@ function reachStep(step) {
 
 /** @param {number} to */
 function go(to) {
-  place = Math.max(0, Math.min(stops.length - 1, to));
+  place = clamp(to, 0, Math.max(0, stops.length - 1));
   const stop = stops[place];
   if (!stop) return;
   if (into.checked) openAround(stop.item);
@@ -178,7 +180,7 @@ function closeOpened(item) {
 function pace() {
   const wait = (1000 * Number(byId("speed").value)) / Math.max(1, stops.length);
   return {
-    wait: Math.min(1500, Math.max(FRAME, wait)),
+    wait: clamp(wait, FRAME, 1500),
     jump: Math.max(1, Math.round(FRAME / wait))
   };
 }
@@ -191,7 +193,7 @@ function travel() {
   app.travel = 1;
   if (isStill() || ms < 100) return;
   const tick = (/** @type {number} */ now) => {
-    app.travel = Math.min(1, Math.max(0, (now - began) / ms));
+    app.travel = clamp((now - began) / ms, 0, 1);
     changed("travel");
     if (app.travel < 1) moving = requestAnimationFrame(tick);
   };
@@ -245,7 +247,7 @@ function drawPlayer() {
   const name = runningName();
   const words = `step ${place + 1} of ${stops.length}: ${name}`;
   const functions = step - stepFirst + 1;
-  const freed = [...facts.c.stepFreed.subarray(stepFirst, step + 1)].reduce((a, b) => a + b, 0);
+  const freed = sum(facts.c.stepFreed.subarray(stepFirst, step + 1));
   const held = facts.head.heldAtFirst;
   const norm = functions === 1 ? facts.norm(facts.c.stepNode[step]) : null;
   slider.value = String(step);
@@ -269,11 +271,19 @@ function runningName() {
   return leaf && item >= 0 ? `${leaf.names[0] || "leaf"}.grad is filled` : model.title(item);
 }
 
-/** The function at a place of the curve. @param {number} x */
-function functionAt(x) {
-  const last = Math.max(0, facts.steps - 1);
-  const part = (x - AXIS) / Math.max(1, curve.clientWidth - AXIS - THUMB);
-  return Math.max(0, Math.min(last, Math.round(part * last)));
+/**
+ * Where steps are along a chart, which begins at its left margin and ends before its right one.
+ * @param {HTMLCanvasElement} chart
+ * @param {number} left px
+ */
+function alongChart(chart, left) {
+  const last = Math.max(1, facts.steps - 1);
+  const every = Math.max(1, chart.clientWidth - left - THUMB) / last;
+  return {
+    px: (/** @type {number} */ step) => left + step * every,
+    stepAt: (/** @type {number} */ x) =>
+      clamp(Math.round((x - left) / every), 0, Math.max(0, facts.steps - 1))
+  };
 }
 
 /** Say what is alive at a place of the curve. @param {number} step */
@@ -297,7 +307,7 @@ function drawCurve() {
   const last = facts.steps - 1;
   const top = total[peak] || 1;
   const foot = h - 14;
-  const px = (/** @type {number} */ i) => AXIS + ((w - AXIS - THUMB) * i) / Math.max(1, last);
+  const { px } = alongChart(curve, AXIS);
   const py = (/** @type {number} */ v) => foot - ((foot - 8) * v) / top;
   const area = (/** @type {Float64Array} */ values, /** @type {string} */ color) => {
     c.beginPath();
@@ -358,9 +368,8 @@ const VANISHING = 4; // powers of ten below the largest
 
 /** A click goes to the box. @param {MouseEvent} event */
 function chooseOnProfile({ offsetX }) {
-  const last = facts.steps - 1;
-  const step = Math.round(((offsetX - LEFT) / (byId("profile").clientWidth - LEFT - 8)) * last);
-  visit(facts.cellOf[facts.c.stepNode[Math.max(0, Math.min(last, step))]]);
+  const step = alongChart(byId("profile"), LEFT).stepAt(offsetX);
+  visit(facts.cellOf[facts.c.stepNode[step]]);
 }
 
 function drawProfile() {
@@ -376,18 +385,17 @@ function drawProfile() {
   const largest = known.length ? Math.max(...known) : 0;
   const low = Math.floor(known.length ? Math.min(...known) : 0);
   const high = Math.max(Math.ceil(largest), low + 1);
-  const px = (/** @type {number} */ i) =>
-    LEFT + ((w - LEFT - 8) * i) / Math.max(1, tens.length - 1);
+  const { px } = alongChart(canvas, LEFT);
   const py = (/** @type {number} */ v) => 20 + ((h - 38) * (high - v)) / (high - low);
   const isVanishing = (/** @type {number} */ ten) => ten < largest - VANISHING;
   const note = known.some(isVanishing) ? "; red: < 1/10,000 of the largest" : "";
   label(`gradient norms${note}`, LEFT, 12);
   label("loss", LEFT, h - 4);
-  label("inputs", w - 8, h - 4, "right");
+  label("inputs", w - THUMB, h - 4, "right");
   for (const ten of [low, high]) label(`1e${ten}`, LEFT - 4, py(ten) + 4, "right");
-  const { selected } = app;
-  const nodes = selected === null || selected === ~0 ? [] : facts.nodesOf(selected);
-  const steps = nodes.map((node) => facts.stepOf[node]).filter((step) => step >= 0);
+  const steps = selectedNodes()
+    .map((node) => facts.stepOf[node])
+    .filter((step) => step >= 0);
   const first = px(Math.min(...steps));
   c.fillStyle = colors.hover;
   if (steps.length)

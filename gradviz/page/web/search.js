@@ -3,7 +3,19 @@
  * visits one match after another.
  */
 import { facts, model, visit } from "./app.js";
-import { alike, byId, count, el, joined, onClick, pattern, say, times, together } from "./dom.js";
+import {
+  alike,
+  byId,
+  clamp,
+  count,
+  el,
+  joined,
+  onClick,
+  pattern,
+  say,
+  times,
+  together
+} from "./dom.js";
 import { absentRow, absentWith } from "./lists.js";
 import { DATA, OUTPUT } from "./model.js";
 
@@ -148,7 +160,7 @@ function list(shown) {
   const { rows } = finder;
   const box = byId("found");
   const now = currentRow();
-  const first = Math.max(0, Math.min(now - SHOWN + 1, rows.length - SHOWN));
+  const first = clamp(now - SHOWN + 1, 0, Math.max(0, rows.length - SHOWN));
   const absent = field.value.trim() ? absentWith(field.value).slice(0, SHOWN) : [];
   box.hidden = !shown || !(rows.length + absent.length);
   field.setAttribute("aria-expanded", String(!box.hidden));
@@ -157,8 +169,7 @@ function list(shown) {
     .map((items, i) => matchRow(items, first + i, now));
   const others = { role: "option", "aria-selected": "false", "aria-disabled": "true" };
   box.replaceChildren(...matches, ...absent.map((equal) => absentRow(equal, others)));
-  if (now >= 0) field.setAttribute("aria-activedescendant", `found-${now}`);
-  else field.removeAttribute("aria-activedescendant");
+  field.setAttribute("aria-activedescendant", now < 0 ? "" : `found-${now}`);
 }
 
 /** @param {number[]} items @param {number} row @param {number} now */

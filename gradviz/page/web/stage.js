@@ -21,7 +21,7 @@ import {
   zoom
 } from "./app.js";
 import { byId, canvasOf, el } from "./dom.js";
-import { Drawer } from "./draw.js";
+import { draw } from "./draw.js";
 import { formulaLine } from "./formula.js";
 import { hidden, lookOf } from "./look.js";
 import { DATA } from "./model.js";
@@ -35,12 +35,12 @@ const canvas = /** @type {HTMLCanvasElement} */ (byId("canvas"));
 
 /**
  * Calls a function with the next frame, once however often it is asked for.
- * @param {() => void} draw
+ * @param {() => void} act
  */
-function nextFrame(draw) {
+function nextFrame(act) {
   let waiting = false;
   return () => {
-    if (!waiting) requestAnimationFrame(() => ((waiting = false), draw()));
+    if (!waiting) requestAnimationFrame(() => ((waiting = false), act()));
     waiting = true;
   };
 }
@@ -51,7 +51,7 @@ export function drawStage() {
   const c = canvasOf(canvas, w, h);
   c.fillStyle = colors.bg;
   c.fillRect(0, 0, w, h);
-  return new Drawer(new CanvasPainter(c), layout, lookOf(), { x: 0, y: 0, w, h }).draw(camera);
+  return draw(new CanvasPainter(c), layout, lookOf(), { x: 0, y: 0, w, h }, camera);
 }
 
 const requestStage = nextFrame(drawStage);
@@ -349,7 +349,5 @@ function drawWhole(w, h) {
   c.fillStyle = app.colors.sheet;
   c.fillRect(0, 0, w, h);
   const look = { ...lookOf(true), marks: undefined, badge: undefined };
-  const drawer = new Drawer(new CanvasPainter(c), layout, look, { x: 0, y: 0, w, h });
-  drawer.quiet = true;
-  drawer.draw(mapped);
+  draw(new CanvasPainter(c), layout, look, { x: 0, y: 0, w, h }, mapped, true);
 }

@@ -83,37 +83,29 @@ export function between(facts, from, to) {
   return { nodes, count };
 }
 
-/** What is lit while the rest fades: some cells and what holds them, and edges between them. */
-export class Light {
-  /**
-   * @param {Facts} facts
-   * @param {Iterable<number>} cells
-   * @param {(edge: number) => boolean} isLit
-   */
-  constructor(facts, cells, isLit) {
-    this.facts = facts;
-    this.isLit = isLit;
-    this.cell = new Uint8Array(facts.model.cells);
-    for (const cell of cells) this.cell[cell] = 1;
-    this.before = new Int32Array(this.cell.length + 1); // how many lit cells are before each
-    this.cell.forEach((lit, i) => (this.before[i + 1] = this.before[i] + lit));
-  }
-
-  /** Whether an item, or anything in it, is lit. @param {number} item */
-  item(item) {
-    if (item >= 0) return this.cell[item] === 1;
-    const { first, end } = this.facts.model;
-    return this.before[end[~item]] > this.before[first[~item]];
-  }
-
+/**
+ * What is lit while the rest fades: some cells and what holds them, and edges between them.
+ * @param {Facts} facts
+ * @param {Iterable<number>} cells
+ * @param {(edge: number) => boolean} isLit
+ */
+function lightOf(facts, cells, isLit) {
+  const { cells: size, first, end } = facts.model;
+  const cell = new Uint8Array(size);
+  for (const one of cells) cell[one] = 1;
+  const before = new Int32Array(size + 1); // how many lit cells are before each
+  cell.forEach((lit, i) => (before[i + 1] = before[i] + lit));
+  /** Whether an item, or anything in it, is lit. */
+  const item = (/** @type {number} */ one) =>
+    one < 0 ? before[end[~one]] > before[first[~one]] : cell[one] === 1;
   /** Which edges of a group's sheet stand for one that is lit. */
-  edges = remembered((/** @type {number} */ g) => {
-    const found = new Uint8Array(this.facts.model.shape(g).above.length);
-    if (this.item(~g))
-      for (const edge of edgesIn(this.facts, g))
-        if (this.isLit(edge)) mark(found, drawnAs(this.facts, g, edge), 1);
+  const edges = remembered((/** @type {number} */ g) => {
+    const found = new Uint8Array(facts.model.shape(g).above.length);
+    for (const edge of item(~g) ? edgesIn(facts, g) : [])
+      if (isLit(edge)) mark(found, drawnAs(facts, g, edge), 1);
     return found;
   });
+  return { cell, item, edges, isLit };
 }
 
 /** Lights these nodes, and the edges between them. @param {Facts} facts @param {number[]} nodes */
@@ -121,7 +113,7 @@ export function lightNodes(facts, nodes) {
   const chosen = new Set(nodes);
   const { made, used, cellOf } = facts;
   const cells = nodes.map((node) => cellOf[node]);
-  return new Light(facts, cells, (edge) => chosen.has(made[edge]) && chosen.has(used[edge]));
+  return lightOf(facts, cells, (edge) => chosen.has(made[edge]) && chosen.has(used[edge]));
 }
 
 /**
@@ -136,11 +128,11 @@ export function lightSteps(facts, first, last) {
   const edges = [...nodes].flatMap((node) => [...facts.gradientEdges(node)]);
   const cells = [...nodes].map((node) => cellOf[node]);
   cells.push(...edges.map((edge) => facts.madeCell(edge)));
-  const light = new Light(facts, cells, (edge) => edge < gradients && nodes.has(used[edge]));
+  const light = lightOf(facts, cells, (edge) => edge < gradients && nodes.has(used[edge]));
   const begun = facts.firstStep();
   return {
     item: (/** @type {number} */ item) => begun(item) <= last || light.item(item),
-    edges: (/** @type {number} */ g) => light.edges(g)
+    edges: light.edges
   };
 }
 
@@ -182,7 +174,7 @@ export function traceOf(facts, item, other) {
     // of a leaf with several cells those at which a lit edge begins
     for (const leaf of facts.leafOf.keys())
       for (const edge of facts.edgesFrom(leaf)) if (isLit(edge)) cells.push(facts.madeCell(edge));
-    return Object.assign(new Light(facts, cells, isLit), trace);
+    return Object.assign(lightOf(facts, cells, isLit), trace);
   }
 }
 
