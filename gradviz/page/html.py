@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Container, Iterator
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import sketched
@@ -127,11 +127,11 @@ def render(
         names, held = options.op_names("variable"), graph.held
         drawn = view(groups, is_open, dtype, names, held)
         facts = records(groups.graph, held)
-        measured = {"grad": bool(graph.backward)}
+        measured = options.color != "grad" or graph.backward
         facts.put(
             about=about(graph),
             allFreed=is_all_freed(graph.nodes),
-            color=options.color if measured.get(options.color, True) else "kind",
+            color=options.color if measured else "kind",
             titles=names,
             dtype=dtype,
             legend=dtype_text(dtype, several),
@@ -221,31 +221,28 @@ def render_findings(findings: Findings, options: Options) -> Iterator[str]:
     """
 
     def add(pack: Pack) -> None:
-        listed = [
-            _finding(number, finding) for number, finding in enumerate(findings, 1)
-        ]
-        pack.put(findings=listed, checked=[one_line(name) for name in findings.checked])
+        pack.put(findings={i: _finding(one) for i, one in enumerate(findings, 1)})
 
     return render(sketched(findings.graph, options), options, add)
 
 
-def _finding(number: int, finding: Finding) -> list[Any]:
+def _finding(finding: Finding) -> dict[str, str]:
+    """What the page says of a finding, in this order."""
     consequences = [f"{found.summary} [{found.id}]" for found in finding.consequences]
-    words = (
-        finding.id,
-        finding.severity,
-        finding.summary,
-        ", ".join(finding.names),
-        finding.where,
-        finding.why,
-        finding.fix,
-        "; ".join(consequences),
-    )
-    code: list[str] = []
+    words = {
+        "names": ", ".join(finding.names),
+        "where": finding.where,
+        "code": "",
+        "why": finding.why,
+        "so": "; ".join(consequences),
+        "do": finding.fix,
+    }
+    words = {word: one_line(text) for word, text in words.items()}
     if finding.code is not None:
-        code = load("gradviz.checks.excerpt:code_lines")(finding.code, _CODE)
+        lines = load("gradviz.checks.excerpt:code_lines")(finding.code, _CODE)
+        words["code"] = "\n".join(lines)
 
-    return [number, *map(one_line, words), "\n".join(code)]
+    return words
 
 
 ADDED, REMOVED, CHANGED = 1, 2, 3

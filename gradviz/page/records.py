@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from itertools import chain, count, repeat
+from itertools import chain
 from typing import Any, NamedTuple
 
 from gradviz.features import hook
@@ -143,7 +143,7 @@ def _slots(graph: Graph, pack: Pack, texts: Table) -> None:
     slots_of = list(column(graph.nodes, "saved"))
     saved = list(chain.from_iterable(slots_of))
     pack.add(
-        slotNode=chain.from_iterable(map(repeat, count(), map(len, slots_of))),
+        slotNode=(node for node, slots in enumerate(slots_of) for _ in slots),
         slotName=texts.numbers(slot.slot for slot in saved),
         slotTensor=texts.numbers(
             slot.tensor and tensor_line(slot.tensor) for slot in saved
@@ -220,7 +220,7 @@ def _base(base: Base | None) -> list[Any] | None:
     if base is None:
         return None
     names = ", ".join(one_line(name) for name in base.names)
-    return [_known(base.node), names, tensor_line(base.tensor)]
+    return [names, tensor_line(base.tensor)]
 
 
 def _scope(scope: Scope) -> list[Any]:
@@ -229,7 +229,6 @@ def _scope(scope: Scope) -> list[Any]:
         one_line(scope.path),
         one_line(scope.type),
         scope.call,
-        _known(scope.parent),
         scope.parameters or 0,
         output,
     ]

@@ -94,7 +94,7 @@ def test_no_box_overlaps_another_after_fifty_openings(open_page: Open, name: str
 
 BEHIND = """(() => {
     const { layout, model } = gradviz.app, found = [];
-    for (let g = 0; g < model.groups; g++) if (layout.isShown(g)) {
+    for (let g = 0; g < model.groups; g++) if (layout.isOpen(g) && layout.shown(~g) === ~g) {
         const shape = model.shape(g), { start, xy } = layout.lines(g), box = layout.sheet(g).box;
         const others = [...Array(shape.children).keys()];
         const isInside = (b, x, y) => x > box[4 * b] + 1 && x < box[4 * b] + box[4 * b + 2] - 1

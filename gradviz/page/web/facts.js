@@ -23,8 +23,7 @@ import { edgeKinds, edgesBehind } from "./trace.js";
  * @typedef {{names: string[], tensor: string, storage: number}} Data
  */
 /**
- * @typedef {{path: string, type: string, call: number, parent: number, parameters: number, output:
- *   string}} Scope
+ * @typedef {{path: string, type: string, call: number, parameters: number, output: string}} Scope
  */
 /**
  * @typedef {{number: number, id: string, words: string, nodes: number[], edges: number[][],
@@ -81,7 +80,7 @@ export class Facts {
     /** @type {Data[]} */
     this.data = records(head.data, "names tensor storage");
     /** @type {Scope[]} */
-    this.scopes = records(head.scopes, "path type call parent parameters output");
+    this.scopes = records(head.scopes, "path type call parameters output");
     /** @type {Mark[]} */
     this.marks = records(head.marks, "number id words nodes edges outputs");
     /** @type {Small[]} */
@@ -450,16 +449,15 @@ export class Facts {
   /**
    * Why a finding is one, and what to do: known on a page of `check`.
    * @param {number} number
-   * @returns {string[]}
+   * @returns {{[word: string]: string}}
    */
   reasonsOf(number) {
-    const { findings = [] } = this.head;
-    return findings.find((/** @type {any[]} */ row) => row[0] === number) || [];
+    return this.head.findings?.[number] || {};
   }
 
   /** Names of the tensors that a finding is about. @param {number} number */
   namesOf(number) {
-    return (this.reasonsOf(number)[4] || "").split(", ").filter(Boolean);
+    return (this.reasonsOf(number).names || "").split(", ").filter(Boolean);
   }
 
   /**

@@ -91,11 +91,6 @@ export class Layout {
     return item < 0 && this.open[~item] === 1;
   }
 
-  /** Whether the inside of a group shows: it and all around it are open. @param {number} g */
-  isShown(g) {
-    return this.isOpen(g) && this.shown(~g) === ~g;
-  }
-
   /** The item itself, or the closed group that hides it. @param {number} item */
   shown(item) {
     const hiding = this.model.groupsAround(item).findLast((g) => !this.open[g]);

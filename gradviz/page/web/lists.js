@@ -55,7 +55,6 @@ export function showTab(name) {
     tab(one).tabIndex = one === name ? 0 : -1;
     pane(one).hidden = one !== name;
   }
-  byId("side").classList.toggle("wide", name === "code" || name === "changes");
   byId("side").dataset.tab = name;
   const code = byId("code");
   const first = code.querySelector("button.on") || code.querySelector("button");
@@ -296,9 +295,9 @@ function changedItems(fill, items = [~0]) {
 
 function fillFindings() {
   const { marks, head } = facts;
-  const what = head.ofRanks ? ["difference by rank", "differences by rank"] : ["finding"];
-  const [one, many] = what;
-  byId("findings-title").textContent = plural(marks.length, one, many);
+  byId("findings-title").textContent = head.ofRanks
+    ? `${plural(marks.length, "difference")} by rank`
+    : plural(marks.length, "finding");
   tab("findings").textContent = `Findings ${count(marks.length)}`;
   byId("findings").append(...marks.map(findingRow));
 }
@@ -327,10 +326,10 @@ function findingRow({ number, words, ...rest }) {
 
 /** Why a finding is one, and what to do. @param {number} number */
 function reasons(number) {
-  const [, , , , names, where, why, fix, so, code] = facts.reasonsOf(number);
-  if (!why && !fix) return null;
+  const words = facts.reasonsOf(number);
+  if (!words.why && !words.do) return null;
   const list = el("dl");
-  for (const [word, text] of Object.entries({ names, where, code, why, so, do: fix }))
+  for (const [word, text] of Object.entries(words))
     if (text) list.append(el("dt", word), el(word === "code" ? "dd.code" : "dd", text));
   return el("details.why", el("summary", "why, and what to do"), list);
 }

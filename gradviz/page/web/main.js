@@ -138,7 +138,6 @@ function setUpLegend() {
       return el("li", swatch, el("span", text));
     });
     if (facts.head.legend) entries.push(el("li", facts.head.legend));
-    byId("legend").classList.toggle("kinds", app.overlayId === "kind");
     byId("legend").replaceChildren(...entries);
   });
 }

@@ -271,21 +271,6 @@ function shapes(c) {
   }));
 }
 
-/** The edges of a shape by their ends. */
-const edgesByEnds = remembered(
-  (/** @type {Shape} */ { above, below }) =>
-    new Map(Array.from(above, (upper, e) => [`${upper} ${below[e]}`, e]))
-);
-
-/**
- * The edge of a shape between two local numbers, or -1.
- * @param {Shape} shape
- * @param {number} above
- * @param {number} below
- */
-export const edgeBetween = (shape, above, below) =>
-  edgesByEnds(shape).get(`${above} ${below}`) ?? -1;
-
 // -- the blocks of data that the page carries: deflated, in base64, columns of whole numbers and one
 // JSON text, which `pack.py` writes
 

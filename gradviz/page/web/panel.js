@@ -29,6 +29,7 @@ import { wayOut } from "./trace.js";
 
 const MANY = 30; // rows of a list
 const LINES = 6;
+const SHARING = 6; // ops that hold one storage
 const KIND_WORDS = ["backward function", "leaf", "leaf", "output", "input without gradient"];
 const GROUP_WORDS = [
   "everything",
@@ -304,7 +305,7 @@ function cellParts(cell) {
 }
 
 /** @param {any[] | null} base of a view */
-const baseText = (base) => (base ? `${base[1]} ${base[2]}` : "");
+const baseText = (base) => (base ? base.join(" ") : "");
 
 /** @param {import("./facts.js").Root} root @returns {Row[]} */
 const outputRows = ({ name, tensor, why, base, node, output }) => [
@@ -457,8 +458,8 @@ function savedRow(node, slot) {
   if (leaf >= 0 && facts.cellOf[leaf] >= 0) row.append(el("small", "is ", nodeLink(leaf)));
   const sharing = storage >= 0 ? facts.holders(storage).filter((one) => one !== node) : [];
   if (sharing.length) {
-    const links = sharing.slice(0, 6).flatMap((one) => [nodeLink(one), " "]);
-    const more = sharing.length > 6 ? `+${sharing.length - 6} more` : "";
+    const links = sharing.slice(0, SHARING).flatMap((one) => [nodeLink(one), " "]);
+    const more = sharing.length > SHARING ? `+${sharing.length - SHARING} more` : "";
     row.append(el("small", "shared with ", ...links, more));
   }
   return row;

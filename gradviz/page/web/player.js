@@ -157,8 +157,7 @@ function go(to) {
 /** Open what hides a box, and close what was opened for the one before. @param {number} item */
 function openAround(item) {
   closeOpened(item);
-  for (let g = model.around(item); g > 0; g = model.parent[g])
-    if (layout.setOpen(g, true)) opened.push(g);
+  opened.push(...layout.openAround(item));
   changed("open");
 }
 
@@ -226,19 +225,13 @@ function playOrPause() {
     if (timer) timer = window.setTimeout(tick, wait);
   };
   timer = window.setTimeout(tick, 0);
-  nameButton("Pause");
+  byId("play").textContent = "Pause";
 }
 
 function pause() {
   clearTimeout(timer);
   timer = 0;
-  nameButton("Play");
-}
-
-/** @param {string} text */
-function nameButton(text) {
-  byId("play").textContent = text;
-  byId("play").setAttribute("aria-label", text);
+  byId("play").textContent = "Play";
 }
 
 function drawPlayer() {

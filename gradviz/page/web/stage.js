@@ -331,7 +331,6 @@ function drawMap() {
   c.drawImage(whole, 0, 0, w, h);
   map.style.width = `${w}px`;
   map.style.height = `${h}px`;
-  map.style.right = `${app.covered + 12}px`;
   stage.setProperty("--map", `${w + 12}px`); // the legend leaves its place free
   c.strokeStyle = colors.accent;
   c.lineWidth = 1.5;

@@ -2,9 +2,10 @@
  * What depends on what: everything upstream and downstream of a box, the paths between two, counted
  * exactly, and which drawn edges stand for edges that are lit. Pure functions on the wiring.
  */
-import { COPY, edgeBetween, remembered } from "./model.js";
+import { COPY, remembered } from "./model.js";
 
 /** @import { Facts } from "./facts.js" */
+/** @import { Column } from "./model.js" */
 
 const UP = 1;
 const DOWN = 2;
@@ -193,6 +194,11 @@ function* edgesIn(facts, g) {
   }
 }
 
+/** Edges of a sheet by one of their ends. */
+const edgesAt = remembered((/** @type {Column} */ ends) =>
+  Map.groupBy(ends.keys(), (edge) => ends[edge])
+);
+
 /**
  * The edge of a sheet that an edge of the graph runs along, or -1.
  * @param {Facts} facts
@@ -202,22 +208,18 @@ function* edgesIn(facts, g) {
 function drawnAs(facts, g, edge) {
   const { model } = facts;
   const shape = model.shape(g);
+  const { children, into } = shape;
   const made = facts.madeCell(edge);
   const above = model.childOf(g, made);
   const below = model.childOf(g, facts.usedCell(edge));
   if (above === below) return -1;
-  if (above >= 0 && below >= 0) return edgeBetween(shape, above, below);
-  const { children, into, out } = shape;
-  if (above >= 0) {
-    const found = Array.from({ length: out }, (_, i) =>
-      edgeBetween(shape, above, children + into + i)
-    );
-    return Math.max(-1, ...found);
-  }
-  const found = Array.from(model.ports[g], (port, i) =>
-    port === made || port === -1 ? edgeBetween(shape, children + i, below) : -1
-  );
-  return found.find((place) => place >= 0) ?? -1;
+  const edges = above < 0 ? edgesAt(shape.below).get(below) : edgesAt(shape.above).get(above);
+  const found = edges?.find((e) => {
+    const port = model.ports[g][shape.above[e] - children];
+    const begins = above >= 0 || port === made || port === -1;
+    return begins && (below < 0 ? shape.below[e] >= children + into : shape.below[e] === below);
+  });
+  return found ?? -1;
 }
 
 /**
