@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import get_args
 
 import pytest
 
 from gradviz.draw.output import render
-from gradviz.page.html import script
+from gradviz.fold.groups import Kind
+from gradviz.page.html import asset, script
 from tests.builders import GRAPHS
 from tests.page.graphs import PAGES, hostile
 
@@ -60,3 +62,8 @@ def test_no_name_is_declared_twice() -> None:
         names += re.findall(r"(?:^|, )(\w+) = ", line)
     assert len(names) > 100
     assert sorted(names) == sorted(set(names))
+
+
+def test_the_panel_has_words_for_every_kind_of_group() -> None:
+    (words,) = re.findall(r"GROUP_WORDS = \[(.*?)\];", asset("panel.js"), re.DOTALL)
+    assert len(re.findall(r'"[^"]+"', words)) == len(get_args(Kind))

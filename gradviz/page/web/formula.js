@@ -71,12 +71,10 @@ function meanings(node, edges, link) {
  * @param {string[]} sent
  */
 function needs({ keeps = {} }, sent) {
-  /** @type {Map<string, string[]>} */
-  const found = new Map();
-  for (const [used, inputs] of Object.entries(keeps)) {
-    const those = inputs.filter((name) => sent.includes(name)).join(" and ");
-    if (those) found.set(those, [...(found.get(those) || []), used]);
-  }
+  const found = Map.groupBy(Object.keys(keeps), (used) =>
+    keeps[used].filter((name) => sent.includes(name)).join(" and ")
+  );
+  found.delete("");
   const words = [...found].map(([to, used]) => `${used.join(" and ")}, for the gradient of ${to}`);
   return words.length
     ? `needs ${words.join("; ")}`

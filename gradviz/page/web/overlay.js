@@ -3,7 +3,7 @@
  * device,
  * class of module, or a difference.
  */
-import { bytesText } from "./dom.js";
+import { alike, bytesText } from "./dom.js";
 import { OUTPUT } from "./model.js";
 
 /** @import { Facts } from "./facts.js" */
@@ -139,11 +139,8 @@ const MIXED = -1;
 /** @param {Facts} facts @param {(node: number) => string} word @returns {Overlay} */
 function classes(facts, word) {
   const names = Array.from({ length: facts.total }, (_, node) => word(node));
-  /** @type {Map<string, number>} */
-  const counts = new Map();
-  for (const name of names) if (name) counts.set(name, (counts.get(name) || 0) + 1);
-  const common = [...counts]
-    .sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1))
+  const common = alike(names.filter(Boolean), (name) => name)
+    .sort((a, b) => b.length - a.length || (a[0] < b[0] ? -1 : 1))
     .map(([name]) => name);
   const numbers = new Map(common.map((name, i) => [name, Math.min(i, CLASSES - 1)]));
   const number = facts.aggregated(

@@ -58,8 +58,8 @@ export function drawPanel() {
   const { selected, line, edge } = app;
   panel.hidden = selected === null && !line && edge < 0;
   const narrow = isNarrow();
-  app.covered = panel.hidden || narrow ? 0 : panel.offsetWidth;
-  app.coveredBelow = panel.hidden || !narrow ? 0 : panel.offsetHeight;
+  app.covered = narrow ? 0 : panel.offsetWidth;
+  app.coveredBelow = narrow ? panel.offsetHeight : 0;
   byId("stage").style.setProperty("--covered", `${app.covered}px`);
   if (panel.hidden) return;
   if (line) show(`line ${line.line}`, linePanel(line));

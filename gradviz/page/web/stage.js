@@ -69,12 +69,11 @@ export function setUpStage() {
 
 // -- the pointer ---------------------------------------------------------------------------------
 
-/** What is at a point of the screen. @param {{clientX: number, clientY: number}} event */
-function hit({ clientX, clientY }) {
-  const box = canvas.getBoundingClientRect();
+/** What is at a point of the canvas. @param {{offsetX: number, offsetY: number}} event */
+function hit({ offsetX, offsetY }) {
   const { x, y, k } = app.camera;
-  const px = (clientX - box.left - x) / k;
-  const py = (clientY - box.top - y) / k;
+  const px = (offsetX - x) / k;
+  const py = (offsetY - y) / k;
   const found = layout.hit(px, py);
   if (hidden()?.(found.item))
     Object.assign(found, { item: ~model.around(found.item), title: false });
@@ -128,12 +127,11 @@ export function setUpPointer() {
  * @param {PointerEvent} other the finger that rests
  */
 function pinch(before, now, other) {
-  const box = canvas.getBoundingClientRect();
   const distance = (/** @type {PointerEvent} */ one) =>
-    Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
-  pan((now.clientX - before.clientX) / 2, (now.clientY - before.clientY) / 2);
-  const x = (now.clientX + other.clientX) / 2 - box.left;
-  const y = (now.clientY + other.clientY) / 2 - box.top;
+    Math.hypot(one.offsetX - other.offsetX, one.offsetY - other.offsetY);
+  pan((now.offsetX - before.offsetX) / 2, (now.offsetY - before.offsetY) / 2);
+  const x = (now.offsetX + other.offsetX) / 2;
+  const y = (now.offsetY + other.offsetY) / 2;
   if (distance(before)) zoom(distance(now) / distance(before), x, y);
 }
 
@@ -141,11 +139,10 @@ function pinch(before, now, other) {
 function turn(event) {
   event.preventDefault();
   finish();
-  const box = canvas.getBoundingClientRect();
   const unit = event.deltaMode === 1 ? 20 : 1;
   if (event.shiftKey) return pan(-(event.deltaY + event.deltaX) * unit, 0);
   const factor = Math.exp((-event.deltaY * unit) / (event.ctrlKey ? 120 : 420));
-  zoom(factor, event.clientX - box.left, event.clientY - box.top);
+  zoom(factor, event.offsetX, event.offsetY);
 }
 
 /**
