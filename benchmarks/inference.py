@@ -4,8 +4,10 @@
     python -m benchmarks.inference GPT Swin     # some
     python -m benchmarks.inference GPT --wrong  # and every node that differs
 
-Share: of the backward functions, leaves not counted, how many lie in the module that called them. Calls: how many lie in the same
-call of it, too, where a module was called several times. Models of Hugging Face are measured where `transformers` is installed.
+Differ: of the backward functions, leaves not counted, how many do not lie in the module that called them. Never made: how many
+lie in a module that had no part in them; elsewhere: not even the one that called them is around it. Calls: how many lie in the
+same call of their module, where it was called several times. The last row is of the nodes of all models. Models of Hugging Face
+are measured where `transformers` is installed.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ class Agreement(NamedTuple):
     nodes: int
     same_module: int
     same_call: int
+    never_made: int
+    elsewhere: int
     wrong: tuple[tuple[int, str, str, str], ...]
 
     @property
@@ -54,23 +58,24 @@ def both(case: Case) -> tuple[Graph, Graph]:
 def agreement(recorded: Graph, inferred: Graph) -> Agreement:
     """Compare the scopes of the nodes that ran an op."""
     checked = [i for i, node in enumerate(recorded.nodes) if node.sequence is not None]
-    same_call = 0
+    same_call = never_made = elsewhere = 0
     wrong = []
     for i in checked:
         told, guess = _place(recorded, i), _place(inferred, i)
         same_call += told == guess
         if told[0] != guess[0]:
-            wrong.append(
-                (
-                    recorded.nodes[i].sequence or 0,
-                    recorded.nodes[i].op,
-                    told[0],
-                    guess[0],
-                )
-            )
-    return Agreement(
-        len(checked), len(checked) - len(wrong), same_call, tuple(sorted(wrong))
-    )
+            node = recorded.nodes[i]
+            wrong.append((node.sequence or 0, node.op, told[0], guess[0]))
+            if not _is_around(guess[0], told[0]):
+                never_made += 1
+                elsewhere += not _is_around(told[0], guess[0])
+    same = len(checked) - len(wrong)
+    found = tuple(sorted(wrong))
+    return Agreement(len(checked), same, same_call, never_made, elsewhere, found)
+
+
+def _is_around(outer: str, inner: str) -> bool:
+    return outer == "outside" or f"{inner}.".startswith(f"{outer}.")
 
 
 def _place(graph: Graph, node: int) -> tuple[str, int]:
@@ -85,11 +90,22 @@ def _place(graph: Graph, node: int) -> tuple[str, int]:
 def main(words: list[str]) -> None:
     """Print the table."""
     wanted = [word for word in words if not word.startswith("--")]
-    table = Table("model", "nodes", "share", "calls", "wrong in")
+    columns = (
+        "model",
+        "nodes",
+        "differ",
+        "never made",
+        "elsewhere",
+        "calls",
+        "wrong in",
+    )
+    table = Table(*columns)
+    every = []
     for name, case in CASES.items():
         if wanted and name not in wanted:
             continue
         found = agreement(*both(case))
+        every.append(found)
         where = ", ".join(
             dict.fromkeys(
                 f"{told or 'model'}, not {guess or 'model'}"
@@ -97,13 +113,19 @@ def main(words: list[str]) -> None:
             )
         )
         short = where if len(where) <= 80 else where[:77] + "..."
-        table.add_row(
-            name, str(found.nodes), f"{found.share:.1%}", f"{found.calls:.1%}", short
-        )
+        table.add_row(name, *_row(found), short)
         if "--wrong" in words:
             for line in found.wrong:
                 print(*line, sep="\t")
-    Console(width=140).print(table)
+    sums = (sum(counts) for counts in zip(*(found[:-1] for found in every)))
+    table.add_row("all", *_row(Agreement(*sums, wrong=())), "")
+    Console(width=160).print(table)
+
+
+def _row(found: Agreement) -> list[str]:
+    differ = found.nodes - found.same_module
+    counts = (differ, found.never_made, found.elsewhere, found.same_call)
+    return [str(found.nodes), *(f"{count / found.nodes:.1%}" for count in counts)]
 
 
 if __name__ == "__main__":
