@@ -47,6 +47,7 @@ READS_LIVE_OBJECTS = (
     "gradviz.variables",
     "gradviz.source",
     "gradviz.recording",
+    "gradviz.inference.forwards",
     "gradviz.inference.ownership",
     "gradviz.cuts",
     "gradviz.run",

@@ -33,9 +33,9 @@ class Registered(NamedTuple):
     base: str
     parent: int | None
     parameters: int | None = None
-    # whether its forward is given what to compute a loss with
-    takes_labels: bool = False
-    frozen: bool = False  # whether it holds, itself, parameters that need no gradient
+    key: str = ""  # under which path the module around holds it
+    # what its forward does: paths of modules that it calls, or names of operations
+    steps: tuple[tuple[str, str], ...] | None = None
 
 
 class Ownership(NamedTuple):
@@ -45,6 +45,8 @@ class Ownership(NamedTuple):
 
     modules: tuple[Registered, ...]
     owners: Mapping[int, tuple[int, ...]]
+    # by leaf under which name the module has it
+    names: Mapping[int, str] = {}
 
 
 class _Nested(Protocol):

@@ -7,12 +7,11 @@ the graph and the model tell.
    or nearly.
 2. `order.find_calls`: operations ran in an order, and a call is an interval of it;
    where the same things repeat, it is several.
-3. `extents`: what lies between belongs to where few values pass, where calls of one
-   class agree, and where a module stands that makes such operations.
-   `order.adapter_ends` knows one more sign: the sum at which frozen weights and those
-   beside them meet.
+3. `alignment`: what lies between two that are certain is compared with what the code of
+   the modules around says that comes there (`scripts`).
 
-`order` holds the operations as they ran, `layers` what torch's classes make. Knows no
+`forwards` reads that code during the walk. `order` holds the operations as they ran,
+`layers` what code makes that is called so. All but `forwards` and `ownership` know no
 torch, and no recording. What is found is marked `attribution="inferred"`: nobody saw
 the calls.
 """
@@ -20,14 +19,14 @@ the calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
 from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import Ownership, Registered, around, common
-from gradviz.inference.extents import Extents
+from gradviz.inference.alignment import Alignment
 from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS, stem_of
 from gradviz.inference.order import ForwardOrder, InferredCall, find_calls, inputs_of
 
@@ -46,7 +45,6 @@ _RESHAPING = ELEMENTWISE | frozenset(
 )
 _LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
 _PRODUCTS = frozenset(("Addmm", "Mm"))
-_NEVER_CALLED = "NonDynamicallyQuantizableLinear"
 
 
 Inputs = Sequence[Sequence[int]]
@@ -90,10 +88,13 @@ def _owner(ownership: Ownership, leaf: int, op: str) -> int:
     """
     modules, owners = ownership.modules, ownership.owners[leaf]
     looks_up = op.startswith("Embedding")
-    fitting = [
-        owner for owner in owners if (modules[owner].base == "Embedding") == looks_up
-    ]
+    fitting = [owner for owner in owners if _looks_up(modules[owner]) == looks_up]
     return max(fitting or owners, key=lambda owner: len([*around(modules, owner)]))
+
+
+def _looks_up(module: Registered) -> bool:
+    steps = module.steps or ()
+    return module.base == "Embedding" or any(name == "embedding" for _, name in steps)
 
 
 def _caller(
@@ -110,7 +111,7 @@ def _caller(
         weighs_only = base == PARAMETRIZED or (
             base == "Embedding" and not op.startswith("Embedding")
         )
-        if base != _NEVER_CALLED and (is_weight or not weighs_only):
+        if is_weight or not weighs_only:
             return module
     return None
 
@@ -217,9 +218,8 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     An operation belongs to the module that owns the parameters it consumes, directly or
     through views. Calls are intervals of the order in which operations ran: what
     consumes parameters of a module, with nothing of other modules between, is one call,
-    or several where the same repeats. Between calls, an operation belongs to where
-    fewest values pass from one module to another, where all calls of a class agree, and
-    where a module stands that makes such operations.
+    or several where the same repeats. Between calls, an operation belongs to the module
+    whose code says that such an operation comes there.
 
     A graph that was recorded, or of whose leaves no module is known, is returned as it
     is.
@@ -236,7 +236,7 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
         return graph
 
     inputs = inputs_of(graph)
-    order = ForwardOrder(graph, ownership.owners, inputs)
+    order = ForwardOrder(graph, inputs)
     anchors = find_anchors(graph, ownership, inputs)
     modules = ownership.modules
     # no forward of a module ran the backward of an operation's own backward
@@ -245,9 +245,13 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     }
     anchored = _by_position(order, anchors, backward)
     calls = find_calls(modules, order, anchored, anchors.uses)
-    extents = Extents(modules, order, calls, anchored)
-    extents.widen()
-    calls.extend(_silent_calls(modules, extents))
+    names = {}
+    for position in anchored:
+        used = anchors.uses[order.nodes[position]]
+        names[position] = ownership.names.get(min(used, default=-1), "")
+    alignment = Alignment(modules, order, calls, names)
+    alignment.widen()
+    calls.extend(_silent_calls(modules, alignment.made_by))
     scopes, number = _scopes(modules, calls)
 
     place: list[int | None] = [None] * len(graph.nodes)
@@ -291,14 +295,14 @@ _BACKWARD = re.compile(r"\w+Backward(Data)?Backward\d+")
 
 
 def _silent_calls(
-    modules: tuple[Registered, ...], extents: Extents
+    modules: tuple[Registered, ...], made_by: Mapping[int, tuple[InferredCall, int]]
 ) -> list[InferredCall]:
     """Calls of modules without parameters: positions side by side that the same module
     made in the same call.
     """
     calls: list[InferredCall] = []
-    for position in sorted(extents.made_by):
-        outer, module = extents.made_by[position]
+    for position in sorted(made_by):
+        outer, module = made_by[position]
         if (
             calls
             and calls[-1].parent is outer

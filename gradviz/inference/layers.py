@@ -1,14 +1,11 @@
-"""Which operations modules without parameters of their own make: told by their class,
-since nothing else can.
+"""Which operations something makes that code calls by a name: an operator, a method, a
+function, or a module without parameters of its own by its class.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
 from functools import lru_cache
-
-from gradviz.graph.origins import Registered, around
 
 _VIEW_NAMES = (
     "T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Expand", "Unsqueeze", "Squeeze", "Select", "Slice",
@@ -46,12 +43,9 @@ _MADE = {
     "dropout": (MASKED, "NativeDropout"),
     "droppath": (MASKED, "Div"),
     "stochasticdepth": (MASKED, "Div"),
-    "linear": ("Addmm", "Mm"),  # without gradient for its parameters
     "layernorm": ("NativeLayerNorm",),
     "batchnorm": ("NativeBatchNorm",),
     "adaptiveavgpool": ("Mean", "AdaptiveAvgPool2D", "AdaptiveAvgPool3D"),
-    "flatten": ("View", "UnsafeView"),
-    "unflatten": ("View", "UnsafeView"),
     "relu6": ("Hardtanh",),
     "zeropad": ("ConstantPadNd",),
     "constantpad": ("ConstantPadNd",),
@@ -67,7 +61,35 @@ _MADE = {
 """By the beginning of a class's name in lower case. Others are named as their
 operation: `ReLU`, `GELUActivation`.
 """
-_COMPOSED = re.compile("act|gelu|silu|swish|mish|relu", re.IGNORECASE)
+_CELL = (
+    {"Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat"} | VIEWS
+) - {"Select", "Slice"}
+_RESHAPED = ("View", "UnsafeView", "ReshapeAlias", "Clone")
+_PRODUCT = ("T", "Mm", "Bmm", "Addmm", "Mv", "Dot", "Baddbmm", "Expand", *_RESHAPED)
+_SUMS = (*_PRODUCT, "Sum", "Mul", "Permute", "Transpose", "Unsqueeze", "Squeeze")
+_CALLED: dict[str, tuple[str, ...]] = {
+    "add": ("Add",), "sub": ("Sub", "Rsub"), "mul": ("Mul", MASKED), "div": ("Div", "Mul"),
+    "pow": ("Pow",), "square": ("Pow",),
+    "max": ("Max", "Maximum", "Amax"), "min": ("Min", "Minimum"),
+    **dict.fromkeys(("matmul", "linear"), _PRODUCT), **dict.fromkeys(("einsum", "tensordot"), _SUMS),
+    **dict.fromkeys(("reshape", "view", "viewas", "flatten", "unflatten"), _RESHAPED),
+    **dict.fromkeys(("element", "getitem"), ("Select", "Slice", "Index", "Unsqueeze", "Alias", "AsStrided")),
+    **dict.fromkeys(("to", "float", "half", "typeas"), ("ToCopy",)),
+    **dict.fromkeys(("chunk", "split"), ("Split", "SplitWithSizes", "UnsafeSplit", "Chunk")),
+    **dict.fromkeys(("transpose", "swapaxes"), ("Transpose",)), "t": ("T", "Transpose", "Permute"),
+    "contiguous": ("Clone",), "expandas": ("Expand",), "concat": ("Cat",),
+    **dict.fromkeys(("crossentropy", "crossentropyloss"), ("LogSoftmax", "NllLoss", "NllLoss2D", *_RESHAPED)),
+    "interpolate": tuple(f"Upsample{kind}" for kind in ("Nearest1D", "Nearest2D", "Linear1D", "Bilinear2D", "Bicubic2D")),
+    "pad": ("ConstantPadNd", "ReflectionPad2D", "ReplicationPad2D"),
+    **{f"{name} ends": tuple(_CELL) for name in ("lstm", "gru", "rnn")},
+    **{f"{name} ends": (*_CELL, MASKED) for name in ("lstmcell", "grucell", "rnncell")},
+    **{f"{name} ends": _VIEW_NAMES for name in ("multiheadattention", "instancenorm", "groupnorm")},
+    **{f"{name} begins": _VIEW_NAMES for name in ("multiheadattention", "instancenorm", "lstm", "gru", "rnn")},
+    **dict.fromkeys(("identity", "size", "dim", "numel", "detach"), ()),
+}  # fmt: skip
+"""By the name of what code calls, in lower case: of an operator, a function, a class of
+torch whose parameters need no gradient, or one that "begins" or "ends" with it.
+"""
 
 
 def stem_of(op: str) -> str:
@@ -75,18 +97,21 @@ def stem_of(op: str) -> str:
     return op.partition("Backward")[0]
 
 
-def makes(module: Registered, op: str) -> bool:
-    """Whether a module of this class can have made an operation. `op` is its name
-    without "Backward0".
-
-    >>> makes(Registered("act", "GELUActivation", "", 0), "Gelu"), makes(Registered("drop", "Dropout", "Dropout", 0), "Add")
-    (True, False)
+def makes_so(name: str, op: str) -> bool:
+    """Whether what code calls so, an operator, a function, or a class of torch, can have
+    made an operation.
     """
-    return _named_so_makes((module.base or module.type).lower(), op)
+    return _named_so_makes(name.removeprefix("F.").replace("_", "").lower(), op)
 
 
 @lru_cache(maxsize=4096)
 def _named_so_makes(name: str, op: str) -> bool:
+    if name in _CALLED:
+        return op in _CALLED[name]
+
+    if " " in name:
+        return False
+
     for start, ops in _MADE.items():
         if name.startswith(start):
             return op in ops
@@ -100,33 +125,3 @@ def _named_so_makes(name: str, op: str) -> bool:
         or (len(plain) > 3 and stem.startswith(plain))
         or (len(stem) > 3 and plain.endswith(stem))
     )
-
-
-def composes(module: Registered) -> bool:
-    """Whether a class looks like an activation that is written out of several
-    operations.
-    """
-    return not module.base and _COMPOSED.search(module.type) is not None
-
-
-def silent_inside(
-    modules: Sequence[Registered], called: Collection[int]
-) -> list[list[int]]:
-    """By module: those inside it that are without parameters in this graph, by way of
-    others like them, in order.
-    """
-    silent: list[list[int]] = [[] for _ in modules]
-    outer = {module.parent for module in modules}
-    for i, module in enumerate(modules):
-        if i not in called and i not in outer:
-            above = next(
-                (
-                    ancestor
-                    for ancestor in around(modules, module.parent)
-                    if ancestor in called
-                ),
-                None,
-            )
-            if above is not None:
-                silent[above].append(i)
-    return silent

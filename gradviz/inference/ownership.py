@@ -4,34 +4,29 @@ caller's modules during a walk.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Literal
 
 import torch
 
 from gradviz.graph.origins import Ownership, Registered, around
+from gradviz.inference.forwards import ForwardStep, keys_of, steps_of
 from gradviz.variables.objects import (
     class_attribute,
     is_compiled,
     joined,
     members,
     once,
+    own_attributes,
     paths_with_ancestors,
 )
 from gradviz.walker.places import BareGraph, Places
 from gradviz.walker.tensors import elements_of_each
 
-_HOLDERS = (
-    torch.nn.ModuleList,
-    torch.nn.ModuleDict,
-    torch.nn.ParameterList,
-    torch.nn.ParameterDict,
-)
 _TORCHS = ("torch.nn.modules.", "torch.nn.utils.parametrize")
-_LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes a loss
 
 
 class OwnershipAttribution:
@@ -42,6 +37,7 @@ class OwnershipAttribution:
     def __init__(self) -> None:
         self._registered: list[Registered] = []
         self._owners: dict[int, list[int]] = {}  # by parameter
+        self._names: dict[int, str] = {}
         self._seen: set[torch.nn.Module] = set()
         self.ownership = Ownership((), {})
         """What the walk found: there once it has asked for places."""
@@ -56,8 +52,14 @@ class OwnershipAttribution:
             node: tuple(self._owners.get(id(variable), ()))
             for node, variable in bare.variables.items()
         }
+        names = {
+            node: self._names.get(id(variable), "")
+            for node, variable in bare.variables.items()
+        }
         self.ownership = Ownership(
-            tuple(self._registered), {node: of for node, of in owners.items() if of}
+            tuple(self._registered),
+            {node: of for node, of in owners.items() if of},
+            names,
         )
 
         return Places((), repeat(None, len(bare.sequences)), repeat(None), repeat(None))
@@ -67,24 +69,38 @@ class OwnershipAttribution:
         number: dict[int | None, int] = {}
         for i in _outer_first(below):
             entry = below[i]
-            if entry.called:
+            outer = number.get(entry.parent)
+            key = self._inside(outer, entry.held)
+            if entry.called and not self._is_only_read(outer, key):
                 number[i] = len(self._registered)
-                self._registered.append(
-                    _registered(
-                        entry.path,
-                        entry.module,
-                        number.get(entry.parent),
-                        counts[id(entry.module)],
-                    )
-                )
-            elif entry.parent in number:
+                count = counts[id(entry.module)]
+                self._registered.append(_registered(entry, outer, count, key))
+            elif outer is not None:
                 # a ModuleList is never called: its parameters count for the module that
                 # holds it
-                number[i] = number[entry.parent]
+                number[i] = outer
 
-            for _, parameter in members(entry.module, "_parameters"):
+            for name, parameter in members(entry.module, "_parameters"):
                 if i in number:
                     self._owners.setdefault(id(parameter), []).append(number[i])
+                    inner = self._inside(number[i], joined(entry.path, name))
+                    self._names[id(parameter)] = inner
+
+    def _inside(self, outer: int | None, path: str) -> str:
+        """A path as the module around may write it."""
+        if outer is None:
+            return path
+        return path.removeprefix(self._registered[outer].path).removeprefix(".")
+
+    def _is_only_read(self, outer: int | None, key: str) -> bool:
+        """Whether the module around reads what this one holds, its weight or what is in
+        it, and never calls it.
+        """
+        steps = None if outer is None else self._registered[outer].steps
+        keys, names = keys_of(key), {child for child, _ in steps or ()}
+        if not names.isdisjoint(keys):
+            return False
+        return any(name.startswith(f"{key}.") for name in names for key in keys[:2])
 
 
 @dataclass(slots=True)
@@ -96,6 +112,7 @@ class _Under:
     path: str
     module: torch.nn.Module
     parent: int | None
+    held: str  # the path under which that one holds it
 
     @property
     def called(self) -> bool:
@@ -103,11 +120,7 @@ class _Under:
         but it has a forward.
         """
         kind = type(self.module)
-        return (
-            self.parent is None
-            or not issubclass(kind, _HOLDERS)
-            or _runs(kind) is not torch.nn.Module
-        )
+        return _runs(kind) is not torch.nn.Module
 
 
 @once
@@ -136,13 +149,15 @@ def _under(
         if known is None and module not in seen:
             seen.add(module)
             place[id(module)] = len(below)
-            below.append(_Under(joined(path, inner), module, parent))
+            found = joined(path, inner)
+            below.append(_Under(found, module, parent, found))
         elif known is not None and parent is not None:
             inside = [*around(below, parent)]
             is_sequence = _is_sequence(below[parent].module)
             if is_sequence and known not in inside and below[known].parent in inside:
                 # found as an attribute first, but the sequence is what calls it
                 below[known].parent = parent
+                below[known].held = joined(path, inner)
 
     return below
 
@@ -164,32 +179,66 @@ def _is_sequence(module: torch.nn.Module) -> bool:
 
 
 def _registered(
-    path: str, module: torch.nn.Module, parent: int | None, count: int | None
+    entry: _Under, outer: int | None, count: int | None, key: str
 ) -> Registered:
-    kind = type(module)
+    kind = type(entry.module)
     runs = _runs(kind)
     is_torchs = runs.__module__.startswith(_TORCHS) and runs is not torch.nn.Module
     # by the class whose forward runs: a subclass of Linear is a Linear
     base = runs.__name__ if is_torchs else ""
-    # attention multiplies by its weight and never calls it
-    if kind.__name__ == "NonDynamicallyQuantizableLinear":
-        base = kind.__name__
+    steps = _steps(entry.module)
+    return Registered(entry.path, kind.__name__, base, outer, count, key, steps)
 
-    frozen = any(
-        issubclass(type(parameter), torch.Tensor) and not parameter.requires_grad
-        for _, parameter in members(module, "_parameters")
+
+def _steps(module: torch.nn.Module) -> tuple[ForwardStep, ...] | None:
+    """What a forward does. A sequence calls what it holds."""
+    held, kind = members(module, "_modules"), type(module)
+    if _is_sequence(module):
+        return tuple(ForwardStep(name) for name, _ in held)
+    if not held and _runs(kind).__module__.startswith(_TORCHS):
+        is_off = not module.training or getattr(module, "p", 1) == 0
+        return () if issubclass(kind, _NOISE) and is_off else None
+    steps = _read_steps(kind)
+    return steps and _with_values(module, steps)
+
+
+_NOISE = (torch.nn.modules.dropout._DropoutNd, torch.nn.Identity)
+
+
+def _with_values(
+    module: torch.nn.Module, steps: tuple[ForwardStep, ...]
+) -> tuple[ForwardStep, ...]:
+    """Without what is None in this module, and with the names of functions that it
+    holds.
+    """
+    own: dict[str, Any] = {
+        **own_attributes(module),
+        **own_attributes(module)["_modules"],
+    }
+    names = {
+        name: _name_of(value)
+        for name, value in own.items()
+        if value is None or isinstance(value, _FUNCTIONS)
+    }
+    if names.keys().isdisjoint(child for child, _ in steps):
+        return steps
+    return tuple(
+        ForwardStep("", names[child]) if child in names else ForwardStep(child, name)
+        for child, name in steps
     )
 
-    return Registered(
-        path, kind.__name__, base, parent, count, _takes_labels(runs), frozen
-    )
+
+def _name_of(value: Any) -> str:
+    """How code would call a function; "?" where that is nobody's but the user's."""
+    if value is None:
+        return "none"
+    is_torchs = str(value.__module__).partition(".")[0] == "torch"
+    return value.__name__ if is_torchs else "?"
+
+
+_FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
 @once
-def _takes_labels(kind: type) -> bool:
-    # a scripted module's would refuse to be asked for
-    forward: Any = class_attribute(kind, "forward")
-    code = getattr(inspect.unwrap(forward), "__code__", None)
-    return code is not None and not _LABELS.isdisjoint(
-        code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    )
+def _read_steps(kind: type) -> tuple[ForwardStep, ...] | None:
+    return steps_of(kind, class_attribute(kind, "forward"))

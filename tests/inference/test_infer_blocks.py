@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,53 +12,49 @@ from torch import Tensor, nn
 from benchmarks.inference import agreement, both
 
 
-class Block(nn.Module):
-    """A module that computes what a function of it and its input does."""
-
-    def __init__(self, compute: Callable[[Any, Tensor], Tensor], **modules: nn.Module) -> None:
-        super().__init__()
-        self.compute = compute
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.compute(self, x)
-
-
 def conv(size: int, out: int = 0) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(size, out or size, 3, padding=1), nn.BatchNorm2d(out or size), nn.ReLU())
 
 
-def shuffled(unit: Any, x: Tensor) -> Tensor:
-    a, b = x.chunk(2, 1)
-    n, c, h, w = x.shape
-    joined = torch.cat([a, unit.right(b)], 1)
-    return joined.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
-
-
-class Unit(Block):
+class Unit(nn.Module):
     def __init__(self) -> None:
-        super().__init__(shuffled, right=conv(2))
+        super().__init__()
+        self.right = conv(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = x.chunk(2, 1)
+        n, c, h, w = x.shape
+        joined = torch.cat([a, self.right(b)], 1)
+        return joined.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
 
 
-class Dense(Block):
+class Dense(nn.Module):
     def __init__(self, size: int) -> None:
-        super().__init__(lambda m, x: torch.cat([x, m.drop(m.layer(x))], 1), layer=conv(size, 2), drop=nn.Dropout(0.2))
+        super().__init__()
+        self.layer, self.drop = conv(size, 2), nn.Dropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.drop(self.layer(x))], 1)
 
 
-class Squeeze(Block):
+class Squeeze(nn.Module):
     def __init__(self) -> None:
-        super().__init__(
-            lambda m, x: x * m.gate(m.up(m.act(m.down(m.pool(x))))),
-            pool=nn.AdaptiveAvgPool2d(1), down=nn.Conv2d(4, 2, 1), act=nn.SiLU(), up=nn.Conv2d(2, 4, 1), gate=nn.Sigmoid(),
-        )  # fmt: skip
+        super().__init__()
+        self.pool, self.down, self.act = nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 2, 1), nn.SiLU()
+        self.up, self.gate = nn.Conv2d(2, 4, 1), nn.Sigmoid()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gate(self.up(self.act(self.down(self.pool(x)))))  # type: ignore[no-any-return]
 
 
-class Inverted(Block):
+class Inverted(nn.Module):
     def __init__(self) -> None:
-        super().__init__(
-            lambda m, x: x + m.last(m.squeeze(m.first(x))), first=conv(4), squeeze=Squeeze(), last=nn.Conv2d(4, 4, 1)
-        )
+        super().__init__()
+        self.first, self.squeeze, self.last = conv(4), Squeeze(), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.last(self.squeeze(self.first(x)))
+        return x + y if self.training else y  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
@@ -104,9 +99,7 @@ class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.ff = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 4))
-        self.inner = Block(
-            lambda m, x: m.wo(m.drop(m.wi(x))), wi=nn.Linear(4, 8), drop=nn.Dropout(0.1), wo=nn.Linear(8, 4)
-        )
+        self.inner = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 4))
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -123,13 +116,67 @@ class Tagger(nn.Module):
         return self.head(self.drop(h[:, -1]))  # type: ignore[no-any-return]
 
 
+class Skipping(nn.Module):
+    """Two branches, and a setting that says which; an early return; a dropout that is switched off."""
+
+    def __init__(self, skips: bool) -> None:
+        super().__init__()
+        self.skips, self.layer = skips, nn.Linear(4, 4)
+        self.off, self.drop = nn.Dropout(0.0), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.skips:
+            return self.drop(self.layer(x)).exp()
+        return x + self.drop(self.off(self.layer(x)))  # type: ignore[no-any-return]
+
+
+class Unused(nn.Module):
+    """Works with the weight of a layer that it never calls, and iterates over a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.steps = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        self.gain = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.linear(x.sin(), self.qkv.weight, self.qkv.bias).cos()
+        for step in self.steps:
+            x = step(x).square()
+        return (self.gain * x).exp().sin()
+
+
+class Helped(nn.Module):
+    """What methods, functions and the class above do is in the module, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.act = F.softplus
+
+    def forward(self, x: Tensor) -> Tensor:
+        return halved(self._both(x)).tanh()
+
+    def _both(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.act(layer(x))
+        return x
+
+
+def halved(x: Tensor) -> Tensor:
+    return x.sigmoid() / 2
+
+
+class Net(nn.Module):
+    def __init__(self, stem: nn.Module, blocks: nn.Module, last: nn.Module) -> None:
+        super().__init__()
+        self.stem, self.blocks, self.last = stem, blocks, last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.blocks(self.stem(x)))  # type: ignore[no-any-return]
+
+
 def of(*blocks: nn.Module, shape: tuple[int, ...] = (2, 4, 4, 4), last: nn.Module | None = None) -> Any:
-    net = Block(
-        lambda m, x: m.last(m.blocks(m.stem(x))),
-        stem=nn.Linear(shape[-1], 4),
-        blocks=nn.Sequential(*blocks),
-        last=last or nn.Tanh(),
-    )
+    net = Net(nn.Linear(shape[-1], 4), nn.Sequential(*blocks), last or nn.Tanh())
     return lambda: (net, lambda: net(torch.randn(shape)).sum())
 
 
@@ -141,6 +188,9 @@ CASES = {
     "attention of torch": of(Fused(), Fused(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "attention": of(Attention(), Attention(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "a dropout around": of(Layer(), Layer(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
+    "branches": of(Skipping(True), Skipping(False), Skipping(True), shape=(2, 4, 4), last=nn.Linear(4, 2)),
+    "layers that are only read": of(Unused(), Unused(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
+    "methods and functions": of(Helped(), Helped(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "a dropout after a recurrent layer": of(nn.Identity(), shape=(2, 5, 4), last=Tagger()),
 }
 
