@@ -263,6 +263,15 @@ class TrainingRun:
 
         return list(takewhile(is_clear, log))
 
+    def calls_of(self, optimizer: OptimizerRow) -> set[int]:
+        """The backward calls in front of its steps, as far as these are logged."""
+        number, found = 0, set[int]()
+        for event in self.log:
+            number += event.kind is Kind.BACKWARD
+            if event.kind is Kind.STEP and event.concerns(optimizer):
+                found.add(number)
+        return found
+
     @property
     def holding(self) -> set[int]:
         """Identities of what optimizers hold."""

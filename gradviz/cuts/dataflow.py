@@ -121,16 +121,17 @@ class FunctionCode:
             elif isinstance(part, (ast.Yield, ast.YieldFrom)) and part.value:
                 self.returned.append(part.value)
             elif isinstance(part, Call) and isinstance(part.func, ast.Attribute):
-                name = base(part.func.value)
-                put = put_in(part, part.func.attr)
-                given += [(name, one, True) for one in put]
+                changed, put = put_in(part, part.func.attr)
+                given += [(base(changed), one, True) for one in put]
         for name, one, adds in given:
             binding = _Binding(order, path, (one,), adds)
             self.bindings.setdefault(name, []).append(binding)
 
 
+_WRITING = ("at", "copyto", "put", "putmask")
+"""Functions of NumPy that write into their first argument."""
 _Position = tuple[int, Path, FunctionCode]
-_PutIn = Callable[[Call, str], Sequence[Inflow]]
+_PutIn = Callable[[Call, str], tuple[AST, Sequence[Inflow]]]
 Given = tuple[str, Inflow, bool]
 """A name, what it is given, and whether it keeps what it had."""
 
@@ -194,15 +195,27 @@ class CodeFile:
                 else:
                     function.bind(statement, order, path, self._put_in)
 
-    def _put_in(self, call: Call, method: str) -> list[Inflow]:
-        """What a call of a method puts into what it is a method of."""
-        if method in ADDING:
-            return list(map(Inflow, call.args))
+    def adds(self, call: Call) -> bool:
+        """Whether a call is of a method such as `append`; with `update` and `add` others
+        compute something.
+        """
+        is_method = getattr(call.func, "attr", "") in ADDING
+        return is_method and isinstance(self.parents.get(call), ast.Expr)
+
+    def _put_in(self, call: Any, method: str) -> tuple[AST, list[Inflow]]:
+        """What a call of a method puts into what it is a method of, or one of NumPy into
+        its first argument.
+        """
+        changed: AST = call.func.value
+        if method in _WRITING and self.is_module(changed):
+            return call.args[0], list(map(Inflow, call.args[1:]))
+        if self.adds(call):
+            return changed, list(map(Inflow, call.args))
         if method == "copy_" and call.args:
             kind: DetachKind | None = "written" if self.off(call) else None
-            return [Inflow(call.args[0], kind)]
+            return changed, [Inflow(call.args[0], kind)]
         in_place = method.endswith("_") and not method.endswith("__")
-        return [Inflow(call)] if in_place else []
+        return changed, [Inflow(call)] if in_place else []
 
     @property
     def written(self) -> Iterator[tuple[str, Inflow]]:

@@ -125,12 +125,8 @@ class Engine:
 
     def _arguments(self, code: CodeFile, parameter: ast.arg) -> Values:
         function = code.function_with(parameter)
-        for call in self.ran.calls.get(function, ()):
-            skips = self.ran.callees[call][function]
-            named = [keyword.value for keyword in call.keywords]
-            for argument in (*call.args, *named):
-                if function.parameter(call, argument, skips) is parameter:
-                    yield Inflow(argument, enters=call)
+        for call, argument in self.ran.arguments(function, parameter):
+            yield Inflow(argument, enters=call)
 
     def has_graph(self, node: AST) -> bool:
         """Whether a value had one in this step, as the recording says."""
@@ -467,10 +463,14 @@ class Engine:
             return line, f"{function.title}() never reads its argument {node.arg}"
         statement = code.statement(node)
         if isinstance(statement, ast.Expr) and statement.value is node:
+            # another call may change what it is given
+            if isinstance(node, Call) and node not in self.ran.computed:
+                return None
             return self.ran.line(node), "computes with it, and nothing uses the result"
         if isinstance(statement, ast.Assign):
             names = [dotted(part) for part in _parts(statement.targets)]
-            unread = [name for name in names if not code.reads(name)]
+            # `x[i] = ...` writes into what something else may read
+            unread = [name for name in names if name and not code.reads(name)]
             if unread and all(names):
                 listed = " and ".join(unread)
                 return self.ran.line(node), f"assigns {listed}, which nothing reads"

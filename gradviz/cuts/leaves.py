@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gradviz.cuts.dataflow import CodeFile
+from gradviz.cuts.dataflow import CodeFile, FunctionCode
 from gradviz.cuts.ran import RanCode
 from gradviz.packages import is_foundation, package_of
 from gradviz.source.bindings import dotted
@@ -83,18 +83,41 @@ class LeafReads:
             elif not is_a(value, torch.nn.Module) or key is None:
                 _add(self.read, node, _trained(value))
 
-    def values(self, code: CodeFile, node: AST, name: str) -> Iterator[Any]:
-        """What a name of a method's object, or of a variable, has now."""
+    def values(
+        self,
+        code: CodeFile,
+        node: AST,
+        name: str,
+        inside: tuple[FunctionCode, ...] = (),
+    ) -> Iterator[Any]:
+        """What a name of a method's object, or of a variable, has now; of a parameter,
+        what the calls of its function give it, but for calls `inside` of each other.
+        """
         function = code.function_of(node)
         root, *rest = name.split(".")
         if function.owner is not None and function.first_parameter == root:
             holders: list[Any] = self._objects.get(function.owner.name, [])
         elif function.has(root) and not self._ran.runs(function):
-            return  # a variable that is gone
+            holders = [] if function in inside else self._passed(function, root, inside)
         else:
             holders = [space[root] for space in self._variables if root in space][:1]
         for holder in holders[:MOST]:
             yield _attribute(holder, rest)
+
+    def _passed(
+        self, function: FunctionCode, root: str, inside: tuple[FunctionCode, ...]
+    ) -> list[Any]:
+        """What is given to a function under a name that it gives no other value."""
+        found: list[Any] = []
+        if function.bindings.get(root):
+            return found
+        for one in function.parameters_called(root):
+            assert isinstance(one.value, ast.arg)
+            for call, given in self._ran.arguments(function, one.value):
+                code, name = self._ran.code(call), dotted(given)
+                if name:
+                    found += self.values(code, given, name, (*inside, function))
+        return found
 
     def value(self, node: AST) -> Any:
         """What a variable of the running code has; None of what is none."""

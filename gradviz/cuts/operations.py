@@ -14,7 +14,6 @@ import torch
 
 from gradviz.source.bindings import dotted
 from gradviz.source.cut import COMPARISONS, METHODS, DetachKind
-from gradviz.source.feeding import ADDING
 from gradviz.source.statements import called
 
 if TYPE_CHECKING:
@@ -211,8 +210,7 @@ def _read_call(call: Call, code: CodeFile) -> _Called:
 def _of_call(call: Call, code: CodeFile) -> Effect:
     read = _read_call(call, code)
     name, values = read.name, read.values
-    adds = name in ADDING and read.owner is not None
-    if name in _WITHOUT_VALUE or name in _OPTIMIZERS or adds:
+    if name in _WITHOUT_VALUE or name in _OPTIMIZERS or code.adds(call):
         return Effect()
     if name == "grad" and read.owner is None:
         return _of_grad(call, values)

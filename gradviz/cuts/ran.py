@@ -197,6 +197,17 @@ class RanCode:
         functions = other.named(rest or original) if other is not None else []
         yield from (each for each in functions if each.owner is None)
 
+    def arguments(
+        self, function: FunctionCode, parameter: ast.arg
+    ) -> Iterator[tuple[Call, AST]]:
+        """The calls that give a function a parameter, with what they give."""
+        for call in self.calls.get(function, ()):
+            skips = self.callees[call][function]
+            named = [keyword.value for keyword in call.keywords]
+            for argument in (*call.args, *named):
+                if function.parameter(call, argument, skips) is parameter:
+                    yield call, argument
+
     # -- a value -------------------------------------------------------------------
 
     def code(self, node: AST) -> CodeFile:

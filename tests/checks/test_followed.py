@@ -2,13 +2,92 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.checks.advice import Fault, shows_and_heals
+from gradviz.cli.main import cli
+from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.checks.test_scripts import written
+from tests.command_line import CliRunner
 
 FAULTS = [
+    Fault(
+        "unused-parameter",
+        "return u + model.log_k.exp().item() * u",
+        "In script.py:12, compute the loss from the tensors themselves",
+        ".exp().item()",
+        ".exp()",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = torch.nn.Linear(1, 1)
+                self.log_k = torch.nn.Parameter(torch.tensor(0.0))
+            def forward(self, t):
+                return self.net(t)
+        def residual(model, t):
+            u = model(t)
+            return u + model.log_k.exp().item() * u
+        net = Net()
+        optimizer = torch.optim.Adam(net.parameters())
+        for step in range(5):
+            optimizer.zero_grad()
+            residual(net, torch.rand(8, 1)).square().mean().backward()
+            optimizer.step()
+        """,
+    ),
+    Fault(
+        "unused-parameter",
+        "np.add.at(total, [0, 1, 2], h.detach().numpy())",
+        "In script.py:11, do this step with torch functions instead of NumPy.",
+        "np.add.at(total, [0, 1, 2], h.detach().numpy())",
+        "total = h",
+        """
+        import numpy as np
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.message, self.update = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+            def forward(self, x):
+                h = self.message(x)
+                total = np.zeros((3, 2), dtype=np.float32)
+                np.add.at(total, [0, 1, 2], h.detach().numpy())
+                return self.update(x + torch.as_tensor(total))
+        net = Net()
+        optimizer = torch.optim.Adam(net.parameters())
+        for step in range(5):
+            optimizer.zero_grad()
+            net(torch.ones(3, 2)).square().mean().backward()
+            optimizer.step()
+        """,
+    ),
+    Fault(
+        "idle-optimizer",
+        "score = D(fake.detach()).mean()",
+        "In script.py:13, remove .detach().",
+        "score = D(fake.detach()).mean()",
+        "score = D(fake).mean()",
+        """
+        import torch
+        G, D = torch.nn.Linear(4, 2), torch.nn.Linear(2, 1)
+        opt_g, opt_d = (torch.optim.Adam(one.parameters()) for one in (G, D))
+        for step in range(6):
+            fake = G(torch.randn(8, 4))
+            opt_d.zero_grad()
+            loss = D(fake.detach()).mean() - D(torch.ones(8, 2)).mean()
+            loss.backward()
+            opt_d.step()
+            opt_g.zero_grad()
+            # the discriminator's opinion of what was made
+            score = D(fake.detach()).mean()
+            (-score).backward()
+            opt_g.step()
+        """,
+    ),
     Fault(
         "gradient-not-reset",
         "loss.backward()",
@@ -392,3 +471,35 @@ def test_the_fault_is_at_its_line_and_its_advice_heals_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # paths are told from the current folder on
     shows_and_heals(fault, tmp_path)
+
+
+def test_what_is_put_into_a_container_ends_no_look_at_the_lines(tmp_path: Path) -> None:
+    """`store[0] = ...` assigns no name that something could read."""
+    script = """
+    import torch
+    def collect(store, x):
+        store[0] = store[0] + x.detach().sum()
+    a, b = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD([*a.parameters(), *b.parameters()], lr=0.1)
+    for step in range(3):
+        store, x = [0.0], torch.ones(2, 3)
+        collect(store, a(x))
+        optimizer.zero_grad()
+        b(x).square().mean().backward()
+        optimizer.step()
+    """
+    result = CliRunner().invoke(cli, ["check", str(written(tmp_path, script)), "--verbose"])
+    assert "a.weight" in result.output and "could not be read" not in result.output
+
+
+def test_one_line_that_stops_two_gradients_names_both(tmp_path: Path) -> None:
+    script = """
+    import torch
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    def quantized(w):
+        return torch.round(w * 8) / 8
+    loss = (torch.ones(2, 3) @ quantized(net[0].weight) @ quantized(net[1].weight).T).square().mean()
+    loss.backward()
+    """
+    (finding,) = [one for one in alarms(textwrap.dedent(script), tmp_path) if one["id"] == "no-slope"]
+    assert "net.0.weight" in finding["summary"] and "net.1.weight" in finding["summary"]

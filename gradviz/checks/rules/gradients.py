@@ -142,9 +142,12 @@ def _models(context: BackwardCall) -> Iterable[list[Layer]]:
 # -- dead-relu -------------------------------------------------------------------------
 
 _AFTER = 3  # calls that were looked at, in which a gradient has to be zero as well
-_SCALE = "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0), and {mend}"
-_SLOWER = "lower the learning rate, tenfold at a time"
-_ANEW = "begin with weights on both sides of 0 and biases of 0, as torch.nn.init.kaiming_normal_() makes them"
+_INPUTS = "the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0)"
+_SLOWER = f"Scale {_INPUTS}, and lower the learning rate, tenfold at a time"
+_ANEW = (
+    "Begin with weights on both sides of 0 and biases of 0, as torch.nn.init.kaiming_normal_() makes them, and "
+    f"scale {_INPUTS}"
+)
 _OUTPUT = "Compute the loss from what goes into it: leave it out behind the last layer, or use it for what is shown alone"
 _LEAKY = "; or use torch.nn.LeakyReLU, which lets a gradient through"
 _DEAD = Row(
@@ -220,7 +223,7 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         after = {kind(graph, each) for each in spread([node], partial(users, graph))}
         what, gave = _WHAT.get(kind(graph, node), _CUT_OFF)
         had = any(context.run.nonzero.get(name) for name in first_names(leaves))
-        mend = _SCALE.format(mend=_SLOWER if had else _ANEW)
+        mend = _SLOWER if had else _ANEW
         if after.isdisjoint(PRODUCTS):
             if had:
                 continue  # as a margin that every sample keeps now

@@ -217,9 +217,12 @@ def _never_ran(
 
 
 def _cuts(run: TrainingRun, optimizer: OptimizerRow) -> list[Cut]:
-    """What cuts off the tensors that it holds, in the calls that were read."""
-    cuts = dict[Cut, None]()
-    for call, name in product(run.read, run.named(optimizer.held)):
+    """What cuts off the tensors that it holds, in the calls in front of its steps: where
+    another optimizer steps, that may be meant.
+    """
+    cuts, own = dict[Cut, None](), run.calls_of(optimizer)
+    calls = [call for call in run.read if call.call in own] or run.read
+    for call, name in product(calls, run.named(optimizer.held)):
         answer = call.answers.get(name)
         if answer is not None and answer.cut is not None:
             cuts[answer.cut] = None

@@ -167,12 +167,16 @@ def _adds(graph: Graph, node: int) -> bool:
 def _by_cause(
     graph: Graph, passing: set[int], zero: list[Leaf]
 ) -> dict[int, list[Leaf]]:
-    """The leaves without a gradient, by the first operation that stops it."""
+    """The leaves without a gradient, by the first operation that stops it; several of
+    one line are one.
+    """
     causes: dict[int, list[Leaf]] = {}
+    first: dict[object, int] = {}
     for node in sorted(passing) if zero else ():
         reached = set(behind(graph, _onward(graph, node)[1]))
         found = [leaf for leaf in zero if leaf.node in reached]
         zero = [leaf for leaf in zero if leaf.node not in reached]
         if found:
-            causes[node] = found
+            cause = first.setdefault(made_at(graph, node) or node, node)
+            causes.setdefault(cause, []).extend(found)
     return causes
