@@ -264,12 +264,17 @@ class TrainingRun:
         return list(takewhile(is_clear, log))
 
     def calls_of(self, optimizer: OptimizerRow) -> set[int]:
-        """The backward calls in front of its steps, as far as these are logged."""
-        number, found = 0, set[int]()
+        """The backward calls in front of its steps and behind any other, as far as these
+        are logged.
+        """
+        number, found, since = 0, set[int](), set[int]()
         for event in self.log:
-            number += event.kind is Kind.BACKWARD
-            if event.kind is Kind.STEP and event.concerns(optimizer):
-                found.add(number)
+            if event.kind is Kind.BACKWARD:
+                number += 1
+                since.add(number)
+            elif event.kind is Kind.STEP:
+                found |= since if event.concerns(optimizer) else set()
+                since.clear()
         return found
 
     @property

@@ -107,7 +107,7 @@ class LeafReads:
     def _passed(
         self, function: FunctionCode, root: str, inside: tuple[FunctionCode, ...]
     ) -> list[Any]:
-        """What is given to a function under a name that it gives no other value."""
+        """What every call gives a function under a name that it gives no other value."""
         found: list[Any] = []
         if function.bindings.get(root):
             return found
@@ -115,9 +115,9 @@ class LeafReads:
             assert isinstance(one.value, ast.arg)
             for call, given in self._ran.arguments(function, one.value):
                 code, name = self._ran.code(call), dotted(given)
-                if name:
-                    found += self.values(code, given, name, (*inside, function))
-        return found
+                found += self.values(code, given, name, (*inside, function))
+        # a student and a teacher take turns there
+        return found[:1] if len(set(map(id, found))) == 1 else []
 
     def value(self, node: AST) -> Any:
         """What a variable of the running code has; None of what is none."""
