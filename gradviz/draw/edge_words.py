@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gradviz.draw import details
 from gradviz.draw.options import Options
 from gradviz.draw.summary import telling
-from gradviz.fold.folding import Folding
+from gradviz.fold.folding import Folding, taken
 from gradviz.fold.order import is_view
 from gradviz.graph import BackwardStep, Edge, Graph, TensorInfo, column
 from gradviz.graph.origins import module_path
@@ -157,10 +157,7 @@ def tensors_along(folding: Folding, edge: Edge) -> list[Tensor]:
     # a parameter that is drawn inside a box, and that the other box uses again, is no
     # data that goes from one to the other
     inside = set(makers).difference(graph.leaf_of) or set(makers)
-    in_order = sorted(users, key=lambda node: graph.nodes[node].sequence or 0)
-    uses = (use for user in in_order for use in graph.inputs(user))
-    taken = ((use.producer, use.output) for use in uses if use.producer in inside)
-    return list(dict.fromkeys(taken))
+    return taken(graph, users, inside)
 
 
 def kind_of_tensors(graph: Graph, tensors: Sequence[Tensor]) -> TensorInfo | None:

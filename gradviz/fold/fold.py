@@ -213,23 +213,12 @@ def _largest(filling: Filling, limits: Limits, measure: Measure) -> _View | None
     """The view of most boxes on the smallest sheets that are large enough. Where one
     shows enough, no picture is made of what shows less.
     """
-    search = _Search(filling, measure)
-    for most in (ENOUGH, 1.0):
-        search.most, search.best, search.is_thorough = most, None, most > ENOUGH
-        for sheets in SHEETS:
-            best, search.best = search.best, None
-            for sheet in sheets:
-                may_grow = sheet is SLIDES[0]
-                search.on(sheet._replace(boxes=limits.boxes), may_grow)
-            if search.best is None:
-                search.best = best
-            else:
-                search.most = search.best.closed - WORTH
-            if search.best is not None and search.best.closed <= ENOUGH:
-                break
-        if search.best is not None and search.best.closed < search.passed - WORTH:
-            return search.best
-    return search.best
+    candidates = _Candidates(filling, measure, limits.boxes)
+    search = _Search(candidates, is_thorough=False)
+    best = search.best()
+    if best is not None and best.closed < search.passed - WORTH:
+        return best
+    return _Search(candidates, is_thorough=True).best()
 
 
 def _rank(view: _View) -> tuple[float, int]:
@@ -252,25 +241,65 @@ def _with_few_leaves(
     return folded(opening, leaves=LEAVES)
 
 
-class _Search:
-    """For the best view of a few that are measured. Each takes from the others how far
-    the estimate was off. Passed by is what closes more than `most`, and what is no
-    better than what another sheet holds.
+class _Candidates:
+    """Views by the limits that they fill, and how large they are: each is filled and
+    measured once, whatever is looked for.
     """
 
-    def __init__(self, filling: Filling, measure: Measure) -> None:
-        self.filling, self.measure = filling, measure
-        self.most = ENOUGH
-        self.best: _View | None = None
-        self.is_thorough = False  # whether nothing is passed by
-        self.passed = math.inf  # what views close that were passed by, at least
+    def __init__(self, filling: Filling, measure: Measure, boxes: float) -> None:
+        self._filling, self._measure, self.boxes = filling, measure, boxes
         self._views: dict[Limits, _View] = {}
         self._sizes: dict[Limits, tuple[Size, Size | None]] = {}
 
-    def on(self, sheet: Limits, may_grow: bool) -> None:
-        """Measure views on a sheet. The first one `may_grow`, where the estimate says
-        that the whole sheet holds a better one.
+    def view(self, limits: Limits) -> _View:
+        """What is open by these limits."""
+        if limits not in self._views:
+            filling = self._filling
+            filling.fill(limits)
+            boxes, closed = filling.opening.sizes.boxes, filling.closed_share()
+            self._views[limits] = _View(boxes, limits, closed, filling.may_be_u())
+        return self._views[limits]
+
+    def measured(self, limits: Limits, sheet: Limits) -> tuple[Size, Size | None]:
+        """How large that is, by the estimate and as a picture."""
+        if limits not in self._sizes:
+            self._filling.fill(limits)
+            estimate = self._filling.opening.sizes.whole
+            size = self._measure(self._filling.folding(), sheet)
+            self._sizes[limits] = estimate, size
+        return self._sizes[limits]
+
+
+class _Search:
+    """For the best view of a few that are measured. Each takes from the others how far
+    the estimate was off. Unless it `is_thorough`, what closes too much is passed by, and
+    what is no better than what another sheet holds.
+    """
+
+    def __init__(self, candidates: _Candidates, *, is_thorough: bool) -> None:
+        self._candidates, self._is_thorough = candidates, is_thorough
+        self._most = 1.0 if is_thorough else ENOUGH  # that a view may close
+        self.passed = math.inf  # what views close that were passed by, at least
+
+    def best(self) -> _View | None:
+        """The best view on the smallest sheets that are large enough."""
+        best: _View | None = None
+        for sheets in SHEETS:
+            found: _View | None = None
+            for sheet in sheets:
+                found = self._on(sheet, found)
+            if found is not None:
+                best, self._most = found, found.closed - WORTH
+            if best is not None and best.closed <= ENOUGH:
+                break
+        return best
+
+    def _on(self, sheet: Limits, best: _View | None) -> _View | None:
+        """The best view on a sheet, or that of another one. On the first of all sheets
+        pictures are made, too, where the estimate says that the whole holds a better one.
         """
+        may_grow = sheet is SLIDES[0]
+        sheet = sheet._replace(boxes=self._candidates.boxes)
         first = now = sheet._replace(
             width=FIRST * sheet.width, height=FIRST * sheet.height
         )
@@ -279,59 +308,42 @@ class _Search:
         is_larger = min(sheet[:2]) > SLIDES[0].height
 
         for _ in range(TRIES):
-            view = self._view(now)
-            if self._is_passed(view, sheet, may_grow and now == first):
-                return
-
-            estimate, size = self._measured(now, sheet)
+            view = self._candidates.view(now)
+            whole = sheet if may_grow and now == first else None
+            if self._is_passed(view, best, whole):
+                break
+            estimate, size = self._candidates.measured(now, sheet)
             if size is None:
-                return
+                break
             if size.is_u:
                 view = view.as_u()
             wide, tall = size.width / sheet.width, size.height / sheet.height
             fits = max(wide, tall) <= 1.0
-            if fits and self._is_better(view):
-                self.best = view
+            if fits and self._is_better(view, best):
+                best = view
             is_enough = is_larger and view.closed <= ENOUGH
             if fits and (is_enough or max(wide, tall) >= FULL):
-                return
+                break
 
             across.learn(estimate.width, wide)
             along.learn(estimate.height, tall)
             last, now = now, now._replace(width=across.limit, height=along.limit)
             if now == last:
-                return
+                break
+        return best
 
-    def _is_passed(self, view: _View, sheet: Limits, may_grow: bool) -> bool:
-        """Whether no picture is made of a view."""
+    def _is_passed(self, view: _View, best: _View | None, whole: Limits | None) -> bool:
+        """Whether no picture is made of a view, nor of what the `whole` sheet holds."""
         hoped = view.as_u() if view.may_be_u else view
-        if self.is_thorough or self._is_better(hoped):
+        if self._is_thorough or self._is_better(hoped, best):
             return False
-        if view.closed > self.most:
+        if view.closed > self._most:
             self.passed = min(self.passed, view.closed)
-        return not may_grow or not self._is_better(self._view(sheet))
+        return whole is None or not self._is_better(self._candidates.view(whole), best)
 
-    def _view(self, limits: Limits) -> _View:
-        """What is open by these limits."""
-        if limits not in self._views:
-            self.filling.fill(limits)
-            boxes = self.filling.opening.sizes.boxes
-            closed, may_be_u = self.filling.closed_share(), self.filling.may_be_u()
-            self._views[limits] = _View(boxes, limits, closed, may_be_u)
-        return self._views[limits]
-
-    def _measured(self, limits: Limits, sheet: Limits) -> tuple[Size, Size | None]:
-        """How large that is, by the estimate and as a picture."""
-        if limits not in self._sizes:
-            self.filling.fill(limits)
-            estimate = self.filling.opening.sizes.whole
-            size = self.measure(self.filling.folding(), sheet)
-            self._sizes[limits] = estimate, size
-        return self._sizes[limits]
-
-    def _is_better(self, view: _View) -> bool:
-        best = self.best
-        return view.closed <= self.most and (best is None or _rank(view) > _rank(best))
+    def _is_better(self, view: _View, best: _View | None) -> bool:
+        is_open = view.closed <= self._most
+        return is_open and (best is None or _rank(view) > _rank(best))
 
 
 class _Aim:

@@ -8,7 +8,7 @@ they stand for, and boxes form no cycle other than one with itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -109,6 +109,16 @@ def _output_of(box: Node, outputs: Sequence[TensorInfo | None], output: int) -> 
     return box.outputs.index(outputs[output])
 
 
+def taken(
+    graph: Graph, users: Iterable[int], makers: Container[int]
+) -> list[tuple[int, int]]:
+    """What some nodes take from others, as their ops ran: nodes and their outputs."""
+    in_order = sorted(users, key=lambda node: graph.nodes[node].sequence or 0)
+    uses = (use for user in in_order for use in graph.inputs(user))
+    tensors = ((use.producer, use.output) for use in uses if use.producer in makers)
+    return list(dict.fromkeys(tensors))
+
+
 def unfolded(graph: Graph) -> Folding:
     """All of a graph, every node as a box."""
     groups = enumerate(column(graph.nodes, "group"))
@@ -132,11 +142,11 @@ def folded(opening: Opening, *, leaves: int | None = None) -> Folding:
     """Fold what is closed of a graph. With `leaves`, so many leaves are single, and
     parameters that several boxes use are drawn inside the first.
     """
-    folder = _Folder(opening)
-    folder.absorb_parameters(most=SHARED if leaves is None else 0)
+    homes = _Homes(opening)
+    homes.absorb_parameters(most=SHARED if leaves is None else 0)
     if leaves is not None:
-        folder.join_leaves(leaves)
-    return folder.folding()
+        homes.join_leaves(leaves)
+    return _Folder(homes).folding()
 
 
 class _FirstCall(NamedTuple):
@@ -154,19 +164,18 @@ REST = -1
 """The home of these leaves."""
 
 
-class _Folder:
-    """Makes the boxes and edges. `home[node]` is what box a node goes to: its own number,
-    the closed group that it is in, or `REST`.
+class _Homes:
+    """Decides what box each node goes to: `home[node]` is its own number, the closed
+    group that it is in, or `REST`.
 
     `earlier[group]` is the first call of a module that a box calls again: what both use
     is drawn with that one.
     """
 
     def __init__(self, opening: Opening) -> None:
-        self.opening, self.groups = opening, opening.groups
-        self.graph = opening.groups.graph
+        self.opening, self.graph = opening, opening.groups.graph
         self.home: list[Home] = list(range(len(self.graph.nodes)))
-        first = _first_calls(self.groups)
+        first = _first_calls(opening.groups)
         self.earlier: dict[Home, _FirstCall] = {}
         self.together = 0  # parameters that are drawn with the first of several users
         for group in opening.closed():
@@ -182,7 +191,7 @@ class _Folder:
         that has parameters. Later calls of a module do not count.
         """
         place, between = dict[Home, int](), dict[int, Home]()
-        for i, node in enumerate(self.groups.order):
+        for i, node in enumerate(self.opening.groups.order):
             place.setdefault(self.home[node], i)
 
         owners: set[Home] = {one for one in self.opening.closed() if _owns(one)}
@@ -220,38 +229,45 @@ class _Folder:
             for node in single[most:]:
                 self.home[node] = REST
 
-    def folding(self) -> Folding:
-        """All that was decided, as one record."""
+
+class _Folder:
+    """Makes the boxes of what was decided, in the order of their first nodes, and the
+    edges between them.
+    """
+
+    def __init__(self, homes: _Homes) -> None:
+        self.homes, self.graph = homes, homes.graph
         self.inside: dict[Home, list[int]] = {}
-        for node, home in enumerate(self.home):
+        for node, home in enumerate(homes.home):
             self.inside.setdefault(home, []).append(node)
-        # in the order of the first nodes
         number = {home: i for i, home in enumerate(self.inside)}
-        self.box_of = [number[home] for home in self.home]
+        self.box_of = [number[home] for home in homes.home]
         self.elements = parameter_elements(self.graph)
         self.consumer_of = column(self.graph.edges, "consumer")
         self.output_of = column(self.graph.edges, "output")
         # by parameter: the boxes that use it again, with what an earlier call has
         self.later: dict[int, set[int]] = {}
-        for leaf in self.graph.leaves if self.earlier else ():
+        for leaf in self.graph.leaves if homes.earlier else ():
             if leaf.kind == "parameter":
-                users = {number[home] for home in self.later_users(leaf.node)}
+                users = {number[home] for home in homes.later_users(leaf.node)}
                 self.later[leaf.node] = users - {self.box_of[leaf.node]}
         self.again = set[int]().union(*self.later.values())
         self.shared = Counter[Ends]()
         self.turns: dict[int, dict[int, int]] = {}  # of nodes, by box of a loop
-        self.boxes: list[Node] = []
-        for home, nodes in self.inside.items():
-            self.boxes.append(self._box(home, nodes))
+
+    def folding(self) -> Folding:
+        """All of it as one record."""
+        homes = self.homes
+        boxes = [self._box(home, nodes) for home, nodes in self.inside.items()]
         return Folding(
-            self.groups.recorded,
+            homes.opening.groups.recorded,
             self.graph,
-            tuple(self.boxes),
+            tuple(boxes),
             self.box_of,
-            self._edges(),
-            self.opening,
+            self._edges(boxes),
+            homes.opening,
             self.shared,
-            self.together,
+            homes.together,
         )
 
     # -- boxes -------------------------------------------------------------------------
@@ -300,19 +316,16 @@ class _Folder:
             turn_of = self.turns[self.box_of[nodes[0]]] = turns_of(home)
             group = group._replace(passed=self._passed(turn_of, nodes))
         if self.box_of[nodes[0]] in self.again:
-            group = group._replace(same_as=self.earlier[home].call)
+            group = group._replace(same_as=self.homes.earlier[home].call)
         return group
 
     def _passed(
         self, turn_of: dict[int, int], nodes: list[int]
     ) -> tuple[tuple[int, int], ...]:
-        """What the second turn of a loop takes from the first, as its ops ran."""
+        """What the second turn of a loop takes from the first."""
         first = {node for node in nodes if turn_of.get(node) == 0}
         second = [node for node in nodes if turn_of.get(node) == 1]
-        second.sort(key=lambda node: self.graph.nodes[node].sequence or 0)
-        uses = (use for node in second for use in self.graph.inputs(node))
-        taken = ((use.producer, use.output) for use in uses if use.producer in first)
-        return tuple(dict.fromkeys(taken))
+        return tuple(taken(self.graph, second, first))
 
     def _outputs(self, nodes: list[int]) -> tuple[TensorInfo | None, ...]:
         """What leaves the box: outputs used by other boxes or given to the caller; each
@@ -341,11 +354,11 @@ class _Folder:
 
     # -- edges -------------------------------------------------------------------------
 
-    def _edges(self) -> tuple[Edge, ...]:
+    def _edges(self, boxes: Sequence[Node]) -> tuple[Edge, ...]:
         """Edges between boxes, those of one kind of tensor as one; inside a box only
         those from one turn of a loop to another, as one edge to itself.
         """
-        edges, boxes = list[Edge](), self.boxes
+        edges = list[Edge]()
         # position of the first edge, and how many there are
         joined: dict[Ends, list[int]] = {}
         ends = (column(self.graph.edges, name) for name in Edge._fields)
