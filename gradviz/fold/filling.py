@@ -16,7 +16,7 @@ from gradviz.fold.grouping import SMALL
 from gradviz.fold.groups import Section
 from gradviz.fold.opening import Limits, Opening
 from gradviz.fold.order import is_view
-from gradviz.fold.titles import has_calls, list_of, parts_in, turns_in
+from gradviz.fold.titles import has_calls, list_of, parts_in, pattern, turns_in
 from gradviz.fold.windows import SHARE, between, window
 
 NORM = re.compile(r"Norm\w*$")
@@ -408,7 +408,7 @@ def _is_list(group: Section) -> bool:
 def _place(group: Section) -> object:
     """Equal for calls of modules of one class at places of one kind."""
     record = group.record
-    return (re.sub(r"\d+", "#", record.path), record.type) if record else group
+    return (pattern(record.path), record.type) if record else group
 
 
 def _class(group: Section) -> object:

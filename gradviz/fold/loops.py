@@ -35,12 +35,12 @@ def _show(loop: Section) -> None:
     loop.feeds = _feeds(turns)
     first, after = _typical(turns)
     loop.shown = turns[first:after]
-    pieces = [
-        (begin, end)
-        for begin, end in ((0, first), (after, len(turns)))
+    before_and_after = (0, first), (after, len(turns))
+    loop.enclose(
+        (begin, end, rest_of(loop, end - begin))
+        for begin, end in before_and_after
         if end - begin > 1
-    ]
-    loop.enclose((begin, end, rest_of(loop, end - begin)) for begin, end in pieces)
+    )
 
 
 def rest_of(run: Section, turns: int) -> Section:

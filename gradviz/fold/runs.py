@@ -13,8 +13,8 @@ the first turn can be opened; the others are one group, its rest.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from gradviz.fold.groups import Child, Groups, Section, nodes_of
 from gradviz.fold.loops import rest_of
 from gradviz.fold.order import Ints, places
-from gradviz.fold.titles import turns_in
+from gradviz.fold.titles import pattern, turns_in
 from gradviz.graph import Edge, column
 
 LEAST_OPS = 8
@@ -112,41 +112,24 @@ def _longest(
 ) -> _Run | None:
     """The run that has most children, of equal ones that with the shortest turns."""
     count = len(keys)
-    # equal children, less the period, where they begin and end
-    candidates: list[tuple[int, int, int, int]] = []
-
+    runs: list[_Run] = []
     # every period is tried, so the longest one has to shrink with many children
-    for period in range(
-        1, min(count // 2, LONGEST if count < MANY else LONGEST_OF_MANY) + 1
-    ):
+    longest = LONGEST if count < MANY else LONGEST_OF_MANY
+    for period in range(1, min(count // 2, longest) + 1):
         # children that are equal to the one a period before them, as stretches
         same = np.concatenate(
             [[0], (keys[period:] == keys[:-period]).view(np.int8), [0]]
         )
         edges = np.flatnonzero(np.diff(same))
         for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist()):
-            # two turns at least
             if end - begin >= period:
-                candidates.append(
-                    (
-                        # most children first; of equally many the shorter turn, which
-                        # says more
-                        (end - begin) // period * period,
-                        -period,
-                        begin,
-                        end + period,
-                    )
-                )
+                runs.append(_Run(begin, period, (end - begin) // period + 1))
 
+    # most children first, those of the first turn aside; of equally many the shorter turn
+    runs.sort(key=lambda run: (-run.period * (run.turns - 1), run.period, -run.start))
     # equal children may be wired differently: the first that is proven wins
-    for _, period, begin, end in sorted(candidates, reverse=True):
-        run = structures.proven(
-            _Run(begin, -period, (end - begin) // -period), children
-        )
-        if run is not None:
-            return run
-
-    return None
+    proven = (structures.proven(run, children) for run in runs)
+    return next(filter(None, proven), None)
 
 
 class Structures:
@@ -191,8 +174,7 @@ class Structures:
         if isinstance(child, Section) and child.op is None:
             path = child.record.path if child.record is not None else ""
             of = self._loose_of if child in self._looped else self.of
-            # `layers.0` and `layers.1` are of one list
-            return self._number((of[child], re.sub(r"\d+", "#", path)))
+            return self._number((of[child], pattern(path)))
         source = self._source[_op(child)]
         return self._number(
             (self._structure(child), source and (source.file, source.line))
@@ -203,16 +185,11 @@ class Structures:
         what is left is better read one by one.
         """
         if run.period > 1:
-            turns = [self._turn(children, run, i) for i in range(run.turns)]
-            starts = [
-                i for i, turn in enumerate(turns) if i == 0 or turn != turns[i - 1]
-            ]
-            lengths = {
-                start: end - start
-                for start, end in zip(starts, [*starts[1:], len(turns)])
-            }
-            first = max(lengths, key=lambda start: (lengths[start], -start))
-            run = _Run(run.start + first * run.period, run.period, lengths[first])
+            turns = (self._turn(children, run, i) for i in range(run.turns))
+            lengths = [len(list(alike)) for _, alike in groupby(turns)]
+            place = lengths.index(max(lengths))
+            first = run.start + sum(lengths[:place]) * run.period
+            run = _Run(first, run.period, lengths[place])
 
         if self._is_shorter(run, children[run.start : run.start + run.period]):
             return run

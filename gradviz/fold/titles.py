@@ -4,6 +4,7 @@ else by how many ops they hold, and where.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
@@ -16,6 +17,7 @@ from gradviz.wording import clip, plural
 
 LONGEST = 60
 """Letters of a title that is code."""
+_NUMBER = re.compile(r"\d+")
 
 
 def group_of(group: Section) -> Group:
@@ -122,9 +124,11 @@ def _of_several(group: Section) -> str:
     `12 ops, matmul to softmax`.
     """
     first, calls = _first_turn(group), scopes_in(group)
-    paths, types = _modules(calls), _types(calls)
+    modules = [scope for scope in calls if scope.type]
+    paths = list(dict.fromkeys(scope.path for scope in modules))
+    types = {scope.type for scope in modules}
     if not _is_loose(first) and is_list(paths):
-        return titled(together(paths), types[0] if len(types) == 1 else "")
+        return titled(together(paths), types.pop() if len(types) == 1 else "")
 
     functions = {scope.path for scope in calls if not scope.type}
     if len(functions) == 1 and not paths and len(list(parts_in(first))) == 1:
@@ -160,14 +164,6 @@ def ends(nodes: Iterable[tuple[str, str]]) -> str:
     return names[0] if len(set(names)) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def _modules(scopes: Iterable[Scope]) -> list[str]:
-    return list(dict.fromkeys(scope.path for scope in scopes if scope.type))
-
-
-def _types(scopes: Iterable[Scope]) -> list[str]:
-    return list(dict.fromkeys(scope.type for scope in scopes if scope.type))
-
-
 def is_list(paths: Sequence[str]) -> bool:
     """Whether these are one module, or modules that only a number at the end tells
     apart.
@@ -185,6 +181,11 @@ def list_of(path: str) -> str:
     """
     stem, _, last = path.rpartition(".")
     return (stem or ".") if last.isdigit() else ""
+
+
+def pattern(path: str) -> str:
+    """What the paths of alike modules have in common: `blocks.#.norm`."""
+    return _NUMBER.sub("#", path)
 
 
 def parts_in(child: Child) -> Iterator[Child]:

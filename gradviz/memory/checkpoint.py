@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
+from gradviz.fold.titles import pattern
 from gradviz.graph.given import graph_of
 from gradviz.memory.freed import Checkpointed, ModuleCosts
 from gradviz.memory.saved import shown
-from gradviz.memory.series import pattern
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from math import prod
 from typing import TypeVar
 
+from gradviz.fold.titles import pattern
+
 T = TypeVar("T")
 _NUMBER = re.compile(r"\d+")
 
@@ -28,11 +30,6 @@ def series(
 
     for some in kinds.values():
         yield _title(list(map(path, some))), some
-
-
-def pattern(path: str) -> str:
-    """What alike modules have in common: `blocks.#.norm`."""
-    return _NUMBER.sub("#", path)
 
 
 def _title(paths: Sequence[str]) -> str:
