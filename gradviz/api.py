@@ -205,18 +205,15 @@ def flow(
     refuse_graph(outputs, "flow(loss)")
     variables = callers_variables(sys._getframe(1))
     recording = recording or open_recording()
-    if recording is not None:
-        attribution = recording.attribution(model, variables)
-    else:
-        attribution = None
-    live = open_graph(
+    attribution = recording.attribution(model, variables) if recording else None
+    walked = capture(
         outputs,
         model=model,
         params=params,
         variables=variables,
         attribution=attribution,
     )
-    return measure(live, run_custom=run_custom)
+    return measure(open_graph(outputs, walked), run_custom=run_custom)
 
 
 def paths(
@@ -281,7 +278,8 @@ def paths(
 
     variables = callers_variables(sys._getframe(1))
     tensor = _checked("paths", output, target, variables, model, params)
-    live = open_graph(output, model=model, params=params, variables=variables)
+    walked = capture(output, model=model, params=params, variables=variables)
+    live = open_graph(output, walked)
     return find_paths(live, tensor, limit=limit, run_custom=run_custom)
 
 

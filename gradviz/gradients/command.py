@@ -101,10 +101,9 @@ def flow_command(
 def flow_data(flow: GradientFlow) -> dict[str, Any]:
     """Everything that was measured, for `--json`."""
     from gradviz.gradients.expressions import title
-    from gradviz.gradients.table import rows
+    from gradviz.gradients.table import rows, steps_of
 
-    graph = flow.graph
-    step = {node: i for i, node in enumerate(flow.order, 1)}
+    graph, step = flow.graph, steps_of(flow)
     return {
         "title": graph.title,
         "outputs": [root.name for root in graph.roots],

@@ -172,45 +172,12 @@ def measure(
     # through a function that was not called nobody knows what arrives
     unmeasured = frozenset(behind(graph, stops))
     stopped = tuple(stop for stop in stops if stop not in unmeasured)
-    results = computed(live) if values else {}
-    backward: list[BackwardStep] = []
-    incoming: dict[int, GradientSize] = {}
-    along: dict[Edge, GradientSize] = {}
-    # those that are handed on unchanged are measured once
-    sizes: MutableMapping[torch.Tensor, GradientSize] = WeakIdKeyDictionary()
-
-    def size_of(gradient: torch.Tensor) -> GradientSize:
-        measured = sizes.get(gradient)
-        if measured is None:
-            measured = sizes[gradient] = size(gradient)
-        return measured
-
-    def measured(step: Step) -> BackwardStep:
-        """Measure a step as it comes, so that no gradient is kept."""
-        node, outgoing = step.node, step.outgoing
-        arrived = largest(size_of(g) for g in step.incoming if g is not None)
-        norm = None
-        if arrived is not None:
-            incoming[node] = arrived
-            norm = math.inf if arrived.nonfinite else arrived.norm
-
-        # of a step that sent nothing there is nothing to measure
-        for edge in graph.inputs(node) if outgoing else ():
-            leaving = outgoing[edge.position]
-            if leaving is not None:
-                along[edge] = size_of(leaving)
-
-        found = BackwardStep(node, norm, node not in unmeasured)
-        if not values:
-            return found
-        first, sent = next(iter(step.incoming), None), tuple(map(numbers, outgoing))
-        small = results.get(node, Result())._asdict()
-        return found._replace(arrived=numbers(first), sent=sent, **small)
+    flow = _Measured(live, values)
 
     def run() -> None:
-        with Stage("compute", "gradients", backward.__len__):
+        with Stage("compute", "gradients", flow.backward.__len__):
             for step in replay(live, stops=stops):
-                backward.append(measured(step))
+                flow.add(step, step.node not in unmeasured)
 
     # what a checkpoint recomputes may draw random numbers
     with torch.random.fork_rng(devices=devices_of(graph)):
@@ -220,23 +187,66 @@ def measure(
         *live.notes,
         *(called_note(graph, custom) if run_custom else ()),
         *stopped_note(graph, stopped, unmeasured),
-        *_notes(graph, unmeasured.union(stops), incoming),
+        *_notes(graph, unmeasured.union(stops), flow.incoming),
         *graph.notes,
     )
     return GradientFlow(
-        replace(graph, backward=tuple(backward)),
-        tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges),
+        replace(graph, backward=tuple(flow.backward)),
+        tuple(EdgeFlow(edge, flow.along.get(edge)) for edge in graph.edges),
         tuple(
-            LeafFlow(graph.leaf_of[step.node].names, step.node, *incoming[step.node])
-            for step in backward
-            if step.node in graph.leaf_of and step.node in incoming
+            LeafFlow(graph.leaf_of[node].names, node, *size)
+            for node, size in flow.incoming.items()
+            if node in graph.leaf_of
         ),
-        tuple(step.node for step in backward),
-        incoming,
+        tuple(step.node for step in flow.backward),
+        flow.incoming,
         notes,
         stopped,
         unmeasured,
     )
+
+
+class _Measured:
+    """Measures each step of backward as it comes, so that no gradient is kept; with
+    `values`, small ones are.
+    """
+
+    def __init__(self, live: LiveGraph, values: bool) -> None:
+        self._graph = live.graph
+        self._results = computed(live) if values else None
+        self.backward: list[BackwardStep] = []
+        self.incoming: dict[int, GradientSize] = {}
+        self.along: dict[Edge, GradientSize] = {}
+        # those that are handed on unchanged are measured once
+        self._sizes: MutableMapping[torch.Tensor, GradientSize] = WeakIdKeyDictionary()
+
+    def add(self, step: Step, is_known: bool) -> None:
+        """Measure a step; whether all that arrives at it `is_known`."""
+        node, outgoing = step.node, step.outgoing
+        arrived = largest(self._size(g) for g in step.incoming if g is not None)
+        norm = None
+        if arrived is not None:
+            self.incoming[node] = arrived
+            norm = math.inf if arrived.nonfinite else arrived.norm
+
+        # of a step that sent nothing there is nothing to measure
+        for edge in self._graph.inputs(node) if outgoing else ():
+            leaving = outgoing[edge.position]
+            if leaving is not None:
+                self.along[edge] = self._size(leaving)
+
+        found = BackwardStep(node, norm, is_known)
+        if self._results is not None:
+            first, sent = next(iter(step.incoming), None), tuple(map(numbers, outgoing))
+            small = self._results.get(node, Result())._asdict()
+            found = found._replace(arrived=numbers(first), sent=sent, **small)
+        self.backward.append(found)
+
+    def _size(self, gradient: torch.Tensor) -> GradientSize:
+        measured = self._sizes.get(gradient)
+        if measured is None:
+            measured = self._sizes[gradient] = size(gradient)
+        return measured
 
 
 def largest(sizes: Iterable[GradientSize]) -> GradientSize | None:

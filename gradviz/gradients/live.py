@@ -19,7 +19,6 @@ from gradviz.gradients.expressions import title
 from gradviz.gradients.values import outgrown, tensor_in, why_unreadable
 from gradviz.graph import Graph, Node as Record, column
 from gradviz.run.outputs import LiveOutputs
-from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
 from gradviz.walker.outputs import as_tensor, flatten
 from gradviz.walker.places import Attribution
@@ -59,28 +58,13 @@ class LiveGraph(NamedTuple):
         return len(self.nodes[node]._input_metadata)
 
 
-def open_graph(
-    outputs: object,
-    *,
-    model: torch.nn.Module | None = None,
-    params: Mapping[str, torch.Tensor] | None = None,
-    variables: Sequence[Namespace] = (),
-    title: str = "",
-    attribution: Attribution | None = None,
-) -> LiveGraph:
-    """Walk `outputs` and keep the nodes alive. Gradients start with ones, which gives
-    those of the sum of an output.
+def open_graph(outputs: object, walked: Walked | None = None) -> LiveGraph:
+    """Keep the nodes of `outputs` alive, as they were walked, else without names.
+    Gradients start with ones, which gives those of the sum of an output.
 
     Raises what `capture` raises, and GradientError when every output is a leaf.
     """
-    walked = capture(
-        outputs,
-        model=model,
-        params=params,
-        variables=variables,
-        title=title,
-        attribution=attribution,
-    )
+    walked = walked or capture(outputs)
     graph = walked.graph
     if not private.HAS_RAW_DATA:  # a call could run hooks and recompute
         raise GradientError(
@@ -135,12 +119,13 @@ def _results(walked: Walked, held: Iterable[torch.Tensor]) -> dict[int, torch.Te
 
 def opened(live: LiveOutputs, attribution: Attribution | None = None) -> LiveGraph:
     """The same of outputs that were read, with their names."""
-    graph = open_graph(
+    walked = capture(
         live.outputs,
         variables=live.variables,
         title=live.title,
         attribution=attribution or live.attribution,
     )
+    graph = open_graph(live.outputs, walked)
     return graph._replace(graph=graph.graph.with_root_names(live.names))
 
 

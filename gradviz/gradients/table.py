@@ -78,7 +78,8 @@ def _row(
     return FlowRow(number, name, type, norm, largest, zeros, nonfinite, parameters)
 
 
-def _places(flow: GradientFlow) -> dict[int, int]:
+def steps_of(flow: GradientFlow) -> dict[int, int]:
+    """At which step, from 1, backward calls each function."""
     return {node: i for i, node in enumerate(flow.order, 1)}
 
 
@@ -86,7 +87,7 @@ def _leaves(flow: GradientFlow) -> list[FlowRow]:
     """Leaves in the order in which the forward pass used them, those without a gradient
     too.
     """
-    graph, place_of = flow.graph, _places(flow)
+    graph, step_of = flow.graph, steps_of(flow)
     ordered = dict.fromkeys(
         edge.producer
         for node in forward_order(graph)
@@ -96,7 +97,7 @@ def _leaves(flow: GradientFlow) -> list[FlowRow]:
 
     return [
         _row(
-            place_of.get(node),
+            step_of.get(node),
             title(graph, node),
             graph.leaf_of[node].kind,
             flow.incoming.get(node),
@@ -111,7 +112,7 @@ def _modules(flow: GradientFlow, every: bool) -> list[FlowRow]:
     """
     from gradviz.gradients.flow import largest
 
-    graph, place_of = flow.graph, _places(flow)
+    graph, step_of = flow.graph, steps_of(flow)
     members: dict[int, list[int]] = {}
 
     for node in forward_order(graph):
@@ -126,7 +127,7 @@ def _modules(flow: GradientFlow, every: bool) -> list[FlowRow]:
     for scope in sorted(members, key=lambda call: (tree.place[call], tree.depth[call])):
         inside, record = set(members[scope]), graph.scopes[scope]
         call = f" call {record.call}" if record.call > 1 else ""
-        first = min(filter(None, map(place_of.get, inside)), default=None)
+        first = min(filter(None, map(step_of.get, inside)), default=None)
         sizes = [
             size_of[edge]
             for node in members[scope]

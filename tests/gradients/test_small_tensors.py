@@ -16,6 +16,7 @@ from gradviz.gradients.live import open_graph
 from gradviz.gradients.numbers import numbers
 from gradviz.graph import BackwardStep, Graph
 from gradviz.graph.files import dump, loads
+from gradviz.walker.walk import capture
 from tests.drawn import scene
 
 
@@ -113,7 +114,8 @@ def test_a_closed_box_says_what_it_gives() -> None:
         logits = net(torch.rand(5, 4))
         loss = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1]))
     graph = recording.graph(loss)
-    graph = replace(graph, backward=measure(open_graph(loss, params={"logits": logits}), values=True).graph.backward)
+    walked = capture(loss, params={"logits": logits})
+    graph = replace(graph, backward=measure(open_graph(loss, walked), values=True).graph.backward)
     lines = {box.lines[0]: box.lines for box in scene(graph.fold(), Options()).boxes}
     assert any(line.startswith(f"{logits.min():.3g} to ") for line in lines["2 Linear"])
     assert f"= {loss.item():.4g}, grad 1" in [line for box in lines.values() for line in box]

@@ -12,6 +12,7 @@ from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph, stopped_note
 from gradviz.graph import Graph
 from gradviz.run.outputs import LiveOutputs
+from gradviz.walker.walk import capture
 
 
 def compute_gradients(
@@ -26,8 +27,8 @@ def compute_gradients(
     problem = _obstacle(call.graph)
     if not problem:
         try:
-            opened = open_graph(live.outputs, model=model, variables=live.variables)
-            flow = measure(opened)
+            walked = capture(live.outputs, model=model, variables=live.variables)
+            flow = measure(open_graph(live.outputs, walked))
         except GradvizError as error:
             problem = str(error)
         except Exception as error:
