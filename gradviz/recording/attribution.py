@@ -107,24 +107,24 @@ class Recorded:
         forget()
 
         return Places(
-            tuple(scopes),
-            scope_of,
-            sources,
-            script_lines,
-            (
+            scopes=tuple(scopes),
+            scope_of=scope_of,
+            source_of=sources,
+            script_line_of=script_lines,
+            notes=(
                 *_notes(unknown, self._threads),
                 *_unread(code.unread),
                 *_frozen(self._named_parameters(kept)),
             ),
-            operands.leaves | dict(self._named(bare)),
-            assigned,
-            arguments,
-            operands.named,
-            code.constructs,
-            code.calls,
-            _module_inputs(bare, calls, inputs),
-            operands.numbers,
-            operands.in_torch,
+            names=operands.leaves | dict(self._named(bare)),
+            assigned=assigned,
+            arguments=arguments,
+            operands=operands.named,
+            program=code.constructs,
+            written=code.calls,
+            module_inputs=_module_inputs(bare, calls, inputs),
+            numbers=operands.numbers,
+            in_torch=operands.in_torch,
         )
 
     def _inputs(self) -> Iterator[LivingInput]:

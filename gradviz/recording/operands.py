@@ -64,6 +64,16 @@ class Where(NamedTuple):
         return bindings_of(self.spot.function)
 
 
+class Bound(NamedTuple):
+    """What gives a name its value, and the moment at which it does, in the function that
+    the name belongs to. Not `is_certain`: something else may have given it one since.
+    """
+
+    where: Where
+    binding: Binding
+    is_certain: bool
+
+
 class Operands(NamedTuple):
     """`named`: the operands of nodes, by node id; `numbers`: of how many entries without
     gradient the code says that they are no tensors; `in_torch`: the nodes that a module
@@ -278,6 +288,13 @@ class OperandReader:
             where = outer
         return None
 
+    def _bound(self, name: str, where: Where) -> Bound | None:
+        home = self._home(name, where)
+        if home is None or home[1].binding is None:
+            return None
+        there, reaching = home
+        return Bound(there, home[1].binding, reaching.is_certain)
+
     def _outer(self, name: str, where: Where) -> Where | None:
         """The moment of the nearest caller that may know a name of an outer function."""
         inner = where.site.code
@@ -337,29 +354,26 @@ class OperandReader:
         for _ in range(MOST_STEPS):
             if not isinstance(expression, ast.Name):
                 break
-            home = self._home(expression.id, where)
-            if home is None or home[1].binding is None:
+            bound = self._bound(expression.id, where)
+            if bound is None:
                 break
-            there, reaching = home
-            binding = home[1].binding
+            there, binding, is_certain = bound
             if binding.is_parameter:
                 passed = self._passed(binding, expression.id, there)
                 if passed is None or not names_variable(passed[0]):
                     break
                 expression, where = passed
-            elif self._is_copy(binding, expression.id, reaching, there):
+            elif is_certain and self._is_copy(binding, expression.id, there):
                 assert binding.value is not None
                 expression, where = binding.value, there
             else:
                 break
         return expression, where
 
-    def _is_copy(
-        self, binding: Binding, name: str, reaching: Reaching, where: Where
-    ) -> bool:
+    def _is_copy(self, binding: Binding, name: str, where: Where) -> bool:
         """Whether a name is another name of a variable that is still the same."""
         value = binding.value
-        if not isinstance(value, ast.Name) or not reaching.is_certain:
+        if not isinstance(value, ast.Name):
             return False
         then = where.bindings.before(value.id, binding.node)
         now = where.bindings.before(value.id, where.spot.node)
@@ -382,9 +396,8 @@ class OperandReader:
                 return None  # by a module of torch's, as by Sequential
             skip = 1
         elif outer.spot.called != code.co_name:
-            home = self._home(outer.spot.called, outer) if binding.scope else None
-            called = home[1].binding if home is not None else None
-            if called is None or called.value is not binding.scope:
+            called = self._bound(outer.spot.called, outer) if binding.scope else None
+            if called is None or called.binding.value is not binding.scope:
                 return None  # no lambda of that name
         elif code.co_varnames[:1] in (("self",), ("cls",)):
             skip = 1
@@ -430,12 +443,13 @@ class OperandReader:
         a function, those in what gives it its value.
         """
         if isinstance(expression, ast.Name):
-            home = self._home(expression.id, where)
-            binding = home[1].binding if home is not None else None
-            if home is None or binding is None or binding.value is None:
+            bound = self._bound(expression.id, where)
+            if bound is None:
                 return
-            where = home[0]
-            if where.site.code.co_name == "<module>" or not home[1].is_certain:
+            where, binding, is_certain = bound
+            if where.site.code.co_name == "<module>" or not is_certain:
+                return
+            if binding.value is None:
                 return
             expression, spots = binding.value, spots_of(where.site.code)
             spot = Spot(spots, where.spot.function, binding.node, is_exact=True)
@@ -461,12 +475,11 @@ class OperandReader:
     def _is_mask(self, expression: ast.expr, where: Where) -> bool:
         """Whether it compares, or is made of what does alone."""
         if isinstance(expression, ast.Name):
-            home = self._home(expression.id, where)
-            reaching = home[1] if home is not None else None
-            binding = reaching.binding if reaching is not None else None
-            if binding is None or reaching is None or not reaching.is_certain:
+            bound = self._bound(expression.id, where)
+            if bound is None or not bound.is_certain:
                 return False
-            return binding.value is not None and is_comparison(binding.value)
+            value = bound.binding.value
+            return value is not None and is_comparison(value)
         return is_comparison(expression)
 
     # -- numbers -----------------------------------------------------------------------
@@ -490,12 +503,11 @@ class OperandReader:
         return False
 
     def _is_number_name(self, name: str, where: Where, depth: int) -> bool:
-        home = self._home(name, where)
-        binding = home[1].binding if home is not None else None
-        if home is None or binding is None:
+        bound = self._bound(name, where)
+        if bound is None:
             value = self._global(name, where)
             return value is not None and self._is_number(value, where, depth + 1)
-        there, reaching = home
+        there, binding, is_certain = bound
         if binding.counts:
             return True
         if binding.is_parameter:
@@ -503,7 +515,7 @@ class OperandReader:
             if passed is not None:
                 return self._is_number(*passed, depth + 1)
             return is_number_parameter(there.spot.function.root, name)
-        if binding.value is None or not reaching.is_certain:
+        if binding.value is None or not is_certain:
             return False
         return self._is_number(binding.value, there, depth + 1)
 
@@ -526,11 +538,10 @@ class OperandReader:
         """What a parameter of a module's forward, or its attribute, holds."""
         if not isinstance(expression, ast.Name):
             return self._attribute_of(expression, where)
-        home = self._home(expression.id, where)
-        binding = home[1].binding if home is not None else None
-        if home is None or binding is None or not binding.is_parameter:
+        bound = self._bound(expression.id, where)
+        if bound is None or not bound.binding.is_parameter:
             return None
-        module = _forward_of(home[0])
+        module = _forward_of(bound.where)
         if module is None:
             return None
         return self._arguments.get((module, expression.id))

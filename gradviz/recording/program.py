@@ -336,11 +336,13 @@ class _Reader:
         again = self._move(frame, spot, done)
         flat = next((s.part for s in frame.steps if s.part.flat), None)
         if flat is not None:
-            frame.last, frame.what = spot, done.what
-            return flat
-        if done.what is not None and not done.is_whole:
-            return self._calls(frame, spot, done.what)
-        return self._makes(frame, spot, done, again)
+            part: Draft | None = flat
+        elif done.what is not None and not done.is_whole:
+            part = self._calls(frame, spot, done.what)
+        else:
+            part = self._makes(frame, spot, done.op, again)
+        frame.last, frame.what = spot, done.what
+        return part
 
     def _calls(self, frame: _Frame, spot: Spot, what: object) -> Draft | None:
         """A function of the user's, or a module, is called at a place."""
@@ -349,20 +351,17 @@ class _Reader:
             _mix(around)
         if frame.call is not None and frame.last is spot:
             frame.call.mixed = True
-        frame.last, frame.what, frame.call = spot, what, None
+        frame.call = None
         return around
 
-    def _makes(
-        self, frame: _Frame, spot: Spot, done: _Done, again: bool
-    ) -> Draft | None:
+    def _makes(self, frame: _Frame, spot: Spot, op: str, again: bool) -> Draft | None:
         """A node is made at a place, by a call of torch or of a library."""
         around = frame.inside(len(frame.steps))
         if again or frame.last is not spot:
-            frame.seen, frame.what = set(), None
+            frame.seen = set()
             frame.call = self._new("call", around, frame.scope, spot.called, frame)
             frame.call.line = getattr(spot.node, "lineno", 0)
-        frame.seen.add(done.op)
-        frame.last, frame.what = spot, done.what
+        frame.seen.add(op)
         return frame.call or around
 
     def _move(self, frame: _Frame, spot: Spot, done: _Done) -> bool:

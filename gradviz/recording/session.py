@@ -104,32 +104,14 @@ class NodeWatch:
         self._users_on, self._users_check = _is_on(), _checks_nan()
         self._undo.enter_context(HANDLERS.replaced())
         self._stack_of_the_users = torch.fx.traceback.format_stack
-        replace(
-            self._undo,
-            torch.fx.traceback,
-            "format_stack",
-            self._with_stack if self._users_on else self._node_made,
+        replace(self._undo, torch.fx.traceback, "format_stack", self._format_stack())
+        answers: tuple[tuple[Any, Any], ...] = (
+            (_set, lambda *mode, **by_name: self._users_set(*mode, **by_name)),
+            (_is_on, lambda: self._users_on),
+            (_checks_nan, lambda: self._users_check),
         )
-        replace(
-            self._undo,
-            torch,
-            "set_anomaly_enabled",
-            wraps(_set)(
-                lambda *arguments, **options: self._users_set(*arguments, **options)
-            ),
-        )
-        replace(
-            self._undo,
-            torch,
-            "is_anomaly_enabled",
-            wraps(_is_on)(lambda: self._users_on),
-        )
-        replace(
-            self._undo,
-            torch,
-            "is_anomaly_check_nan_enabled",
-            wraps(_checks_nan)(lambda: self._users_check),
-        )
+        for function, answer in answers:
+            replace(self._undo, torch, function.__name__, wraps(function)(answer))
         self._undo.enter_context(
             # the user's mode holds while the engine runs
             tapped(torch.autograd.graph._engine_run_backward, self._backward_began)
@@ -146,6 +128,12 @@ class NodeWatch:
         self._open = False
         self._changed()
 
+    def _format_stack(self) -> NodeMade:
+        """What torch asks for the stack of a node. None is formatted, which is slow,
+        unless the user wants to read them.
+        """
+        return self._with_stack if self._users_on else self._node_made
+
     @uninterrupted
     def _with_stack(self) -> list[str]:
         """While the user has anomaly mode on: note the node, and answer as torch would."""
@@ -157,12 +145,7 @@ class NodeWatch:
     def _users_set(self, enabled: bool, check_nan: bool = True) -> None:
         with self._lock:
             self._users_on, self._users_check = bool(enabled), bool(check_nan)
-            if self._users_on:
-                # the user wants to read the stacks; otherwise none is formatted, which
-                # is slow
-                torch.fx.traceback.format_stack = self._with_stack
-            else:
-                torch.fx.traceback.format_stack = self._node_made
+            torch.fx.traceback.format_stack = self._format_stack()
             self._apply()
 
     def _apply(self) -> None:
