@@ -191,18 +191,14 @@ def _graph(
         read = load("gradviz.gradients.command:graph_with_backward")
         captured = read(source, run_custom, values)
     elif reading == "cuts":
-        captured = _graph_with_cuts(source)
+        from gradviz.run.reading import read_graph
+
+        captured = source.graph(lambda live: read_graph(live, cuts=True))
     else:
         findings_of = load("gradviz.checks.command:findings_of")
         checked = findings_of(source, cuts=for_reader)
         captured = replace(checked, result=checked.result.graph)
     return captured
-
-
-def _graph_with_cuts(source: Source) -> RunResult[Graph]:
-    from gradviz.run.reading import read_graph
-
-    return source.graph(lambda live: read_graph(live, cuts=True))
 
 
 def _refuse_binary(format: str) -> None:
@@ -235,10 +231,7 @@ def tree_command(source: Source, **options: Any) -> None:
     nodes from the output down, each with what it was given. The script's own output
     goes to standard error.
     """
-    with result_stream() as stream:
-        captured = source.graph()
-        _print(captured.result, options, stream)
-    captured.raise_failure()
+    _print(source, options)
 
 
 @click.command("summary", cls=TargetCommand)
@@ -252,24 +245,25 @@ def summary_command(source: Source, **options: Any) -> None:
     """
     options |= {"columns": options["columns"] or SUMMARY, "by": "module"}
     Options.of(options)  # refuses a wrong name before anything runs
-    with result_stream() as stream:
-        captured = source.graph()
-        _print(captured.result, options, stream)
-    captured.raise_failure()
+    _print(source, options)
 
 
-def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
+def _print(source: Source, options: dict[str, Any]) -> None:
     """In colour and cut to the screen on a terminal; whole lines and all rows for a
     pipe or a file.
     """
-    screen = console(stream)
-    if screen.is_terminal:
-        from gradviz.report.rich_parts import Segments
+    with result_stream() as stream:
+        captured = source.graph()
+        screen = console(stream)
+        if screen.is_terminal:
+            from gradviz.report.rich_parts import Segments
 
-        with progress("drawing the tree"):
-            rows = Segments(list(screen.render(graph.tree(**options))))
-        screen.print(rows, end="")
-        return
-    with progress("drawing the tree"):
-        for piece in pieces(graph, "txt", Options.of(options)):
-            stream.buffer.write(piece)
+            with progress("drawing the tree"):
+                tree = captured.result.tree(**options)
+                rows = Segments(list(screen.render(tree)))
+            screen.print(rows, end="")
+        else:
+            with progress("drawing the tree"):
+                for piece in pieces(captured.result, "txt", Options.of(options)):
+                    stream.buffer.write(piece)
+    captured.raise_failure()

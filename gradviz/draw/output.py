@@ -73,7 +73,7 @@ def render(graph: Graph, format: str, options: Options | None = None) -> str | b
     digraph gradviz {
     """
     with paused():
-        drawing = _made(graph, format, options)
+        drawing = _rendered(graph, format, options)
         return drawing if isinstance(drawing, (str, bytes)) else "".join(drawing)
 
 
@@ -84,12 +84,12 @@ def pieces(
     to a pipe.
     """
     with paused():
-        drawing = _made(graph, format, options)
+        drawing = _rendered(graph, format, options)
         for piece in (drawing,) if isinstance(drawing, (str, bytes)) else drawing:
             yield piece if isinstance(piece, bytes) else encode(piece)
 
 
-def _made(
+def _rendered(
     graph: Graph, format: str, options: Options | None
 ) -> str | bytes | Iterator[str]:
     row, options = get_format(format), options or Options()

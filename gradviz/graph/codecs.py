@@ -17,6 +17,7 @@ Python limits digits.
 """
 # no count, size or line number is as large; sums and texts of larger ones fail
 HUGE = 2**256
+_NOT_FINITE = ("inf", "-inf", "nan")
 DEPTH = 100  # no attribute of a node is nested as deep
 
 
@@ -120,7 +121,7 @@ class Number:
     def read(self, value: Any, context: Context) -> float:
         if type(value) is int:
             bounded(value)
-        if type(value) in (int, float) or value in ("inf", "-inf", "nan"):
+        if type(value) in (int, float) or value in _NOT_FINITE:
             return float(value)
         raise Bad(f"is {shown(value)}, not a number")
 
@@ -233,10 +234,8 @@ class ValueCodec:
         if tag == "int":
             return bounded(int(content, 16))
 
-        if tag == "float":
-            return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[
-                content
-            ]
+        if tag == "float" and content in _NOT_FINITE:
+            return float(content)
 
         if tag == "list":
             return list(self.read(content, context, level))

@@ -21,6 +21,7 @@ from gradviz.graph import (
     Graph,
     Leaf,
     Node,
+    NodeFlag,
     SavedState,
     SavedTensor,
     Scope,
@@ -31,6 +32,7 @@ from gradviz.graph import (
 from gradviz.graph.amounts import (
     COUNTED,
     ONLY_GRAPH,
+    flags,
     owners,
     tensor_bytes,
     why_not_shown,
@@ -482,7 +484,34 @@ def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:
 
 # -- notes -----------------------------------------------------------------------------
 
-_HIDING = {"checkpoint": "a reentrant checkpoint", "hidden": "C++"}
+_SLOTS = "slot", "was", "were"
+_TENSORS = "saved tensor", "has", "have"
+_NODES = "node", "keeps", "keep"
+_REMARKS = {
+    "freed_slots": (
+        _SLOTS,
+        "freed: backward() has run, what they held is gone and not counted",
+    ),
+    "modified_slots": (
+        _SLOTS,
+        "modified in place since it was saved: backward() will raise an error",
+    ),
+    "packed_unknown": (
+        _SLOTS,
+        "packed by a hook into something that is no tensor: its size is not known and not counted",
+    ),
+    "recomputed_slots": (
+        _SLOTS,
+        "left to checkpoints: nothing is held for them until backward() computes them again; what is kept for that is "
+        "counted",
+    ),
+    "without_storage": (
+        _TENSORS,
+        "no storage of their own that can be asked, such as those sharded away: not counted",
+    ),
+}
+"""What is said of each of these counts of the totals."""
+_HIDING: dict[NodeFlag, str] = {"checkpoint": "a reentrant checkpoint", "hidden": "C++"}
 
 
 def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
@@ -493,51 +522,11 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
     tensors.
     """
     yield from graph.notes
-    slots, tensors, nodes = (
-        ("slot", "was", "were"),
-        ("saved tensor", "has", "have"),
-        ("node", "keeps", "keep"),
-    )
-
-    def flagged(flag: str) -> int:
-        return sum(flag in node.flags for node in graph.nodes)
-
-    remarks = (
-        (
-            totals.freed_slots,
-            slots,
-            "freed: backward() has run, what they held is gone and not counted",
-        ),
-        (
-            totals.modified_slots,
-            slots,
-            "modified in place since it was saved: backward() will raise an error",
-        ),
-        (
-            totals.packed_unknown,
-            slots,
-            "packed by a hook into something that is no tensor: its size is not known and not counted",
-        ),
-        (
-            totals.recomputed_slots,
-            slots,
-            "left to checkpoints: nothing is held for them until backward() computes them again; what is kept for that is "
-            "counted",
-        ),
-        (
-            totals.without_storage,
-            tensors,
-            "no storage of their own that can be asked, such as those sharded away: not counted",
-        ),
-        *(
-            (
-                flagged(flag),
-                nodes,
-                f"what {hider} saved or will compute again: not counted",
-            )
-            for flag, hider in _HIDING.items()
-        ),
-    )
+    remarks = [(getattr(totals, name), *words) for name, words in _REMARKS.items()]
+    flagged = flags(graph)
+    for flag, hider in _HIDING.items():
+        text = f"what {hider} saved or will compute again: not counted"
+        remarks.append((flagged.get(flag, 0), _NODES, text))
     for count, (thing, single, several), text in remarks:
         if count:
             yield f"{plural(count, thing)} {verb(count, single, several)} {text}"

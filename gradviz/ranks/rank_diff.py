@@ -86,14 +86,15 @@ class RankDiff:
 
     def __iter__(self) -> Iterator[dict[str, str]]:
         """A row for each node that some ranks lack or that differs, for pandas."""
+        rows: list[tuple[int, Ranks, Sequence[str]]] = []
         for node, ranks in enumerate(self.having):
             if len(ranks) < len(self.ranks):
-                row = {"ranks": named(ranks), **node_row(self.graph, node)}
-                yield {**row, "what": ""}
+                rows.append((node, ranks, ()))
         for node, ways in self.varying:
-            for ranks, words in ways:
-                row = {"ranks": named(ranks), **node_row(self.graph, node)}
-                yield {**row, "what": ", ".join(words)}
+            rows += [(node, *way) for way in ways]
+        for node, ranks, words in rows:
+            row = {"ranks": named(ranks), **node_row(self.graph, node)}
+            yield {**row, "what": ", ".join(words)}
 
     def __repr__(self) -> str:
         return f"<RankDiff: ranks {grouped(self.groups)}; {plural(len(self.shared), 'node')} shared>"

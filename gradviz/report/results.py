@@ -1,7 +1,7 @@
 """How results show themselves: a table in the terminal, in `print` and, as HTML in the
 colours of the notebook, in a notebook; and the same data as JSON.
 
-All consoles are made by `console`: one that notices Jupyter displays what it writes, as
+All consoles that write are made by `console`: one that notices Jupyter displays what it writes, as
 an output of its own.
 
 rich, which makes the tables, is imported when the first is shown.

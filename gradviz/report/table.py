@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple, TypeVar
 
 from rich.cells import cell_len
 
-from gradviz.report.results import console
 from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 
 T = TypeVar("T")
@@ -196,7 +195,7 @@ def _value(cell: Text) -> float | str | None:
 def _cell(text: Text, kind: Kind, width: int) -> Sequence[Text]:
     """The lines of a cell as they fit its column. What names are indented by stays."""
     if kind == "text":
-        return list(text.wrap(console(io.StringIO()), width))
+        return list(text.wrap(Console(file=io.StringIO(), force_jupyter=False), width))
 
     cut = _CUT.get(kind)
     if cut is None or text.cell_len <= width:

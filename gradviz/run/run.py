@@ -396,22 +396,20 @@ class _Running(Generic[T]):
         """Whether hardly anything is looked at while this call runs."""
         if self._look is None or self._done:
             return False
-        passes = False
         with self._guarded():
-            passes = self._look.passes(self._calls, call)
-        return passes
+            return self._look.passes(self._calls, call)
+        return False
 
     def _wants(self, call: EngineCall) -> bool:
         """Whether to read this call. Where the name is not there yet, a later one is
         read, or what is left when the script ends.
         """
-        wanted = False
         # what the search for names raises is kept, too
         with self._guarded(), _isolated():
-            wanted = not self._done and self._selection.wants(self._calls, call)
-            if wanted and not self._wishes.calls:
-                wanted = self._moments.has_name(call.frame)
-        return wanted
+            if self._done or not self._selection.wants(self._calls, call):
+                return False
+            return bool(self._wishes.calls) or self._moments.has_name(call.frame)
+        return False
 
     def _read_call(self, call: EngineCall, ran: bool = False) -> bool:
         before = len(self._results)
@@ -444,12 +442,11 @@ class _Running(Generic[T]):
 
     def _wants_ended(self, call: EngineCall, filled: bool | None) -> bool:
         """Whether to read a call that has run and was not read before."""
-        wanted = False
         looks = self._look is not None and self._look.engine_ended()
         if looks or filled is None:
             with self._guarded(), _isolated():
-                wanted = not self._done and self._selection.ended(filled, call)
-        return wanted
+                return not self._done and self._selection.ended(filled, call)
+        return False
 
     def _leave_it_alone(self, filled: bool | None) -> None:
         """The engine has ended, and nothing will be read any more: the rest of the

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 Span = tuple[int, int, int, int]
 """First and last line, first and last column in bytes, as Python counts them."""
-Loop = ast.For | ast.AsyncFor | ast.While | ast.expr
-"""A loop, or a comprehension, which is one whatever it goes through."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)

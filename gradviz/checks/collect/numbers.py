@@ -137,12 +137,18 @@ def at_poles(nodes: Sequence[LiveNode]) -> frozenset[int]:
     """The places, in a row of nodes, of those that were given a number at which they
     make NaN or Inf, of values or of gradients.
     """
+    return _places_where(_is_at_a_pole, nodes)
+
+
+def _places_where(
+    is_one: Callable[[LiveNode], bool], nodes: Sequence[LiveNode]
+) -> frozenset[int]:
     places = list[int]()
     with unrecorded():
         for place, node in enumerate(nodes):
             # one may be freed meanwhile, or a class of tensors refuse
             with suppress(Exception):
-                if _is_at_a_pole(node):
+                if is_one(node):
                     places.append(place)
     return frozenset(places)
 
@@ -176,23 +182,22 @@ _SLOPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "Sigmoid": lambda result: result * (1 - result),
     "Tanh": lambda result: 1 - result * result,
 }
-_BOUNDS = {"Clamp": ("min", "max"), "Hardtanh": ("min_val", "max_val")}
+_BOUNDS = {
+    "Clamp": ("min", "max"),
+    "ClampMin": ("min", ""),
+    "ClampMax": ("", "max"),
+    "Hardtanh": ("min_val", "max_val"),
+}
 _GIVEN = "mat1", "self", "input"  # what a product keeps of its input
-_BOUNDS |= {"ClampMin": ("min", ""), "ClampMax": ("", "max")}
 
 
 def dead(nodes: Sequence[LiveNode]) -> frozenset[int]:
     """The places of activations whose derivative is 0 at every element."""
-    places = list[int]()
-    with unrecorded():
-        for place, node in enumerate(nodes):
-            with suppress(Exception):
-                if _is_dead(node, kind_of(type(node).__name__)):
-                    places.append(place)
-    return frozenset(places)
+    return _places_where(_is_dead, nodes)
 
 
-def _is_dead(node: LiveNode, kind: str) -> bool:
+def _is_dead(node: LiveNode) -> bool:
+    kind = kind_of(type(node).__name__)
     slot = "result" if kind in _SLOPES else "self" if kind in _BOUNDS else ""
     tensor = tensor_in(node, slot) if slot else None
     if tensor is None or not is_readable(tensor) or not tensor.numel():

@@ -126,43 +126,43 @@ def _shelves(
     part[component] = sheet.part
     corner = np.zeros((len(widths), 2))
     sizes = np.zeros((sheet.parts, 2))
-
-    def in_rows(members: Ints, left: float, limit: float) -> tuple[float, float]:
-        """Place components from x = `left` on. Returns the furthest right (a gap on)
-        and lowest points.
-        """
-        x = y = tallest = furthest = 0.0
-        for number in members.tolist():
-            wide = float(widths[number]) + 2 * sheet.gap
-            if x and x + wide > limit:
-                x, y, tallest = 0.0, y + tallest + sheet.rank_gap, 0.0
-            corner[number] = left + x, y
-            x += wide
-            furthest = max(furthest, x)
-            tallest = max(tallest, float(heights[number]))
-        return left + furthest, y + tallest
-
     members = group(part, sheet.parts)
     size = np.diff(members.start)
     alone = np.flatnonzero(size[part] == 1)
-    sizes[part[alone], 0] = widths[alone]
-    sizes[part[alone], 1] = heights[alone]
+    sizes[part[alone]] = np.column_stack((widths[alone], heights[alone]))
+    rooms = np.column_stack((widths + 2 * sheet.gap, heights))
     for p in np.flatnonzero(size > 1).tolist():
         inside = members.of(p)
         inside = inside[np.argsort(channel[inside] == 0, kind="stable")]
-        right, bottom = in_rows(inside[ported[inside]], 0.0, np.inf)
-        rest = inside[~ported[inside]]
+        first, rest = inside[ported[inside]], inside[~ported[inside]]
+        corner[first], right, bottom = _in_rows(rooms[first], np.inf, sheet.rank_gap)
         if len(rest):
-            wide = widths[rest] + 2 * sheet.gap
-            high = heights[rest] + sheet.rank_gap
-            area = float((wide * high).sum())
+            wide, high = rooms[rest, 0], heights[rest] + sheet.rank_gap
             # the width of a rectangle of this area in the aspect that is aimed at
+            area = float((wide * high).sum())
             limit = max(float(wide.max()), (area * ASPECT) ** 0.5)
-            right, low = in_rows(
-                rest[np.argsort(-heights[rest], kind="stable")], right, limit
-            )
-            bottom = max(bottom, low)
+            rest = rest[np.argsort(-heights[rest], kind="stable")]
+            corners, more, low = _in_rows(rooms[rest], limit, sheet.rank_gap)
+            corner[rest] = corners + np.array([right, 0.0])
+            right, bottom = right + more, max(bottom, low)
         sizes[p] = right - 2 * sheet.gap, bottom
         if (channel[inside] == 1).any():
             corner[inside, 0] = sizes[p, 0] - corner[inside, 0] - widths[inside]
     return corner, sizes
+
+
+def _in_rows(
+    rooms: Floats, limit: float, rank_gap: float
+) -> tuple[Floats, float, float]:
+    """Where components of these sizes go in rows that are no wider than the limit; the
+    furthest right and the lowest point.
+    """
+    corners = np.zeros((len(rooms), 2))
+    x = y = tallest = furthest = 0.0
+    for number, (wide, high) in enumerate(rooms.tolist()):
+        if x and x + wide > limit:
+            x, y, tallest = 0.0, y + tallest + rank_gap, 0.0
+        corners[number] = x, y
+        x += wide
+        furthest, tallest = max(furthest, x), max(tallest, high)
+    return corners, furthest, y + tallest
