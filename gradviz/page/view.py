@@ -117,8 +117,8 @@ class Texts:
         if group.op is not None:
             return self._op(op_of(group))
 
-        ops, parameters, _ = self.sums[group]
-        box = group_of(group)._replace(ops=ops, parameters=parameters)
+        ops, parameters, nbytes = self.sums[group]
+        box = group_of(group)._replace(ops=ops, parameters=parameters, nbytes=nbytes)
         words = [plural(box.ops, "op")]
         if group.kind == "statement" and box.code:
             words = [box.code]

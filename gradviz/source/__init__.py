@@ -1,3 +1,9 @@
 """The one static reader of the user's code: lines, statements, and how a tensor came
 about. Runs nothing.
+
+Two ways lead in. From a code object that runs: `spots` says what is written where an
+instruction stands, by `files`, `compiled` and `syntax`; `bindings`, `expressions` and
+`results` say what that is made of, and where it goes. From a line: `statements` has
+those of a function, `code_line` reads one alone, `search` and `feeding` find others.
+`cut` is the record of a line at which a tensor loses its graph.
 """
