@@ -67,7 +67,7 @@ class WatchedRun:
             "nothing": BackwardCall(Graph(), self._run),
         }
         if self._runs_on:
-            hooks |= {"look": self._watch, "ended": self._watch.ended}
+            hooks |= {"watch": self._watch, "ended": self._watch.ended}
         return hooks
 
     def _afterwards(self, call: BackwardCall, filled: bool | None) -> BackwardCall:

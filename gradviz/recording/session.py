@@ -200,7 +200,7 @@ class Session:
             self._noticing(), self._around_backward, self._thread_ends
         )
         self.others = self._nodes.others
-        self._open, self._rests = 0, False
+        self._open, self._paused = 0, False
 
     def event_log(self, first: int = 0) -> EventLog:
         """The event log of the calling thread. Of its nodes those from number `first`
@@ -336,7 +336,7 @@ class Session:
         if self._open:
             return False
         try:
-            if not self._rests:
+            if not self._paused:
                 self._stop()
         finally:
             unmark(sys._getframe())
@@ -352,18 +352,18 @@ class Session:
         finally:
             self.calls.stop()
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Note nothing until `resume`, or until one more recording is opened. For a
         recording that is alone.
         """
-        if self._open == 1 and not self._rests:
-            self._rests = True
+        if self._open == 1 and not self._paused:
+            self._paused = True
             self._stop()
 
     def resume(self) -> None:
         """Go on noting, from the next node on."""
-        if self._rests:
-            self._rests = False
+        if self._paused:
+            self._paused = False
             self._start()
 
 

@@ -39,10 +39,10 @@ from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import Program
 from gradviz.run.reading import Moments
 from gradviz.run.selection import (
+    CallWatch,
     Chosen,
     FirstBackward,
     InARow,
-    Look,
     Selection,
     after_optimizer_step,
 )
@@ -95,7 +95,7 @@ class Run(Generic[T]):
         how many backward calls in a row to read, from the first one looked at
         on. Those with `create_graph` are read in addition, as parts of a step. A
         script may end before.
-    look
+    watch
         lets the script run on after those steps, and says which later calls to
         read (`gradviz.run.selection`). A call at which the engine raises is read,
         too. `to_end`: without a limit of time. Ctrl-C then ends the script only.
@@ -119,7 +119,7 @@ class Run(Generic[T]):
     need_graph: bool = True
     around: Callable[[], AbstractContextManager[object]] = nullcontext
     steps: int | None = None
-    look: Look | None = None
+    watch: CallWatch | None = None
     to_end: bool = False
     afterwards: Callable[[T, bool | None], T] | None = None
     ended: Callable[[Sequence[Namespace]], None] | None = None
@@ -156,7 +156,7 @@ class _Running(Generic[T]):
 
     def __init__(self, run: Run[T]) -> None:
         self._wishes = run
-        self._target, self._look = run.target, run.look
+        self._target, self._watch = run.target, run.watch
         self._program = Program(run.target)
         self._moments = Moments(run.target, self._program, run.need_graph)
         self._selection = self._select()
@@ -182,7 +182,7 @@ class _Running(Generic[T]):
         if run.steps is not None:
             first = run.calls[0] if run.calls else 1
             patience = self._read_enough
-            return InARow(first, run.steps, run.look, run.to_end, patience)
+            return InARow(first, run.steps, run.watch, run.to_end, patience)
         is_named = bool(run.target.name) and not run.target.inputs
         if run.need_graph and not run.calls and not is_named:
             return FirstBackward(self._read_enough)
@@ -315,7 +315,7 @@ class _Running(Generic[T]):
         """Whether Ctrl-C ended a script that was watched on, which ends the script only
         and shows what was seen.
         """
-        watched = self._look is not None and bool(self._results)
+        watched = self._watch is not None and bool(self._results)
         return watched and isinstance(self._error, KeyboardInterrupt)
 
     @property
@@ -329,7 +329,7 @@ class _Running(Generic[T]):
     def _done(self) -> bool:
         if self._selection.enough or self._failure is not None:
             return True
-        if self._look is not None or self._selection.standing_in:
+        if self._watch is not None or self._selection.standing_in:
             return isinstance(self._error, KeyboardInterrupt)
         return self._error is not None
 
@@ -341,7 +341,7 @@ class _Running(Generic[T]):
         if self._wishes.steps is None or not isinstance(error, Exception):
             return ""
         ours = isinstance(error, GradvizError)
-        if not self._results and (ours or self._look is None):
+        if not self._results and (ours or self._watch is None):
             return ""
         kind = "" if ours else f"{type(error).__name__}: "
         return f"backward call {self._error_call} could not be read: {kind}{error}"
@@ -388,16 +388,16 @@ class _Running(Generic[T]):
             if self._done:
                 # called when the engine has ended: a running backward keeps its hooks
                 return self._leave_it_alone
-            if self._look is not None:
+            if self._watch is not None:
                 return partial(self._after_call, call, was_read)
             return None
 
     def _passes(self, call: EngineCall) -> bool:
         """Whether hardly anything is looked at while this call runs."""
-        if self._look is None or self._done:
+        if self._watch is None or self._done:
             return False
         with self._guarded():
-            return self._look.passes(self._calls, call)
+            return self._watch.passes(self._calls, call)
         return False
 
     def _wants(self, call: EngineCall) -> bool:
@@ -442,7 +442,7 @@ class _Running(Generic[T]):
 
     def _wants_ended(self, call: EngineCall, filled: bool | None) -> bool:
         """Whether to read a call that has run and was not read before."""
-        looks = self._look is not None and self._look.engine_ended()
+        looks = self._watch is not None and self._watch.engine_ended()
         if looks or filled is None:
             with self._guarded(), _isolated():
                 return not self._done and self._selection.ended(filled, call)
@@ -476,7 +476,7 @@ class _Running(Generic[T]):
     def _read_enough(self) -> None:
         """No call came for a while, as a thread of its own says, or none will be read."""
         with self._lock:
-            if not self._done or self._look is not None:
+            if not self._done or self._watch is not None:
                 self._selection.settle()
                 self._stop_when_done()
 

@@ -32,7 +32,7 @@ CALLS = 1000
 """For how many calls of `autograd.grad` at most."""
 
 
-class Look(Protocol):
+class CallWatch(Protocol):
     """What follows calls that are not read, at little cost. `seen_enough`: whatever
     comes now follows from what was read.
 
@@ -130,7 +130,7 @@ class Chosen(Selection):
 
 class InARow(Selection):
     """So many steps in a row, from call `first` on; and after those the calls that
-    `look` asks for, until the time is over (`SECONDS`), or `to_end` of the script.
+    `watch` asks for, until the time is over (`SECONDS`), or `to_end` of the script.
 
     When it is over, the next call ends the run; `out_of_patience` is called from a
     thread of its own where none comes.
@@ -140,7 +140,7 @@ class InARow(Selection):
         self,
         first: int,
         steps: int,
-        look: Look | None,
+        watch: CallWatch | None,
         to_end: bool,
         out_of_patience: Callable[[], None],
     ) -> None:
@@ -148,15 +148,15 @@ class InARow(Selection):
         self._first, self._steps = first, steps
         # where every call builds a graph, their number has to end it
         self._calls = 1 if steps == 1 else steps * PARTS
-        self._look, self._to_end = look, to_end
+        self._watch, self._to_end = watch, to_end
         self._watching = False
 
     def wants(self, number: int, call: EngineCall) -> bool:
         reading = not self._watching and number >= self._first
-        if self._look is None:
+        if self._watch is None:
             return reading
         # asked at every call, since it counts what it sees
-        return self._look.before(number, call, reading) and (self._watching or reading)
+        return self._watch.before(number, call, reading) and (self._watching or reading)
 
     def took(self, call: EngineCall) -> None:
         # a call that builds a graph of gradients is a part of its step, as in a
@@ -164,7 +164,7 @@ class InARow(Selection):
         self._steps -= not call.create_graph
         self._calls -= 1
         over = self._steps <= 0 or self._calls <= 0
-        if self._look is None:
+        if self._watch is None:
             self.enough = over
             return
 
@@ -172,13 +172,13 @@ class InARow(Selection):
             self._watching = True
             if not self._to_end:
                 self._wait_for_more()
-        self.enough = self._look.seen_enough or self.timed_out
+        self.enough = self._watch.seen_enough or self.timed_out
 
     def ended(self, filled: bool | None, call: EngineCall) -> bool:
-        if self._look is None:
+        if self._watch is None:
             return False
-        wanted = self._watching and (self._look.after(filled, call) or filled is None)
-        self.enough = self.enough or self._look.seen_enough
+        wanted = self._watching and (self._watch.after(filled, call) or filled is None)
+        self.enough = self.enough or self._watch.seen_enough
         return wanted
 
 

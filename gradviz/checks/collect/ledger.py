@@ -106,7 +106,7 @@ class Ledger:
             return
         recorder = self._recorder
         recorder.updated |= not recorder.stepping
-        if recorder.rests:
+        if recorder.paused:
             return
         recorder.log(Kind.STEP, sys._getframe(1), optimizer)
         recorder.stepping.append(id(optimizer))

@@ -84,7 +84,7 @@ class LoopWatch:
         self, frame: FrameType, given: Any, target: Any, *_: Any, **__: Any
     ) -> None:
         tensors = type(given) is type(target) is torch.Tensor
-        if not tensors or self._recorder.rests or not torch.is_grad_enabled():
+        if not tensors or self._recorder.paused or not torch.is_grad_enabled():
             return
         source, function = self._recorder.line(frame), frame.f_code.co_name
         self._losses[source] += 1

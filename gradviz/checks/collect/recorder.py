@@ -45,8 +45,8 @@ class Recorder:
         self.zeros = False  # the last call left a gradient of 0
         self.updated = False  # an optimizer has taken a step since the last call
         self._backward: Event | None = None  # where that is logged
-        # nobody watches the steps that run now, or some did before: see `Rest`
-        self.rests = self.rested = False
+        # nobody watches the steps that run now, or some did before: see `Pause`
+        self.paused = self.was_paused = False
         # optimizers whose step() runs now: a closure may call backward inside
         self.stepping: list[int] = []
         # how many of one hook a tensor had when it was met first
@@ -80,7 +80,7 @@ class Recorder:
         optimizer. None where it is not logged.
         """
         # what an optimizer calls in its step is its own affair
-        if len(self.run.log) >= KEPT or self.stepping or self.rested:
+        if len(self.run.log) >= KEPT or self.stepping or self.was_paused:
             return None
         if is_a(about, torch.optim.Optimizer):
             tensors = frozenset(map(id, optimized(about)))

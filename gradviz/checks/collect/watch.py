@@ -26,8 +26,8 @@ from gradviz.checks.collect.behind import (
     nodes_behind,
 )
 from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
+from gradviz.checks.collect.pause import Pause
 from gradviz.checks.collect.recorder import Recorder
-from gradviz.checks.collect.rest import Rest
 from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
 from gradviz.packages import users_frame
@@ -90,7 +90,7 @@ class RunWatch:
         # by line, with what is said of it
         self._unmet: dict[tuple[Kind, SourceLine, str], _Unmet] = {}
         self._next = FIRST
-        self._rest = Rest(recorder)
+        self._pause = Pause(recorder)
         self._broke = False  # a call that nobody watched left a gradient that is NaN
         self.seen_enough = False
 
@@ -112,8 +112,8 @@ class RunWatch:
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         """What says that another part of the script begins."""
-        yield torch.nn.Module.train, self._rest.news
-        yield torch.optim.Optimizer.__init__, self._rest.news
+        yield torch.nn.Module.train, self._pause.news
+        yield torch.optim.Optimizer.__init__, self._pause.news
 
     # -- which calls to read as well ---------------------------------------------------
 
@@ -121,7 +121,7 @@ class RunWatch:
         """Whether nothing of the call is looked at but its loss, which is a number."""
         line = self._line(call)
         is_known = line in self._lines
-        if not self._rest.passes(number, line, call.outputs, is_known):
+        if not self._pause.passes(number, line, call.outputs, is_known):
             return False
 
         self._leaves = {}
@@ -136,7 +136,7 @@ class RunWatch:
     def _recall(self, call: EngineCall) -> None:
         """A call that nobody watched is to be looked at."""
         with self._timed():
-            self._rest.recall(call.outputs)
+            self._pause.recall(call.outputs)
             self._leaves = leaves_behind(call.outputs)
 
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
@@ -202,7 +202,7 @@ class RunWatch:
 
     def engine_ended(self) -> bool:
         """The call has run: whether to look at what it left."""
-        self._broke = self._rest.engine_ended()
+        self._broke = self._pause.engine_ended()
         return bool(self._leaves) or self._broke
 
     def after(self, filled: bool | None, call: EngineCall) -> bool:

@@ -1,5 +1,5 @@
 """Lets a long training run unwatched: where `CALM` backward calls have told nothing new,
-recording rests for good, unless something begins: another line that calls backward, an
+recording pauses for good, unless something begins: another line that calls backward, an
 optimizer, a switch of train() or eval().
 
 How a step was made that nobody watched is known from the last one that was watched and
@@ -34,7 +34,7 @@ class _Step(NamedTuple):
     ops: dict[int, str]
 
 
-class Rest:
+class Pause:
     """Of one run, whose `number`-th backward call came last."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -50,7 +50,7 @@ class Rest:
         """Whether nobody has watched the step that ends with call `number`."""
         before, self._began = self._began, peek_sequence()
         step = range(before, self._began)
-        if self._recorder.rests:
+        if self._recorder.paused:
             self._passed = line, step
             self._begins |= not is_known
             return True
@@ -59,14 +59,14 @@ class Rest:
             self._watched[line] = _Step(step, _ops(outputs, step))
         if number >= self._until:
             self._last_leaf = _last_leaf(outputs)
-            self._rest()
+            self._pause()
         return False
 
     def engine_ended(self) -> bool:
         """The call has run. Whether nobody watched it, and it has left a gradient that
         is not finite.
         """
-        leaf = self._last_leaf() if self._recorder.rests else None
+        leaf = self._last_leaf() if self._recorder.paused else None
         if self._begins:
             self._resume()
         grad = leaf.grad if leaf is not None else None
@@ -93,18 +93,18 @@ class Rest:
         if watched.ops == _ops(outputs, numbers):
             session.event_log().repeat(watched.numbers, numbers.start)
 
-    def _rest(self) -> None:
-        self._recorder.rests = self._recorder.rested = True
+    def _pause(self) -> None:
+        self._recorder.paused = self._recorder.was_paused = True
         session = running()
         if session is not None:
-            session.rest()
+            session.pause()
 
     def _resume(self) -> None:
         self._until, self._begins = self._recorder.number + CALM, False
         session = running()
-        if self._recorder.rests and session is not None:
+        if self._recorder.paused and session is not None:
             session.resume()
-        self._recorder.rests = False
+        self._recorder.paused = False
 
 
 def _ops(outputs: Any, step: range) -> dict[int, str]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gradviz
-from gradviz.checks.collect import rest
+from gradviz.checks.collect import pause
 from gradviz.recording.session import running
 from tests.checks.test_run_on import CASES, HEAD
 from tests.checks.test_scripts import check, written
@@ -35,14 +35,14 @@ def test_a_fault_while_it_rests_has_its_line(name: str, tmp_path: Path) -> None:
 
 def test_other_operations_have_no_line_of_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recalled = []
-    repeat = rest.Rest.recall
+    repeat = pause.Pause.recall
 
-    def spy(self: rest.Rest, *arguments: object) -> None:
+    def spy(self: pause.Pause, *arguments: object) -> None:
         before = running().event_log().lines.seen
         repeat(self, *arguments)
         recalled.append(running().event_log().lines.seen > before)
 
-    monkeypatch.setattr(rest.Rest, "recall", spy)
+    monkeypatch.setattr(pause.Pause, "recall", spy)
     script = """
 for step in range(300):
     x = model(torch.randn(6, 4))
@@ -93,11 +93,11 @@ def test_a_recording_of_the_users_is_whole() -> None:
     with gradviz.record():
         session = running()
         assert session is not None
-        session.rest()
+        session.pause()
         net = torch.nn.Linear(2, 1)
         unseen = net(torch.ones(1, 2)).sum()
         with gradviz.record() as mine:
             seen = net(torch.ones(1, 2)).sum()
-        session.rest()
+        session.pause()
         assert {node.scope for node in mine.graph(seen).nodes} == {0, None}
         assert not mine.graph(unseen).scopes
