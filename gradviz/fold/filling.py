@@ -336,8 +336,8 @@ class Filling:
         for child in sorted(shown, key=lambda child: child not in self._body):
             if self._may_try(child):
                 # and one element of a list, where others differ in constants alone
-                alike = _alike(child) if lists[_list(child)] > 1 else child
-                first = first_of.setdefault(alike, child)
+                key = _list_and_ops(child) if lists[_list(child)] > 1 else child
+                first = first_of.setdefault(key, child)
                 share = weight * self._sizes.ops(child) * stands_for / total_ops
                 if first_of.setdefault(_list(first), first) is not first:
                     share /= 2  # like an earlier one, whose inside says more
@@ -425,7 +425,7 @@ def _list(group: Section) -> object:
     return list_of(record.path), record.type
 
 
-def _alike(group: Section) -> object:
+def _list_and_ops(group: Section) -> object:
     """Equal for elements of one list that ran equal ops; in a graph whose repeats
     stand alone, for none.
     """

@@ -117,11 +117,11 @@ class _Within:
 
 
 class _Done(NamedTuple):
-    """What a call of a function did at a place: it called `what`, else made an `op`.
+    """What a call of a function did at a place: it called a `callee`, else made an `op`.
     `is_whole`: all of that is one call, of torch or of a library.
     """
 
-    what: object
+    callee: object
     op: str
     is_whole: bool
 
@@ -129,7 +129,7 @@ class _Done(NamedTuple):
 @dataclass(slots=True, eq=False)
 class _Frame:
     """One call of one function, and where it is: the loops and the statement that it is
-    in, the last place, and what ran or was made there.
+    in, the last place, the `callee` that ran there, or the ops that were `seen`.
     """
 
     spots: Spots | None
@@ -137,7 +137,7 @@ class _Frame:
     scope: int | None
     steps: list[_Within] = field(default_factory=list)
     last: Spot | None = None
-    what: object = None
+    callee: object = None
     seen: set[str] = field(default_factory=set)
     call: Draft | None = None
     is_blind: bool = False
@@ -207,8 +207,8 @@ class _Reader:
         the event is.
         """
         if inner is not None:
-            what = inner.code if isinstance(inner, CallSite) else inner
-            return _Done(what, "", is_whole)
+            callee = inner.code if isinstance(inner, CallSite) else inner
+            return _Done(callee, "", is_whole)
         if event.node is None:
             return _Done(event, "", False)
         return _Done(None, self._op_of(event.node), is_whole)
@@ -337,17 +337,17 @@ class _Reader:
         flat = next((s.part for s in frame.steps if s.part.flat), None)
         if flat is not None:
             part: Draft | None = flat
-        elif done.what is not None and not done.is_whole:
-            part = self._calls(frame, spot, done.what)
+        elif done.callee is not None and not done.is_whole:
+            part = self._calls(frame, spot, done.callee)
         else:
             part = self._makes(frame, spot, done.op, again)
-        frame.last, frame.what = spot, done.what
+        frame.last, frame.callee = spot, done.callee
         return part
 
-    def _calls(self, frame: _Frame, spot: Spot, what: object) -> Draft | None:
+    def _calls(self, frame: _Frame, spot: Spot, callee: object) -> Draft | None:
         """A function of the user's, or a module, is called at a place."""
         around = frame.inside(len(frame.steps))
-        if not _is_comprehension(what):
+        if not _is_comprehension(callee):
             _mix(around)
         if frame.call is not None and frame.last is spot:
             frame.call.mixed = True
@@ -430,9 +430,9 @@ class _Reader:
             return False
         if spot is not frame.last:
             return not spot.may_follow(frame.last)
-        if done.what is not None or frame.what is not None:
-            is_same = done.what is frame.what
-            return None not in (done.what, frame.what) and not is_same
+        if done.callee is not None or frame.callee is not None:
+            is_same = done.callee is frame.callee
+            return None not in (done.callee, frame.callee) and not is_same
         if done.op not in frame.seen:
             return False
         if spot.is_operator or spot.called in (done.op, "apply"):
@@ -497,8 +497,8 @@ def _mix(part: Draft | None) -> None:
         part = part.around
 
 
-def _is_comprehension(what: object) -> bool:
-    code = getattr(what, "code", what)
+def _is_comprehension(callee: object) -> bool:
+    code = getattr(callee, "code", callee)
     return getattr(code, "co_name", "") in OWN_CODE
 
 
