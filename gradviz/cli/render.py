@@ -231,7 +231,7 @@ def tree_command(source: Source, **options: Any) -> None:
     nodes from the output down, each with what it was given. The script's own output
     goes to standard error.
     """
-    _print(source, options)
+    _print_tree(source, options)
 
 
 @click.command("summary", cls=TargetCommand)
@@ -245,25 +245,28 @@ def summary_command(source: Source, **options: Any) -> None:
     """
     options |= {"columns": options["columns"] or SUMMARY, "by": "module"}
     Options.of(options)  # refuses a wrong name before anything runs
-    _print(source, options)
+    _print_tree(source, options)
 
 
-def _print(source: Source, options: dict[str, Any]) -> None:
+def _print_tree(source: Source, options: dict[str, Any]) -> None:
+    with result_stream() as stream:
+        captured = source.graph()
+        _print(captured.result, options, stream)
+    captured.raise_failure()
+
+
+def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
     """In colour and cut to the screen on a terminal; whole lines and all rows for a
     pipe or a file.
     """
-    with result_stream() as stream:
-        captured = source.graph()
-        screen = console(stream)
-        if screen.is_terminal:
-            from gradviz.report.rich_parts import Segments
+    screen = console(stream)
+    if screen.is_terminal:
+        from gradviz.report.rich_parts import Segments
 
-            with progress("drawing the tree"):
-                tree = captured.result.tree(**options)
-                rows = Segments(list(screen.render(tree)))
-            screen.print(rows, end="")
-        else:
-            with progress("drawing the tree"):
-                for piece in pieces(captured.result, "txt", Options.of(options)):
-                    stream.buffer.write(piece)
-    captured.raise_failure()
+        with progress("drawing the tree"):
+            rows = Segments(list(screen.render(graph.tree(**options))))
+        screen.print(rows, end="")
+        return
+    with progress("drawing the tree"):
+        for piece in pieces(graph, "txt", Options.of(options)):
+            stream.buffer.write(piece)
