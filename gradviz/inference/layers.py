@@ -67,12 +67,22 @@ _CELL = (
 _RESHAPED = ("View", "UnsafeView", "ReshapeAlias", "Clone")
 _PRODUCT = ("T", "Mm", "Bmm", "Addmm", "Mv", "Dot", "Baddbmm", "Expand", *_RESHAPED)
 _SUMS = (*_PRODUCT, "Sum", "Mul", "Permute", "Transpose", "Unsqueeze", "Squeeze")
+_FUSED = tuple(
+    f"ScaledDotProduct{kind}"
+    for kind in (
+        "FlashAttention",
+        "FlashAttentionForCpu",
+        "EfficientAttention",
+        "CudnnAttention",
+    )
+)
 _CALLED: dict[str, tuple[str, ...]] = {
     "add": ("Add",), "sub": ("Sub", "Rsub"), "mul": ("Mul", MASKED), "div": ("Div", "Mul"),
     "pow": ("Pow",), "square": ("Pow",),
     "max": ("Max", "Maximum", "Amax"), "min": ("Min", "Minimum"),
     **dict.fromkeys(("matmul", "linear"), _PRODUCT), **dict.fromkeys(("einsum", "tensordot"), _SUMS),
     **dict.fromkeys(("reshape", "view", "viewas", "flatten", "unflatten"), _RESHAPED),
+    "scaleddotproductattention": (*_PRODUCT, "Transpose", "Mul", MASKED, "Add", "Softmax", "SafeSoftmax", *_FUSED),
     **dict.fromkeys(("element", "getitem"), ("Select", "Slice", "Index", "Unsqueeze", "Alias", "AsStrided")),
     **dict.fromkeys(("to", "float", "half", "typeas"), ("ToCopy",)),
     **dict.fromkeys(("chunk", "split"), ("Split", "SplitWithSizes", "UnsafeSplit", "Chunk")),

@@ -27,7 +27,7 @@ RESULTS = {
     "total": ("gradviz.saved(graph).total", " B"),
     "flow": ("gradviz.flow(loss, model=both)", "net.0.weight"),
     "paths": ("gradviz.paths(loss, net[0].weight, model=both)", "1 path from loss to"),
-    "diff": ("gradviz.diff(graph, gradviz.walk(loss.exp(), model=both))", "10 the same"),
+    "diff": ("gradviz.diff(graph, gradviz.walk(loss.exp(), model=both))", "11 the same"),
     "make_dot": ("gradviz.make_dot(loss, params=dict(both.named_parameters()))", "TanhBackward0"),
 }
 SHOWN = {
