@@ -37,7 +37,7 @@ def outputs(kept: list[Any]) -> list[torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(16), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(16, 40))])
 def test_random_programs(seed: int, tmp_path: Path) -> None:
     with gradviz.record() as recording:
         scope = run(Program(seed).text, tmp_path / "script.py")
