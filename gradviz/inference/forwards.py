@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-import inspect
 from collections.abc import Iterable
 from functools import lru_cache
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +16,7 @@ import torch
 from gradviz.source.bindings import dotted
 from gradviz.source.files import file_of
 from gradviz.source.syntax import COMPREHENSIONS, LOOPS
+from gradviz.variables.objects import class_attribute
 
 
 class ForwardStep(NamedTuple):
@@ -47,12 +47,25 @@ def steps_of(kind: type, forward: Any) -> tuple[ForwardStep, ...] | None:
     """What the forward of a class does, in order; two turns of what repeats. None where
     its code is not to be read.
     """
-    function = inspect.unwrap(forward)
-    if not isinstance(function, FunctionType):
+    function = _function(forward)
+    if function is None:
         return None
     names = function.__code__.co_varnames[:1]
-    reader = _Forward(kind, function, dict.fromkeys(names, ""), 0)
-    return reader.steps()
+    reader = _Forward(kind, function, dict.fromkeys(names, ""), 0, {})
+    try:
+        return reader.steps()
+    except RecursionError:  # a sum of hundreds of terms
+        return None
+
+
+def _function(value: Any) -> FunctionType | None:
+    """The function that is behind decorators, if there is one. Runs nothing of theirs."""
+    for _ in range(_DEEPEST):
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        elif isinstance(value, FunctionType):
+            value = vars(value).get("__wrapped__", value)
+    return value if isinstance(value, FunctionType) else None
 
 
 def keys_of(path: str) -> list[str]:
@@ -68,13 +81,23 @@ def _syntax(code: CodeType) -> Any:
     return None if function is None else function.root
 
 
+_Inlined = dict[tuple[object, ...], tuple[ForwardStep, ...] | None]
+"""What functions do that were read before, by what they are given and how deep."""
+
+
 class _Forward:
     """Reads one function, and inside it those that it calls."""
 
     def __init__(
-        self, kind: type, function: FunctionType, paths: dict[str, str], depth: int
+        self,
+        kind: type,
+        function: FunctionType,
+        paths: dict[str, str],
+        depth: int,
+        inlined: _Inlined,
     ) -> None:
         self._kind, self._function, self._depth = kind, function, depth
+        self._inlined = inlined
         self._paths = paths  # by variable what the module holds that it stands for
         self._found: list[ForwardStep] = []
 
@@ -130,8 +153,8 @@ class _Forward:
         """Note what an operation is given of what the module holds."""
         for value in values:
             held = self._path(value)
-            method = inspect.unwrap(getattr(self._kind, held or "", None) or _method)
-            if held and method is not _method and isinstance(method, FunctionType):
+            method = self._method(held) if held else None
+            if method is not None:
                 self._inline(ast.Call(value, [], []), method, 1)
             elif held:
                 self._add(held)
@@ -234,9 +257,13 @@ class _Forward:
         elif self._path(node) is None:
             self._call_other(node, name)
 
+    def _method(self, name: str) -> FunctionType | None:
+        """The method that the class has under a name."""
+        return _function(class_attribute(self._kind, name))
+
     def _call_held(self, node: ast.Call, path: str) -> None:
-        method = inspect.unwrap(getattr(self._kind, path, None) or self._call_held)
-        if isinstance(method, FunctionType):
+        method = self._method(path)
+        if method is not None:
             self._inline(node, method, 1)
         elif path:
             name = path.rpartition(".")[2]
@@ -263,43 +290,43 @@ class _Forward:
         first, *rest = name.split(".")
         value = self._function.__globals__.get(first)
         for part in rest:
-            if not isinstance(value, (ModuleType, type)):
-                return None
-            value = getattr(value, part, None)
+            # a module may import what is asked of it
+            if isinstance(value, ModuleType):
+                value = vars(value).get(part)
+            else:
+                value = (
+                    class_attribute(value, part) if isinstance(value, type) else None
+                )
         return value
 
     def _call_known(self, node: ast.Call, known: Any, name: str) -> None:
-        function = inspect.unwrap(known) if callable(known) else None
-        code = getattr(function, "__code__", None)
-        if str(getattr(known, "__module__", "")).partition(".")[0] == "torch":
-            code = None
+        function = _function(known)
+        is_plain = isinstance(known, (FunctionType, BuiltinFunctionType))
+        if is_plain and str(known.__module__).partition(".")[0] == "torch":
+            function = None
         if getattr(torch.nn.functional, name, None) is known:
             self._add(name=f"F.{name}")
-        elif code is None and not isinstance(known, type):
+        elif function is None and not isinstance(known, type):
             self._add(name=name if name not in ("checkpoint", "apply") else "?")
-        elif (
-            code is not None and code.co_filename == self._function.__code__.co_filename
-        ):
-            self._inline(node, function, 0)
-        elif code is not None:
-            self._add(name="?")
+        elif function is not None:
+            own = self._function.__code__.co_filename
+            if function.__code__.co_filename == own:
+                self._inline(node, function, 0)
+            else:
+                self._add(name="?")
 
     def _call_super(self, node: ast.Call, name: str) -> None:
-        code, mro = self._function.__code__, self._kind.__mro__
-        above = [vars(one).get(name) for one in mro]
-        own = [
-            getattr(inspect.unwrap(one), "__code__", 0) if one else 0 for one in above
-        ]
-        later = above[own.index(code) + 1 :] if code in own else []
-        function = next((inspect.unwrap(one) for one in later if one), None)
-        if isinstance(function, FunctionType):
-            self._inline(node, function, 1)
+        above = [_function(vars(one).get(name)) for one in self._kind.__mro__]
+        code, defined = self._function.__code__, [one for one in above if one]
+        own = [one.__code__ for one in defined]
+        later = defined[own.index(code) + 1 :] if code in own else []
+        if later:
+            self._inline(node, later[0], 1)
 
-    def _inline(self, node: ast.Call, function: Any, skip: int) -> None:
+    def _inline(self, node: ast.Call, function: FunctionType, skip: int) -> None:
         """Read a function that is called here, with what it is given."""
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        static = inspect.getattr_static(self._kind, function.__name__, None)
-        if isinstance(static, staticmethod):
+        if isinstance(class_attribute(self._kind, function.__name__), staticmethod):
             skip = 0
         paths = dict.fromkeys(names[:skip], "")
         pairs = [*zip(names[skip:], node.args)]
@@ -308,8 +335,12 @@ class _Forward:
             path = self._path(value)
             if path is not None:
                 paths[name] = path
-        reader = _Forward(self._kind, function, paths, self._depth + 1)
-        steps = reader.steps() if self._depth < _DEEPEST else None
+        depth = self._depth + 1
+        key = function, depth, *paths.items()
+        if key not in self._inlined:
+            reader = _Forward(self._kind, function, dict(paths), depth, self._inlined)
+            self._inlined[key] = reader.steps() if depth <= _DEEPEST else None
+        steps = self._inlined[key]
         for step in (ForwardStep(name="?"),) if steps is None else steps:
             if step.name != "return":
                 self._add(*step)

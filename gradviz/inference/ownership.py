@@ -196,7 +196,8 @@ def _steps(module: torch.nn.Module) -> tuple[ForwardStep, ...] | None:
     if _is_sequence(module):
         return tuple(ForwardStep(name) for name, _ in held)
     if not held and _runs(kind).__module__.startswith(_TORCHS):
-        is_off = not module.training or getattr(module, "p", 1) == 0
+        own = own_attributes(module)
+        is_off = not own.get("training", True) or own.get("p", 1) == 0
         return () if issubclass(kind, _NOISE) and is_off else None
     steps = _read_steps(kind)
     return steps and _with_values(module, steps)
@@ -213,7 +214,7 @@ def _with_values(
     """
     own: dict[str, Any] = {
         **own_attributes(module),
-        **own_attributes(module)["_modules"],
+        **dict(members(module, "_modules")),
     }
     names = {
         name: _name_of(value)

@@ -148,6 +148,15 @@ def _narrowed(x: Floats, half: Floats, most: float) -> tuple[Floats, Floats]:
     return ends, ends - np.repeat(moved, 2)
 
 
+def _move_across(
+    lines: list[Floats], begin: float, end: float, ways: tuple[Floats, Floats]
+) -> None:
+    """Move the points of lines between two heights to where their places go."""
+    for line in lines:
+        here = (line[:, 1] >= begin) & (line[:, 1] < end)
+        line[here, 0] = np.interp(line[here, 0], *ways)
+
+
 def _broken(
     sheet: Sheet, layers: Layers, placed: Placed, component: int, last: list[int]
 ) -> Placed:
@@ -161,14 +170,12 @@ def _broken(
     for edge in edges:
         lines[edge] = _with_ends(lines[edge], breaks)
     begins = [-np.inf, *(one.top - SAME for one in breaks), np.inf]
+    own = [lines[edge] for edge in edges]
     for number, (begin, end) in enumerate(pairwise(begins)):
         points = inside & (column == number)
         ways = _narrowed(x[points], layers.half[points], 2 * layers.gap)
         x = np.where(points, np.interp(x, *ways), x)
-        for edge in edges:
-            y = lines[edge][:, 1]
-            here = (y >= begin) & (y < end)
-            lines[edge][here, 0] = np.interp(lines[edge][here, 0], *ways)
+        _move_across(own, begin, end, ways)
     for edge in edges:
         for number in range(column[sheet.above[edge]], column[sheet.below[edge]]):
             breaks[number].add(lines[edge])
