@@ -13,7 +13,4 @@ EXPECTED: dict[str, dict[str, str]] = {
     "maml_fomaml_backward": {
         "scopes": "functional_call runs the model with updated weights, which no module registered: only a recording sees that"
     },
-    "spectral_weight_norm": {
-        "scopes": "a cell computes its parametrized weight anew at each step, and what it makes between two is said of the weight"
-    },
 }
