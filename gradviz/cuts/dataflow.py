@@ -207,7 +207,7 @@ class CodeFile:
         its first argument.
         """
         changed: AST = call.func.value
-        if method in _WRITING and self.is_module(changed):
+        if method in _WRITING and self.is_module(changed) and call.args:
             return call.args[0], list(map(Inflow, call.args[1:]))
         if self.adds(call):
             return changed, list(map(Inflow, call.args))

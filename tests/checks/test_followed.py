@@ -474,10 +474,12 @@ def test_the_fault_is_at_its_line_and_its_advice_heals_it(
 
 
 def test_what_is_put_into_a_container_ends_no_look_at_the_lines(tmp_path: Path) -> None:
-    """`store[0] = ...` assigns no name that something could read."""
+    """`store[0] = ...` assigns no name that something could read, and NumPy may be told by name what to write into."""
     script = """
+    import numpy as np
     import torch
     def collect(store, x):
+        np.copyto(dst=np.zeros(x.shape), src=x.detach().numpy())
         store[0] = store[0] + x.detach().sum()
     a, b = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD([*a.parameters(), *b.parameters()], lr=0.1)
