@@ -103,16 +103,6 @@ class Sketch:
         """What is shown."""
         return scene(self.folding, self.options)
 
-    @cached_property
-    def is_u(self) -> bool:
-        """Whether it is drawn as a U, which only leads down and up again."""
-        if self.options.direction != "auto":
-            return False
-        boxes = list(map(typesetting.measured, self.scene.boxes))
-        titles = [("", "")] * len(self.scene.frames)  # sizes decide nothing
-        drawing = _drawing(self.scene, boxes, titles, is_flat=False)
-        return layered.has_u(_in_order(drawing, self.scene.ran)[0])
-
     def page(self, *, is_flat: bool) -> Page:
         """Where it goes in a direction."""
         if is_flat not in self._pages:
@@ -157,14 +147,14 @@ class Sketch:
         ):
             return Size(math.inf, math.inf)
 
-        if sheet.is_flat and self.is_u:
-            return None
         page = self.page(is_flat=sheet.is_flat)
         if page.is_flat:
-            return Size(page.height, page.width)
+            # a U only leads down and up again
+            is_u = page.placement.is_u
+            return None if is_u else Size(page.height, page.width)
         # nobody reads a U in parts, so it is kept lower than other pictures
         is_u = page.placement.is_u
-        return Size(page.width, page.height * (U_HEIGHT if is_u else 1.0), is_u)
+        return Size(page.width, page.height * (U_HEIGHT if is_u else 1.0))
 
 
 def _shown(page: Page) -> float:

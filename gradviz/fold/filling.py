@@ -18,6 +18,7 @@ from gradviz.fold.opening import Limits, Opening
 from gradviz.fold.order import is_view
 from gradviz.fold.titles import has_calls, list_of, parts_in, pattern, turns_in
 from gradviz.fold.windows import SHARE, between, window
+from gradviz.layout.layered.u_shapes import is_u
 
 NORM = re.compile(r"Norm\w*$")
 LAYER = re.compile(rf"(Linear|Conv\dd|(LSTM|GRU|RNN)(Cell)?)$|{NORM.pattern}")
@@ -250,16 +251,10 @@ class Filling:
         is_large = self._sizes.ops(group) > max(self._ops / 2, SMALL)
         return is_large and group.kind == "call" and self._may_try(group)
 
-    def may_be_u(self) -> bool:
-        """Whether an open group has one skip connection inside another, as a U has."""
+    def is_u(self) -> bool:
+        """Whether an open group is one of a U-Net, as far as its own wires tell."""
         opened = (group for group in self.opening.open if group.children)
-        for group in opened:
-            furthest = 0
-            for maker, user in sorted(self._sizes.wires(group)):
-                if maker + 1 < user < furthest:
-                    return True
-                furthest = max(furthest, user)
-        return False
+        return any(is_u(self._sizes.wires(group)) for group in opened)
 
     def closed_share(self) -> float:
         """The part of all ops that is in closed groups of one kind that could be opened

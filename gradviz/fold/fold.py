@@ -184,7 +184,7 @@ class _View(NamedTuple):
     boxes: int
     limits: Limits
     closed: float  # the part of all ops that is closed, though nothing like it is open
-    may_be_u: bool
+    is_u: bool
 
     def as_u(self) -> _View:
         """A U says most by its shape."""
@@ -257,7 +257,7 @@ class _Candidates:
             filling = self._filling
             filling.fill(limits)
             boxes, closed = filling.opening.sizes.boxes, filling.closed_share()
-            self._views[limits] = _View(boxes, limits, closed, filling.may_be_u())
+            self._views[limits] = _View(boxes, limits, closed, filling.is_u())
         return self._views[limits]
 
     def measured(self, limits: Limits, sheet: Limits) -> tuple[Size, Size | None]:
@@ -310,13 +310,15 @@ class _Search:
         for _ in range(TRIES):
             view = self._candidates.view(now)
             whole = sheet if may_grow and now == first else None
+            if view.is_u:
+                if sheet.is_flat:
+                    break
+                view = view.as_u()
             if self._is_passed(view, best, whole):
                 break
             estimate, size = self._candidates.measured(now, sheet)
             if size is None:
                 break
-            if size.is_u:
-                view = view.as_u()
             wide, tall = size.width / sheet.width, size.height / sheet.height
             fits = max(wide, tall) <= 1.0
             if fits and self._is_better(view, best):
@@ -334,8 +336,7 @@ class _Search:
 
     def _is_passed(self, view: _View, best: _View | None, whole: Limits | None) -> bool:
         """Whether no picture is made of a view, nor of what the `whole` sheet holds."""
-        hoped = view.as_u() if view.may_be_u else view
-        if self._is_thorough or self._is_better(hoped, best):
+        if self._is_thorough or self._is_better(view, best):
             return False
         if view.closed > self._most:
             self.passed = min(self.passed, view.closed)

@@ -28,11 +28,10 @@ MOST_DATA = 5
 
 
 class Size(NamedTuple):
-    """Pixels, and whether that is drawn as a U."""
+    """Pixels."""
 
     width: float
     height: float
-    is_u: bool = False
 
 
 _CLOSED = Size(*BOX), 1  # with the boxes that are shown

@@ -52,12 +52,6 @@ def place(drawing: Drawing) -> Placement:
         )
 
 
-def has_u(drawing: Drawing) -> bool:
-    """Whether a part of the drawing would be placed as a U."""
-    edges, _ = _distinct_edges(drawing)
-    return bool(in_halves(replace(drawing, edges=edges))[1])
-
-
 def _with_skips(
     drawing: Drawing, placed: SheetPlacement, skips: Ints
 ) -> SheetPlacement:

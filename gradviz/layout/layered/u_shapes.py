@@ -7,6 +7,7 @@ decoder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -85,6 +86,12 @@ def in_halves(drawing: Drawing) -> tuple[Drawing, list[UShape]]:
                 frames[frame] = frames[frame]._replace(parent=int(half[item]))
 
     return replace(drawing, frames=tuple(frames), frame_of=frame_of), shapes
+
+
+def is_u(edges: Sequence[tuple[int, int]]) -> bool:
+    """Whether a sheet with these edges alone is a U."""
+    rows = np.arange(len(edges))
+    return _halves(rows, np.array(edges, np.int64).reshape(-1, 2).T) is not None
 
 
 def _halves(rows: Ints, items: Ints) -> tuple[list[int], Ints] | None:
