@@ -144,6 +144,13 @@ def _installed_in_torch() -> dict[str, object]:
     return found
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_is_there_is_not_looked_through_again() -> None:
+    """A collection in a test looks through what its file has made, not through all that torch and other tests have."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays_installed(request: pytest.FixtureRequest) -> Iterator[None]:
     """After every test the interpreter is as it was: no hook, patch, mode or changed setting is left."""
