@@ -70,6 +70,7 @@ class Event:
     source: SourceLine | None = None
     about: Names = ()
     times: int = 1
+    call: int = 0  # the backward call before it
     lines: set[tuple[str, int]] = field(default_factory=set)  # that led there
 
     @property
@@ -276,6 +277,14 @@ class TrainingRun:
                 found |= since if event.concerns(optimizer) else set()
                 since.clear()
         return found
+
+    def rest(self, event: Event) -> bool:
+        """Whether no optimizer that holds what an event is about has stepped since."""
+        tensors = event.tensors or frozenset()
+        return all(
+            row.held.isdisjoint(tensors) or row.last_call <= event.call
+            for row in self.optimizers
+        )
 
     @property
     def holding(self) -> set[int]:

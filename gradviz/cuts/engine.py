@@ -118,10 +118,11 @@ class Engine:
             yield Inflow(part, one.kind, leaves=one.value)
 
     def _returned(self, node: AST) -> Values:
-        for function in self.ran.callees.get(node, ()):
-            for value in function.returned:
-                assert isinstance(node, Call)
-                yield Inflow(value, leaves=node)
+        # an operator or a property may run a function of the user's, too
+        if isinstance(node, Call):
+            for function in self.ran.callees.get(node, ()):
+                for value in function.returned:
+                    yield Inflow(value, leaves=node)
 
     def _arguments(self, code: CodeFile, parameter: ast.arg) -> Values:
         function = code.function_with(parameter)

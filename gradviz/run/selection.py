@@ -21,7 +21,7 @@ PARTS = 4
 a step, read with the one that ends it.
 """
 
-SECONDS = (5.0, 60.0)
+SECONDS = (10.0, 60.0)
 """How long a script runs on after what was read, to see what follows: as long as it
 took to get there, within these bounds.
 """

@@ -185,7 +185,122 @@ for step in range(12):
     loss.backward()
     opt.step()
 """
+ANCHOR = f"""{BEGIN}
+net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+anchor = {{name: weight for name, weight in net.named_parameters()}}
+def objective():
+    stays = sum(((weight - anchor[name]) ** 2).sum() for name, weight in net.named_parameters())
+    return net(torch.randn(8, 4)).square().mean() + 100 * stays
+{END}"""
+POLICY = f"""{BEGIN}
+from torch.distributions import Categorical
+policy, states = nn.Linear(4, 3), torch.randn(16, 4)
+opt = torch.optim.SGD(policy.parameters(), lr=0.01)
+for turn in range(4):
+    before = Categorical(logits=policy(states))
+    actions, rewards = before.sample(), torch.randn(16)
+    old_log_probs = before.log_prob(actions)
+    log_probs = Categorical(logits=policy(states)).log_prob(actions)
+    ratio = (log_probs - old_log_probs).exp()
+    opt.zero_grad()
+    (-ratio * rewards).mean().backward()
+    opt.step()
+"""
+ACTOR = f"""{BEGIN}
+from torch.distributions import Normal
+actor, critic, x = nn.Linear(4, 2), nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(16, 4)
+actor_opt, critic_opt = (torch.optim.SGD(net.parameters(), lr=0.01) for net in (actor, critic))
+for step in range(4):
+    done = torch.randn(16, 2)
+    error = (critic(torch.cat([x, done], 1)) - done.sum(1, True)).square().mean()
+    critic_opt.zero_grad()
+    error.backward()
+    critic_opt.step()
+    chosen = Normal(actor(x), 1.0)
+    action = chosen.sample()
+    value = critic(torch.cat([x, action], 1))
+    loss = (0.1 * chosen.log_prob(action).sum(1, True) - value).mean()
+    actor_opt.zero_grad()
+    loss.backward()
+    actor_opt.step()
+"""
+FORCES = f"""{BEGIN}
+net, start = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)), torch.randn(8, 3, requires_grad=True)
+goal = -torch.autograd.grad(start.square().sum(), start)[0]
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    place = start.detach().requires_grad_()
+    energy = net(place)
+    force = -torch.autograd.grad(energy.sum(), place, retain_graph=True)[0]
+    loss = energy.square().mean() + (force - goal).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+FROZEN = f"""{BEGIN}
+body = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU())
+def fit(net, opt):
+    for step in range(5):
+        net.train()
+        loss = net(torch.randn(8, 4)).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+first = nn.Sequential(body, nn.Linear(6, 2))
+fit(first, torch.optim.SGD(first.parameters(), lr=0.01))
+body.requires_grad_(False)
+second = nn.Sequential(body, nn.Linear(6, 1))
+fit(second, torch.optim.SGD(second[1].parameters(), lr=0.01))
+"""
+DRAWS = f"""{BEGIN}
+net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    loss = net(torch.randn(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+x = torch.randn(8, 4)
+with torch.no_grad():
+    spread = torch.stack([net(x) for _ in range(9)]).std(0)
+"""
+OPERATORS = f"""{BEGIN}
+class Pair:
+    def __init__(self, one):
+        self.one = one
+    def __add__(self, other):
+        return Pair(self.one + other.one)
+    @property
+    def total(self):
+        return self.one.sum()
+net, mix = nn.Linear(4, 1), nn.Parameter(torch.ones(8, 1))
+opt = torch.optim.SGD([*net.parameters(), mix], lr=0.01)
+for step in range(4):
+    both = Pair(net(torch.randn(8, 4))) + Pair(mix.detach())
+    loss = both.total.square()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 FAULTS = {
+    "weights that are held to themselves": Fault(
+        "loss-input", "stays = ", ".detach().clone()", ": weight for", ": weight.detach().clone() for", ANCHOR
+    ),
+    "the log probabilities of a policy that has acted": Fault(
+        "loss-input", "ratio = ", ".detach()", "before.log_prob(actions)", "before.log_prob(actions).detach()", POLICY
+    ),
+    "an action that is drawn for a critic": Fault(
+        "constant-term", "action = ", "use rsample()", "chosen.sample()", "chosen.rsample()", ACTOR
+    ),
+    "forces beside data that have none": Fault(
+        "constant-term", "force = ", "pass create_graph=True", "retain_graph=True", "create_graph=True", FORCES
+    ),
+    "a body that was trained before": Fault(
+        "wrong-mode", "net.train()", ".eval() of net[0]", "net.train()", "net.train(); net[0].eval()", FROZEN
+    ),
+    "behind an operator and a property of one's own": Fault(
+        "never-reached", "opt = ", "Compute the loss from mix", "mix.detach()", "mix", OPERATORS
+    ),
     "an outer optimizer whose loss never leads to what it holds": Fault(
         "idle-optimizer",
         "quick = [(w - 0.1 * g).detach().requires_grad_()",
@@ -217,6 +332,16 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "samples of dropout": DRAWS,
+    "samples of dropout, in a loop": DRAWS.replace("    spread = torch.stack([net(x) for _ in range(9)]).std(0)", "")
+    + "    drawn = []\n    for _ in range(9):\n        drawn.append(net(x))\n",
+    "an action that a critic weighs": ACTOR.replace("sum(1, True) - value)", "sum(1, True) * value)"),
+    "an actor and a critic that step together": ACTOR.replace(
+        "    actor_opt.step()", "    actor_opt.step(); critic_opt.step()"
+    ),
+    "a body that goes on to be trained": FROZEN + "body.requires_grad_(True)\n"
+    "fit(first, torch.optim.SGD(first.parameters(), lr=0.01))\n",
+    "a difference that is meant to be 0": ANCHOR.replace("anchor[name]", "weight"),
     "two views that are kept apart": FOLLOWS.replace("return ", "return F.relu(1 - goal.std(0)).mean() + "),
     "a teacher with a graph that its own optimizer has trained": f"""{BEGIN}
 teacher, student, x = nn.Linear(8, 3), nn.Linear(8, 3), torch.randn(64, 8)

@@ -30,6 +30,7 @@ from gradviz.graph import SourceLine
 from gradviz.packages import script_lines, users_frame
 from gradviz.recording.session import running
 from gradviz.source.code_line import parsed
+from gradviz.source.statements import called, expressions_at, loops_around
 from gradviz.variables.objects import joined, parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 
@@ -40,6 +41,7 @@ _DROPOUTS = (
     functional.dropout3d,
     functional.alpha_dropout,
 )
+_COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.GeneratorExp
 _CALLS = {
     torch.nn.Module._call_impl.__code__,
     torch.nn.Module._wrapped_call_impl.__code__,
@@ -106,7 +108,7 @@ class ModeWatch:
         source, weights = self._recorder.script_line(calling), parameters(model)
         # a line that drops what the model gives collects statistics
         drops = any(isinstance(part, ast.Expr) for part in parsed(source))
-        if source is None or drops or not weights:
+        if source is None or drops or not weights or _draws(source):
             return
         kind, about = Kind.EVALUATED, type(model).__name__
         if self._stays(weights[0]):
@@ -125,18 +127,27 @@ class ModeWatch:
         """A batch normalization that nothing trains goes on collecting statistics."""
         if weight in self._told or not self._stays(weight):
             return
-        name = self._name(model)
         frozen: dict[str, torch.Tensor] = {}
         for path, part in submodules(model):
             own = part.weight if isinstance(part, _BatchNorm) else None
             if own is not None and (own is weight or not own.requires_grad):
-                frozen[as_code(joined(name, path))] = own
+                frozen[path] = own
         for other in frozen.values():
             self._told[other] = True
+
+        # the part of the model that is frozen as a whole, where there is one
+        parts = [
+            path
+            for path, part in submodules(model)
+            if all(f"{other}.".startswith(f"{path}.") for other in frozen)
+            and not any(own.requires_grad for own in parameters(part))
+        ]
+        name = self._name(model)
+        names = [as_code(joined(name, path)) for path in parts[:1] or frozen]
         self._recorder.note(
             Kind.TEACHER,
             self._switches.get(model),
-            listed(frozen),
+            listed(names),
             tensors=frozenset(map(id, frozen.values())),
         )
 
@@ -176,6 +187,23 @@ class ModeWatch:
             if parts:
                 about = name or type(model).__name__, listed(parts)
                 self._recorder.note(Kind.ASLEEP, self._switches.get(model), *about)
+
+
+def _draws(source: SourceLine) -> bool:
+    """Whether a line runs something again and again on the same input, as to draw
+    samples with dropout.
+    """
+    written = expressions_at(source.file, source.line)
+    turns = [each for one in written for each in getattr(one, "generators", ())]
+    bodies: list[ast.AST] = [
+        one.elt for one in written if isinstance(one, _COMPREHENSIONS)
+    ]
+    for loop in loops_around(source.file, source.line)[-1:]:
+        if isinstance(loop, ast.For) and len(loop.body) == 1:
+            turns, bodies = [*turns, loop], [*bodies, loop.body[0]]
+    read = {ast.unparse(part) for body in bodies for part in ast.walk(body)}
+    ranges = [each for each in turns if called(each.iter) == "range"]
+    return any(ast.unparse(each.target) not in read for each in ranges)
 
 
 def _is_left_out(weight: torch.Tensor) -> bool:

@@ -88,7 +88,7 @@ class Recorder:
             tensors = frozenset(map(id, parameters(about)))
         if tensors is not None:  # one set for all calls about the same
             tensors = self._sets.setdefault(tensors, tensors)
-        event = Event(kind, tensors, self.line(frame))
+        event = Event(kind, tensors, self.line(frame), call=self.number)
         self.run.log.append(event)
         return event
 
@@ -107,7 +107,8 @@ class Recorder:
         key = kind, source if source is not None else about
         event = self._notes.get(key)
         if event is None and len(self._notes) < NOTES:
-            event = self._notes[key] = Event(kind, tensors, source, about)
+            event = Event(kind, tensors, source, about, call=self.number)
+            self._notes[key] = event
             self.run.log.append(event)
         if event is not None:
             event.times = max(event.times, times)

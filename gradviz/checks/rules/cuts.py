@@ -10,6 +10,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import PRODUCTS, RESHAPES, behind, kind, made, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
+from gradviz.checks.run import Kind
 from gradviz.checks.words import all_names, code, first_names, line, listed, made_at
 from gradviz.graph import Graph, Leaf
 from gradviz.source.cut import Cut
@@ -40,6 +41,9 @@ _SAMPLE = Row(
     "{term} is drawn with sample(), without a graph: what is computed from it does not train {names}",
     "{cuts}; the file takes log_prob() nowhere, by which a sample can train",
     "{mend}",
+)
+_JUDGED = _SAMPLE._replace(
+    why="{cuts}; what judges it is not updated in this step, and has no gradient to pass on"
 )
 
 
@@ -135,16 +139,38 @@ def _told(
 def _samples(context: BackwardCall) -> Diagnoses:
     """What was drawn from something trained, and goes into the graph for its value."""
     trained = _trained(context)
-    cuts = {cut: node for node, cuts in context.entered.items() for cut in cuts}
-    for cut, node in cuts.items():
+    entered: dict[Cut, list[int]] = {}
+    for node, cuts in context.entered.items():
+        for cut in cuts:
+            entered.setdefault(cut, []).append(node)
+    for cut, nodes in entered.items():
         names, term = sorted(cut.behind & trained), re.escape(cut.term)
         # the sample itself, and not what came of it, as rewards do
         itself = cut.part == cut.term or re.match(rf"\s*{term}\s*=", cut.source.text)
         if cut.operation != "sample" or not names or not itself:
             continue
+        if any(_only_judges(context, node) for node in nodes):
+            yield _told(context, _JUDGED, names, [cut], nodes[-1])
         # elsewhere, it may have another name
-        if not any(matching(context.body.file, r"log_prob\(")):
-            yield _told(context, _SAMPLE, names, [cut], node)
+        elif not any(matching(context.body.file, r"log_prob\(")):
+            yield _told(context, _SAMPLE, names, [cut], nodes[-1])
+
+
+def _only_judges(context: BackwardCall, node: int) -> bool:
+    """Whether a node belongs to a network that the steps behind this call leave as it
+    is, and its result weighs nothing: only a gradient of its input could train.
+    """
+    graph, run, updated = context.graph, context.run, set[int]()
+    for event in run.events(Kind.STEP):
+        if event.call == context.call:
+            updated |= event.tensors or set()
+    leaves = behind(graph, [node]) & graph.leaf_of.keys()
+    own = {*all_names(graph.leaf_of[leaf] for leaf in leaves)}
+    weighs = any(
+        kind(graph, each) == "Mul" and len(graph.inputs(each)) == 2
+        for each in spread([node], partial(users, graph))
+    )
+    return bool(own and updated) and own.isdisjoint(run.named(updated)) and not weighs
 
 
 def _derivatives(context: BackwardCall) -> Diagnoses:
@@ -213,7 +239,8 @@ def _wrong(context: BackwardCall, cuts: Sequence[Cut]) -> list[Cut]:
         dropped = cut.behind
         if cut.kind == "grad" or not (trained and dropped) or trained & dropped:
             wrong.append(cut)
-    return wrong
+    # of what is known to train, where there is such a cut: others drop data
+    return [cut for cut in wrong if cut.behind & trained] or wrong
 
 
 def _trained(context: BackwardCall) -> set[str]:

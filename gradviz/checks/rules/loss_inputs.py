@@ -113,14 +113,28 @@ _WEIGHT = Row(
     "they look better",
     "In {line}, use ({weight}).detach().",
 )
+_OLD = Row(
+    "{old} has a graph: this term trains {names} through it, too",
+    "{code} compares with {old}, which was computed from {names} with recording on: where both move alike, their gradients "
+    "cancel",
+    "Keep {old} without its graph: .detach() where it is computed, or compute it under torch.no_grad().",
+)
+_ITSELF = Row(
+    "{first} and {second} are one tensor: their difference is always 0",
+    "{code} takes a tensor from itself, so that this term is 0 and trains nothing",
+    "Keep a copy of the one that is to stay as it is: .detach().clone() where it is noted.",
+)
 _COLUMN = ": .squeeze(1) on the one with two dimensions"
 _OTHER = ", where they are made: a missing sum or mean over a dimension, .squeeze(-1) or .unsqueeze(-1)"
 _SAME_SHAPE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+_COMPARES = ("Sub", "MseLoss", "SmoothL1Loss", "HuberLoss")
 _AIM = re.compile(r"(target|teacher|expected|bellman|td_|next_(q|v|state_v))", re.I)
 """What people call what a prediction is to come to."""
 _LOG = re.compile(r"log_?p(rob|i)?s?\b|log_?probs?_?\w*", re.I)
 _JUDGE = re.compile(r"\b(\w*adv\w*|delta|td_\w+|returns?)\b", re.I)
 """Log probabilities, and what weighs them."""
+_BEFORE = re.compile(r"(\b|_)old|prev|behavio|buffer|\bb_", re.I)
+"""What people call the log probabilities of the policy that has acted."""
 
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
@@ -160,6 +174,7 @@ def loss_input(context: BackwardCall) -> Diagnoses:
                 yield _wrong(graph, node, producer, pair)
                 return
     yield from _weights(context)
+    yield from _differences(context)
     if context.is_last:
         yield from _arguments(context)
 
@@ -193,6 +208,46 @@ def _weight(source: SourceLine) -> tuple[int, str]:
                 if is_log and _JUDGE.search(factor) and "detach" not in factor:
                     return place, factor
     return 0, ""
+
+
+def _differences(context: BackwardCall) -> Diagnoses:
+    """Log probabilities of an earlier policy that have a graph, and differences of a
+    tensor with itself.
+    """
+    graph, told = context.graph, set[SourceLine]()
+    for node in range(len(graph.nodes)):
+        if kind(graph, node) not in _COMPARES or len(graph.inputs(node)) != 2:
+            continue
+        inputs, source = graph.inputs(node), made_at(graph, node)
+        if source is None or source in told:
+            continue
+        first, second = _sides(source)
+        one, other = ((use.producer, use.output) for use in inputs)
+        if one == other and first != second:
+            told.add(source)
+            found = _ITSELF.filled((), source, first=first, second=second)
+            yield found._replace(nodes=(node,))
+        elif _LOG.search(first) and _BEFORE.search(second):
+            leaves = [set(behind(graph, [use.producer])) for use in inputs]
+            trained = set.intersection(*leaves) & context.optimized
+            if trained:
+                told.add(source)
+                names = first_names(graph.leaf_of[leaf] for leaf in sorted(trained))
+                yield _OLD.filled(names, source, old=second)._replace(nodes=(node,))
+
+
+def _sides(source: SourceLine) -> tuple[str, str]:
+    """What a line subtracts, or gives a loss of torch, as it is written; two empty texts
+    where it shows no such thing, or several.
+    """
+    sides = set[tuple[str, ...]]()
+    for node in expressions_at(source.file, source.line):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            sides.add((ast.unparse(node.left), ast.unparse(node.right)))
+        elif isinstance(node, ast.Call) and called(node) in _SAME_SHAPE:
+            sides.add(tuple(map(ast.unparse, node.args)))
+    first, *others = sides.pop() if len(sides) == 1 else ("",)
+    return first, others[0] if others else first
 
 
 def _arguments(context: BackwardCall) -> Diagnoses:

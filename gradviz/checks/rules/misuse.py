@@ -21,10 +21,10 @@ _MODES = {
         "In {line}, pass training=self.training to {1}; or use torch.nn.Dropout, which switches itself off.",
     ),
     Kind.TEACHER: Row(
-        "{0} is not trained, and runs in training mode",
+        "nothing trains {0}, and yet it runs in training mode",
         "nothing updates its weights, and its dropout or batch normalization acts as in training: outputs vary by chance or with "
         "the batch, and running statistics change; the loss is computed from what it gives",
-        "Call {0}.eval() before the training steps, and again after every call of train() of a model that it is a part of.",
+        "Call .eval() of {0} before the training steps, and again after every call of train() of a model around it.",
     ),
     Kind.ASLEEP: Row(
         "{0} is trained in eval() mode",
@@ -80,7 +80,8 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
         tensors = event.tensors or frozenset()
         feeds = not event.lines.isdisjoint(run.trained_with)
         if event.kind is Kind.TEACHER:
-            wrong = tensors.isdisjoint(run.given) and (feeds or not event.lines)
+            still = tensors.isdisjoint(run.given) or run.rest(event)
+            wrong = still and (feeds or not event.lines)
         else:
             # a part of a training step looks something up
             wrong = not (feeds or (tensors and tensors.isdisjoint(run.holding)))
