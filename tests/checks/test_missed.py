@@ -296,7 +296,7 @@ FAULTS = {
         "constant-term", "force = ", "pass create_graph=True", "retain_graph=True", "create_graph=True", FORCES
     ),
     "a body that was trained before": Fault(
-        "wrong-mode", "net.train()", ".eval() of net[0]", "net.train()", "net.train(); net[0].eval()", FROZEN
+        "wrong-mode", "net.train()", "Call net[0].eval()", "net.train()", "net.train(); net[0].eval()", FROZEN
     ),
     "behind an operator and a property of one's own": Fault(
         "never-reached", "opt = ", "Compute the loss from mix", "mix.detach()", "mix", OPERATORS

@@ -110,15 +110,15 @@ class ModeWatch:
         drops = any(isinstance(part, ast.Expr) for part in parsed(source))
         if source is None or drops or not weights or _draws(source):
             return
-        kind, about = Kind.EVALUATED, type(model).__name__
+        kind, about = Kind.EVALUATED, [type(model).__name__]
         if self._stays(weights[0]):
-            kind, about = Kind.TEACHER, self._name(model)
+            kind, about = Kind.TEACHER, _asleep([self._name(model)])
         elif not any(weight.requires_grad for weight in weights):
             return
         self._recorder.note(
             kind,
             source,
-            about,
+            *about,
             tensors=frozenset(map(id, weights)),
             lines=[(line.file, line.line) for line in script_lines(calling)],
         )
@@ -147,7 +147,7 @@ class ModeWatch:
         self._recorder.note(
             Kind.TEACHER,
             self._switches.get(model),
-            listed(names),
+            *_asleep(names),
             tensors=frozenset(map(id, frozen.values())),
         )
 
@@ -187,6 +187,11 @@ class ModeWatch:
             if parts:
                 about = name or type(model).__name__, listed(parts)
                 self._recorder.note(Kind.ASLEEP, self._switches.get(model), *about)
+
+
+def _asleep(names: list[str]) -> list[str]:
+    """Modules in a sentence, and the calls that switch them to eval() mode."""
+    return [listed(names), listed(f"{name}.eval()" for name in names)]
 
 
 def _draws(source: SourceLine) -> bool:

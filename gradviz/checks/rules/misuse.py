@@ -24,7 +24,7 @@ _MODES = {
         "nothing trains {0}, and yet it runs in training mode",
         "nothing updates its weights, and its dropout or batch normalization acts as in training: outputs vary by chance or with "
         "the batch, and running statistics change; the loss is computed from what it gives",
-        "Call .eval() of {0} before the training steps, and again after every call of train() of a model around it.",
+        "Call {1} before the training steps, and again after every call of train() of a model around it.",
     ),
     Kind.ASLEEP: Row(
         "{0} is trained in eval() mode",
