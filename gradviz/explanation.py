@@ -4,7 +4,7 @@ it, and which line cuts that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -44,8 +44,8 @@ class Why(NamedTuple):
     fills it.
 
     `step` counts from 1, of `steps`; None where no gradient reaches the tensor. `path`
-    is a shortest one, the output first. `reason` is why no gradient does, and `cause`
-    the line that this is about.
+    is a shortest one, the output first. `reason` is why no gradient does, or one that is
+    exactly 0, and `cause` the line that this is about.
     """
 
     name: str
@@ -106,8 +106,7 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
             node = walked.position_of.get(made_by)
         order = engine_order(graph)
         step = order.index(node) + 1 if node in order else None
-        answer = _answer(live, walked, tensor, name) if step is None else None
-
+        reason, cause = _answer(live, walked, tensor, name, node if step else None)
         path: tuple[WhyStep, ...] = ()
         if step is not None and node is not None:
             path = tuple(_path(graph, node))
@@ -122,18 +121,48 @@ def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
             grad=_grad(tensor, name, step, len(order), live),
             step=step,
             steps=len(order),
-            reason=answer.words if answer is not None else "",
-            cause=answer.source if answer is not None else None,
+            reason=reason,
+            cause=cause,
             module=_module(live.variables, tensor),
             optimizers=tuple(_groups(live.variables, tensor)),
             path=path,
         )
 
 
-def _answer(live: LiveOutputs, walked: Walked, tensor: torch.Tensor, name: str) -> Any:
-    """Why no gradient reaches it, where there is what finds that out."""
+def _answer(
+    live: LiveOutputs, walked: Walked, tensor: torch.Tensor, name: str, node: int | None
+) -> tuple[str, SourceLine | None]:
+    """Why no gradient reaches it, or one of 0 where backward comes to its node; and the
+    line. As far as there is what finds that out.
+    """
+    if node is not None:
+        return zero_reason(walked.graph, node)
     answers = hook("gradviz.cuts.answers:Answers")
-    return answers(live, walked).answer(tensor, name) if answers is not None else None
+    if answers is None:
+        return "", None
+    answer = answers(live, walked).answer(tensor, name)
+    return answer.words, answer.source
+
+
+def all_reasons(calls: Iterable[tuple[Sequence[str], str]]) -> str:
+    """The reasons of several backward calls, each with the outputs that it is about where
+    they differ.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for outputs, reason in calls:
+        by_reason.setdefault(reason, []).extend(outputs)
+    if len(by_reason) == 1:
+        return next(iter(by_reason))
+    pairs = by_reason.items()
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in pairs)
+
+
+def zero_reason(graph: Graph, node: int) -> tuple[str, SourceLine | None]:
+    """Why backward() comes to a node with a gradient of exactly 0, and the line; ""
+    where it need not, as far as there is what finds that out.
+    """
+    found = hook("gradviz.checks.rules.zeros:why_zero")
+    return found(graph, node) if found is not None else ("", None)
 
 
 def _module(variables: Sequence[Namespace], tensor: torch.Tensor) -> str:

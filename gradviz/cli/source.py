@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gradviz.graph import Graph
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
+    from gradviz.run.selection import CallWatch
 
 T = TypeVar("T")
 
@@ -69,6 +70,7 @@ class Source:
         *,
         need_graph: bool = True,
         steps: int | None = None,
+        watch: CallWatch | None = None,
     ) -> RunResult[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises
         TargetError for a saved graph.
@@ -86,4 +88,5 @@ class Source:
             need_graph=need_graph,
             around=reading,
             steps=steps,
+            watch=watch,
         ).captured()

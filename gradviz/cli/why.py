@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
     import torch
 
     from gradviz.explanation import Why
+    from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
+
+T = TypeVar("T")
 
 
 @click.command("why", cls=TargetCommand)
@@ -41,9 +47,14 @@ def command(source: Source, names: tuple[str, ...], as_json: bool) -> None:
     def read(live: LiveOutputs) -> list[Why]:
         return [explained(live, name, source.target.short) for name in names]
 
+    def is_complete(answers: list[Why]) -> bool:
+        return all(why.step is not None for why in answers)
+
     with result_stream() as stream:
-        captured = source.read(read)
-        answers, table = captured.result, load("gradviz.explanation:why_table")
+        captured = _read_turn(source, read, is_complete)
+        calls = zip(captured.result, *captured.later)
+        answers = list(map(_best, calls))
+        table = load("gradviz.explanation:why_table")
         if as_json:
             write_json(stream, answers if len(answers) > 1 else answers[0])
         else:
@@ -56,11 +67,47 @@ def command(source: Source, names: tuple[str, ...], as_json: bool) -> None:
 
 def _of_all(source: Source, as_json: bool) -> None:
     """What trains what."""
+    training, merged, table = (
+        load(f"gradviz.cuts.training:{name}")
+        for name in ("training", "merged", "training_table")
+    )
     with result_stream() as stream:
-        captured = source.read(load("gradviz.cuts.training:training"))
-        found, table = captured.result, load("gradviz.cuts.training:training_table")
+        captured = _read_turn(source, training, attrgetter("is_complete"))
+        found = merged([captured.result, *captured.later])
         write_result(stream, as_json, found.as_data, lambda: table(found))
     captured.raise_failure()
+
+
+def _best(calls: Sequence[Why]) -> Why:
+    """The answer of the first call that reaches a tensor, else of all."""
+    from gradviz.explanation import all_reasons
+
+    reached = [why for why in calls if why.step is not None]
+    best = min(reached, key=lambda why: bool(why.reason), default=calls[-1])
+    reasons = all_reasons((why.outputs, why.reason) for why in calls)
+    return best if reached else best._replace(reason=reasons)
+
+
+def _read_turn(
+    source: Source, read: Callable[[LiveOutputs], T], is_complete: Callable[[T], bool]
+) -> RunResult[T]:
+    """Read the first backward call, and each that another line makes, until an answer
+    is complete; only what is asked for by name or number, if it is.
+    """
+    from gradviz.run.selection import OneTurn
+
+    if source.at is not None or source.target.name or source.keep_going:
+        return source.read(read)
+    turn = OneTurn()
+
+    def reading(live: LiveOutputs) -> T:
+        found = read(live)
+        turn.seen_enough = is_complete(found)
+        return found
+
+    captured = source.read(reading, steps=1, watch=turn)
+    # what comes behind the first call was only to add to the answer
+    return replace(captured, failure=None) if captured.calls else captured
 
 
 def explained(live: LiveOutputs, name: str, place: str) -> Why:

@@ -4,12 +4,13 @@ and for a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradviz.armour.isolation import isolated
 from gradviz.cuts.answers import Answers
-from gradviz.explanation import opened, optimizers
+from gradviz.explanation import all_reasons, opened, optimizers, zero_reason
 from gradviz.graph import SourceLine
 from gradviz.graph.walks import behind
 from gradviz.report import labels
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 class TrainedPart(NamedTuple):
     """Parameters of one module of which the same holds: the outputs whose gradient
-    reaches them, the optimizers that hold them, and why no gradient does.
+    reaches them, the optimizers that hold them, and why no gradient does, or one of 0.
     """
 
     names: tuple[str, ...]
@@ -43,10 +44,15 @@ class TrainedPart(NamedTuple):
 
 @displayed("gradviz.cuts.training:training_table")
 class Training(NamedTuple):
-    """What trains what, at one backward call."""
+    """What trains what, at one backward call or several."""
 
     outputs: tuple[str, ...]
     parts: tuple[TrainedPart, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a gradient reaches all that an optimizer holds."""
+        return all(part.outputs for part in self.parts if part.optimizers)
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
@@ -66,11 +72,47 @@ def training(live: LiveOutputs) -> Training:
         for root in graph.roots:
             for node in behind(graph, [root.node]):
                 reached.setdefault(node, []).append(root.name)
-        parts: dict[TrainedPart, list[str]] = {}
-        for name, part in _each(walked, answers, live.variables, reached):
-            parts.setdefault(part, []).append(name)
-    joined = [part._replace(names=tuple(names)) for part, names in parts.items()]
-    return Training(tuple(root.name for root in graph.roots), tuple(joined))
+        parts = dict(_each(walked, answers, live.variables, reached))
+    return _joined([root.name for root in graph.roots], parts)
+
+
+def merged(calls: Sequence[Training]) -> Training:
+    """What trains what over several backward calls."""
+    found: dict[str, list[tuple[Training, TrainedPart]]] = {}
+    for call in calls:
+        for part in call.parts:
+            for name in part.names:
+                found.setdefault(name, []).append((call, part))
+    parts: dict[str, TrainedPart] = {}
+    for name, seen in found.items():
+        reached = [part for _, part in seen if part.outputs]
+        reasons = [(call.outputs, part.reason) for call, part in seen]
+        best = next((part for part in reached if not part.reason), seen[-1][1])
+        parts[name] = TrainedPart(
+            _owner(name),
+            _union(*(part.outputs for part in reached)),
+            _union(*(part.optimizers for _, part in seen)),
+            best.reason and all_reasons(reasons),
+            best.cause,
+        )
+    return _joined(_union(*(call.outputs for call in calls)), parts)
+
+
+def _union(*names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain(*names)))
+
+
+def _owner(name: str) -> tuple[str]:
+    return (name.rpartition(".")[0] or name,)
+
+
+def _joined(outputs: Sequence[str], parts: Mapping[str, TrainedPart]) -> Training:
+    """The parameters of one module of which the same holds as one part."""
+    joined: dict[TrainedPart, list[str]] = {}
+    for name, part in parts.items():
+        joined.setdefault(part, []).append(name)
+    found = (part._replace(names=tuple(names)) for part, names in joined.items())
+    return Training(tuple(outputs), tuple(found))
 
 
 def _each(
@@ -88,12 +130,13 @@ def _each(
         if not is_leaf and id(tensor) not in holders:
             continue
         outputs = tuple(reached.get(nodes.get(id(tensor), -1), ()))
-        answer = answers.answer(tensor, names[0]) if not outputs else None
-        reason = answer.words if answer is not None else ""
-        cause = answer.source if answer is not None else None
-        owner = names[0].rpartition(".")[0] or names[0]
-        held = tuple(holders.get(id(tensor), ()))
-        yield names[0], TrainedPart((owner,), outputs, held, reason, cause)
+        if outputs:
+            reason, cause = zero_reason(walked.graph, nodes[id(tensor)])
+        else:
+            answer = answers.answer(tensor, names[0])
+            reason, cause = answer.words, answer.source
+        held, owner = tuple(holders.get(id(tensor), ())), _owner(names[0])
+        yield names[0], TrainedPart(owner, outputs, held, reason, cause)
 
 
 def _holders(variables: Sequence[Namespace]) -> dict[int, list[str]]:
@@ -119,7 +162,7 @@ def training_table(found: Training) -> RenderableType:
     ]
     rows = []
     for part in found.parts:
-        outputs, holders = map(labels.names_text, (part.outputs, part.optimizers))
+        outputs, holders = ", ".join(part.outputs), labels.names_text(part.optimizers)
         cells = part.title, outputs or "-", holders or "-", part.reason
         rows.append([Text(one_line(cell)) for cell in cells])
     if not rows:

@@ -10,10 +10,13 @@ import _thread
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from types import CodeType
 from typing import Protocol
 
+from gradviz.packages import users_frame
 from gradviz.run.engine import EngineCall
 
 PARTS = 4
@@ -27,6 +30,9 @@ took to get there, within these bounds.
 """
 LONGER = 10.0
 """And so much longer at most where it had the processor for less than half of that."""
+
+TURNS = 10
+"""Calls of one line, after which no other line is expected to follow."""
 
 CALLS = 1000
 """For how many calls of `autograd.grad` at most."""
@@ -53,6 +59,33 @@ class CallWatch(Protocol):
 
     def after(self, filled: bool | None, call: EngineCall) -> bool:
         """The same when it has run. `filled` as in `Afterwards`."""
+
+
+class OneTurn:
+    """The watch of one turn of a training: of each line the first call. It is over when
+    one of them calls for the `TURNS`-th time.
+    """
+
+    seen_enough = False
+
+    def __init__(self) -> None:
+        self._lines = Counter[tuple[CodeType, int]]()
+
+    def engine_ended(self) -> bool:
+        return False
+
+    def passes(self, number: int, call: EngineCall) -> bool:
+        return False
+
+    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
+        frame = users_frame(call.frame) or call.frame
+        line = frame.f_code, frame.f_lineno
+        self._lines[line] += 1
+        self.seen_enough |= self._lines[line] >= TURNS
+        return self._lines[line] == 1 and (call.accumulates or number == 1)
+
+    def after(self, filled: bool | None, call: EngineCall) -> bool:
+        return False
 
 
 class Selection:

@@ -43,3 +43,70 @@ def test_each_part_has_its_loss_and_its_optimizer(gradviz_command: Gradviz, tmp_
     table = gradviz_command("why", path).stdout
     assert "net.body.*" in table and "requires_grad is False, set in line 13" in table
     assert "into integers or booleans" in table
+
+
+TURNS = """
+import torch
+from torch import nn
+made, judge = nn.Linear(4, 2), nn.Linear(2, 1)
+made_opt, judge_opt = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (made, judge))
+
+def judges(real):
+    fake = made(torch.randn(8, 4)).detach()
+    judged = judge(fake).mean() - judge(real).mean()
+    judge_opt.zero_grad()
+    judged.backward()
+    judge_opt.step()
+
+def fools():
+    fooled = -judge(made(torch.randn(8, 4))).mean()
+    made_opt.zero_grad()
+    fooled.backward()
+    made_opt.step()
+
+for turn in range(9):
+    for _ in range(3):
+        judges(torch.randn(8, 2))
+    fools()
+print("the end")
+"""
+
+
+def reached(gradviz_command: Gradviz, path: Path) -> dict[str, tuple[list[str], str]]:
+    parts = json.loads(gradviz_command("why", path, "--json").stdout)["parts"]
+    return {one["names"][0]: (one["outputs"], one["reason"]) for one in parts}
+
+
+def test_every_loss_of_a_turn_is_read_and_no_more(gradviz_command: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, TURNS)
+    assert reached(gradviz_command, path) == {
+        "made.weight": (["fooled"], ""),
+        "judge.weight": (["judged", "fooled"], ""),
+    }
+    named = gradviz_command("why", path, "made.weight")
+    assert "from fooled" in named.stdout and "never called" not in named.stdout
+    assert "the end" not in named.stderr
+
+
+def test_what_no_loss_of_a_turn_reaches_has_its_line(gradviz_command: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, TURNS.replace("judge(made(torch.randn(8, 4)))", "judge(made(torch.randn(8, 4)).data)"))
+    outputs, reason = reached(gradviz_command, path)["made.weight"]
+    assert outputs == [] and reason.startswith("judged: line 8 ") and "; fooled: line 15 " in reason
+    assert "script.py:15" in gradviz_command("why", path, "made.weight").stdout
+
+
+def test_a_call_that_fails_leaves_the_answer_of_the_first(gradviz_command: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, TURNS.replace("    fooled.backward()", "    raise ValueError(fooled)"))
+    assert reached(gradviz_command, path)["judge.weight"] == (["judged"], "")
+
+
+def test_a_gradient_of_zero_is_no_gradient_either(gradviz_command: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        TURNS.replace("fooled = -judge(made(", "fooled = -judge(torch.sign(made(").replace(
+            "4))).mean()\n    made_opt", "4)))).mean()\n    made_opt"
+        ),
+    )
+    outputs, reason = reached(gradviz_command, path)["made.weight"]
+    assert outputs == ["fooled"] and "exactly 0: the derivative of torch.sign is 0 everywhere" in reason
+    assert "script.py:15" in gradviz_command("why", path, "made.weight").stdout

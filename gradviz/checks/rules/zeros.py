@@ -10,7 +10,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import first_names, made_at, nodes_of, verb
-from gradviz.graph import Graph, Leaf
+from gradviz.graph import Graph, Leaf, SourceLine
 
 _AROUND = "let the gradient pass straight through: y = x + (torch.{op}(x) - x).detach()"
 _SAMPLE = "use a sample that the gradient passes, such as torch.distributions.Normal(...).rsample()"
@@ -109,6 +109,16 @@ def no_slope(context: BackwardCall) -> Diagnoses:
             learn=verb(names, "learns", "learn"),
             mend=mend,
         )._replace(nodes=(node,))
+
+
+def why_zero(graph: Graph, node: int) -> tuple[str, SourceLine | None]:
+    """Why the gradient of a node is exactly 0, and the line; "" where it need not be."""
+    passing = set(_passing(graph))
+    for flat in sorted(passing) if node not in passing else ():
+        if node in behind(graph, _onward(graph, flat)[1]):
+            why = f"its gradient is exactly 0: {_what(graph, flat)[0]} is 0 everywhere"
+            return why, made_at(graph, flat)
+    return "", None
 
 
 def _what(graph: Graph, node: int) -> tuple[str, str]:
