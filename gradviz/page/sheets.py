@@ -17,9 +17,9 @@ import numpy as np
 
 from gradviz.fold.groups import Child, Groups, Section, common
 from gradviz.graph import column
-from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, no_levels
+from gradviz.layout.layered.pipeline import place_sheet
 from gradviz.layout.layered.routes import Routes, reversed_routes
-from gradviz.layout.layered.sheets import SheetPlacement, place_sheet
+from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP, Sheet, SheetPlacement
 from gradviz.page.inputs import input_boxes, sources_first
 from gradviz.page.pack import Table
 from gradviz.stages import Stage
@@ -318,10 +318,10 @@ def lay_out(shapes: Sequence[Shape]) -> SheetPlacement:
         part=np.repeat(np.arange(len(shapes)), counts),
         parts=len(shapes),
         pin=pins.astype(np.int64),
+        side=np.zeros(len(widths), np.int64),
         gap=GAP,
         rank_gap=RANK_GAP,
         words=np.zeros(len(widths)),
-        levels=no_levels(len(widths)),
     )
     middles, routes, rooms = place_sheet(sheet)
     points, starts = reversed_routes(routes, np.flatnonzero(is_back))

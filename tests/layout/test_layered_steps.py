@@ -9,8 +9,9 @@ from hypothesis import given, strategies as st
 
 from gradviz.layout import Ints
 from gradviz.layout.layered.grouping import components
-from gradviz.layout.layered.layers import Sheet, cut_into_layers, no_levels
+from gradviz.layout.layered.layers import cut_into_layers
 from gradviz.layout.layered.ordering import Order, exchange, inversions
+from gradviz.layout.layered.sheet import Sheet
 
 pairs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=40)
 
@@ -44,7 +45,7 @@ def _ends(edges: list[tuple[int, int]]) -> tuple[Ints, Ints]:
 
 def _sheet(size: int, above: Ints, below: Ints) -> Sheet:
     boxes, middle, zeros = np.full(size, 20.0), np.zeros(len(above)), np.zeros(size, np.int64)
-    return Sheet(boxes, boxes, above, below, middle, middle, zeros, 1, zeros, 14.0, 26.0, boxes, no_levels(size))
+    return Sheet(boxes, boxes, above, below, middle, middle, zeros, 1, zeros, zeros, 14.0, 26.0, boxes)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(7, 14)), max_size=30, unique=True))

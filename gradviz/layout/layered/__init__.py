@@ -1,11 +1,23 @@
 """The layout: rows from top to bottom, close to linear in boxes and edges.
 
-The steps are those of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of
-Hierarchical System Structures" (1981): rows, order within rows, coordinates. What makes
-them fast and keeps deep drawings narrow is said in `ranks`, `ordering` and
-`coordinates`. Every frame is laid out on its own, the innermost first, and is then one
-box in its parent. Nothing here knows of graphs, ops or text, and nothing walks a graph
-by recursion.
+To read in this order:
+
+1. `place`, below, and `u_shapes`: which parts of a drawing are U-Nets, whose halves get
+   frames of their own.
+2. `nesting`: frames, and edges cut at their borders; `feedback`: frames that feed each
+   other.
+3. `frames`: every frame is laid out on its own, the innermost first, and is then one box
+   in its parent, by `geometry`, which has sizes and places; `halves` places a U.
+4. `sheet` and `pipeline`: what one run works on, and its steps, which are those of
+   Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System
+   Structures" (1981). Each is a module: `ranks` for rows, `layers`, `first_orders` and
+   `ordering` for the order within rows, `coordinates` for x, `rows` for y and edges,
+   `columns`, `shelves`. What makes them fast and keeps deep drawings narrow is said in
+   `ranks`, `ordering` and `coordinates`.
+
+`grouping`, `neighbours` and `routes` are the data that all work on: arrays in groups, a
+graph, polylines. Nothing here knows of graphs of autograd, ops or text, and nothing walks
+a graph by recursion.
 """
 
 from __future__ import annotations
@@ -14,11 +26,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradviz.layout import Drawing, Ints, Placement
+from gradviz.layout import Drawing, Ints, Placement, Rect
 from gradviz.layout.layered.frames import place_with_frames
 from gradviz.layout.layered.grouping import distinct_pairs
-from gradviz.layout.layered.routes import Routes, joined
-from gradviz.layout.layered.sheets import PHASES, SheetPlacement
+from gradviz.layout.layered.pipeline import PHASES
+from gradviz.layout.layered.routes import joined
 from gradviz.layout.layered.u_shapes import in_halves
 from gradviz.stages import Stage, phase
 
@@ -32,45 +44,17 @@ def place(drawing: Drawing) -> Placement:
         edges, which = _distinct_edges(drawing)
         distinct = replace(drawing, edges=edges)
         halved, shapes = in_halves(distinct) if drawing.u_shapes else (distinct, [])
-        placed, frames = place_with_frames(halved, shapes)
-        for shape in shapes:
-            placed = _with_skips(distinct, placed, shape.skips)
+        middles, sizes, routes = place_with_frames(halved, shapes)
 
         drawn = np.flatnonzero(which >= 0)
-        routes = joined(placed.routes, drawn, which[drawn], len(which))
-        x, y = placed.middles.T.copy()
-        width, height = placed.sizes[0].tolist()
-        return Placement(
-            x,
-            y,
-            routes.points,
-            routes.starts,
-            frames[: len(drawing.frames)],
-            width,
-            height,
-            is_u=bool(shapes),
-        )
-
-
-def _with_skips(
-    drawing: Drawing, placed: SheetPlacement, skips: Ints
-) -> SheetPlacement:
-    """The placement with a line from side to side for each skip."""
-    box, other = drawing.edges[skips].T
-    ends = placed.middles[np.column_stack((box, other))]
-    ends[:, 0, 0] += drawing.widths[box] / 2
-    ends[:, 1, 0] -= drawing.widths[other] / 2
-    ends[:, 1, 1] = ends[:, 0, 1]
-
-    points, starts = placed.routes
-    lines = Routes(
-        np.vstack((points, *ends)),
-        np.append(starts, len(points) + 2 * np.arange(1, len(skips) + 1)),
-    )
-    owner = np.arange(len(drawing.edges))
-    piece = owner.copy()
-    piece[skips] = len(owner) + np.arange(len(skips))
-    return placed._replace(routes=joined(lines, owner, piece, len(owner)))
+        points, starts = joined(routes, drawn, which[drawn], len(which))
+        page = drawing.size
+        x, y = middles[:page].T.copy()
+        width, height = sizes[page].tolist()
+        rects = np.column_stack((middles - sizes / 2, sizes))[page + 1 :].tolist()
+        # the halves of a U are the last, and no frames of the drawing
+        frames = tuple(Rect(*rect) for rect in rects[: len(drawing.frames)])
+        return Placement(x, y, points, starts, frames, width, height, bool(shapes))
 
 
 def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:

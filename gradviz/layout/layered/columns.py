@@ -13,8 +13,10 @@ import numpy as np
 
 from gradviz.layout import Floats
 from gradviz.layout.layered.grouping import counts
-from gradviz.layout.layered.layers import BOTTOM, Layers, Sheet
-from gradviz.layout.layered.routes import SAME, TURN, Routes, Rows, as_routes
+from gradviz.layout.layered.layers import Layers
+from gradviz.layout.layered.routes import SAME, TURN, as_routes
+from gradviz.layout.layered.rows import LayerPlacement, Rows
+from gradviz.layout.layered.sheet import BOTTOM, Sheet
 
 LONG, LONGEST = 1_000.0, 8_000.0  # px: what is broken into columns
 OF_SLIDE = 1_500.0  # px, above which two lanes are better than a picture that is longer
@@ -28,30 +30,26 @@ CHANNEL = 3.0  # of the gap between boxes, between two columns
 LANE = 8.0  # px between two lines that go on
 
 
-Placed = tuple[Floats, Rows, Routes]
-"""x of every point, the rows, and the routes of a sheet."""
-
-
-def in_columns(sheet: Sheet, layers: Layers, placed: Placed) -> Placed:
+def in_columns(sheet: Sheet, layers: Layers, placed: LayerPlacement) -> LayerPlacement:
     """The same with every long component in columns, where edges leave a place to break
     it.
     """
-    height = placed[1].height
+    height = placed.rows.height
     if not 0 < len(sheet.above) <= EDGES:
         return placed
 
     is_long = (height > LONG) & (height < LONGEST)
     for component in np.flatnonzero(is_long).tolist():
-        last = _last_lines(layers, placed, component, 1)
+        last = _last_lines(sheet, layers, placed, component, 1)
         if not last and height[component] > OF_SLIDE:
-            last = _last_lines(layers, placed, component, LANES)
+            last = _last_lines(sheet, layers, placed, component, LANES)
         if last:
             placed = _broken(sheet, layers, placed, component, last)
     return placed
 
 
 def _last_lines(
-    layers: Layers, placed: Placed, component: int, lanes: int
+    sheet: Sheet, layers: Layers, placed: LayerPlacement, component: int, lanes: int
 ) -> list[int]:
     """The lines that columns end with; none where more sources than that go on
     everywhere, or columns would hardly be shorter.
@@ -61,10 +59,12 @@ def _last_lines(
     left, right = layers.borders(x)
     width = float(right[component] - left[component])
     height = float(rows.height[component])
-    count = round((height / (width + CHANNEL * layers.gap)) ** 0.5)
+    count = round((height / (width + CHANNEL * sheet.gap)) ** 0.5)
     count = min(count, int(height / SHORTEST), MOST)
 
-    pieces = zip(layers.above.tolist(), np.rint(layers.above_offset).tolist())
+    pieces = zip(
+        layers.pieces.above.tolist(), np.rint(layers.pieces.above_offset).tolist()
+    )
     points = np.array([point for point, _ in set(pieces)], np.int64)
     sources = counts(layers.line[points], layers.lines)
     free = first + 1 + np.flatnonzero(sources[first + 1 : end - 2] <= lanes)
@@ -158,8 +158,12 @@ def _move_across(
 
 
 def _broken(
-    sheet: Sheet, layers: Layers, placed: Placed, component: int, last: list[int]
-) -> Placed:
+    sheet: Sheet,
+    layers: Layers,
+    placed: LayerPlacement,
+    component: int,
+    last: list[int],
+) -> LayerPlacement:
     """One component in columns that end with these lines."""
     x, rows, routes = placed
     inside = layers.component == component
@@ -173,14 +177,14 @@ def _broken(
     own = [lines[edge] for edge in edges]
     for number, (begin, end) in enumerate(pairwise(begins)):
         points = inside & (column == number)
-        ways = _narrowed(x[points], layers.half[points], 2 * layers.gap)
+        ways = _narrowed(x[points], layers.half[points], 2 * sheet.gap)
         x = np.where(points, np.interp(x, *ways), x)
         _move_across(own, begin, end, ways)
     for edge in edges:
         for number in range(column[sheet.above[edge]], column[sheet.below[edge]]):
             breaks[number].add(lines[edge])
 
-    channel = CHANNEL * layers.gap
+    channel = CHANNEL * sheet.gap
     move, right = np.zeros((len(last) + 1, 2)), np.zeros(len(last) + 1)
     for number in range(len(last) + 1):
         points = inside & (column == number)
@@ -220,4 +224,4 @@ def _broken(
         lines[edge][-1, 1] += more[final]
 
     x = np.where(inside, x + move[column, 0], x)
-    return x, rows._replace(y=y, height=height), as_routes(lines)
+    return LayerPlacement(x, rows._replace(y=y, height=height), as_routes(lines))

@@ -26,20 +26,20 @@ from gradviz.layout.layered.grouping import (
     group,
     numbered,
 )
-from gradviz.layout.layered.layers import BEND_GAP
+from gradviz.layout.layered.layers import BEND_GAP, Layers
+from gradviz.layout.layered.neighbours import neighbours
 from gradviz.layout.layered.ordering import Order
-from gradviz.layout.layered.ranks import neighbours
 
 TIERS = 3
 
 
-class Pieces(NamedTuple):
+class Links(NamedTuple):
     """The pieces of a layered graph by the places of their ends."""
 
     above: Ints
     below: Ints
     # what to add to the x of the place above to get that of the place below when the
-    # piece is vertical
+    # link is vertical
     shift: Floats
 
 
@@ -63,48 +63,49 @@ class Constraints(NamedTuple):
     distance: Floats
 
 
-def pieces_by_place(order: Order) -> Pieces:
-    """The pieces in the space of places."""
-    layers = order.layers
-    return Pieces(
-        order.place[layers.above],
-        order.place[layers.below],
-        layers.above_offset - layers.below_offset,
-    )
+def x_of_points(order: Order, gap: float) -> Floats:
+    """Where the middle of every point is. Components do not touch each other, so x counts
+    in each from anywhere.
+    """
+    above, below, above_offset, below_offset, _ = order.layers.pieces
+    shift = above_offset - below_offset
+    links = Links(order.place[above], order.place[below], shift)
+    tier, room = _tiers(order.layers), _spacing(order, gap)
+    x = _first_coordinates(links, tier, room, len(order.at))
+    return _relax(x, links, tier < TIERS, room)[order.place]
 
 
-def tier_of_pieces(order: Order) -> Ints:
+def _tiers(layers: Layers) -> Ints:
     """How early each piece may become straight: longest way, bend chains, lone pieces."""
-    layers = order.layers
-    down = counts(layers.above, layers.size)
-    up = counts(layers.below, layers.size)
-    tier = np.full(len(layers.above), TIERS)
+    above, below, _, _, main = layers.pieces
+    down, up = counts(above, layers.size), counts(below, layers.size)
+    tier = np.full(len(above), TIERS)
     # the only one at either of its ends
-    tier[np.maximum(down[layers.above], up[layers.below]) == 1] = 2
+    tier[np.maximum(down[above], up[below]) == 1] = 2
     # between two bend points
-    tier[np.minimum(layers.above, layers.below) >= layers.boxes] = 1
+    tier[np.minimum(above, below) >= layers.boxes] = 1
     # the longest way down is what a reader follows
-    tier[layers.main] = 0
+    tier[main] = 0
     return tier
 
 
-def choose_alignments(places: int, pieces: Pieces, tier: Ints) -> Ints:
-    """For every place the piece up from it that will be vertical, or -1. No two of them
+def _choose_alignments(places: int, links: Links, tier: Ints) -> Ints:
+    """For every place the link up from it that will be vertical, or -1. No two of them
     cross or share an end.
     """
     partner = np.full(places, -1, np.int64)
     chosen = np.full(places, -1, np.int64)
 
     for value in range(TIERS):
-        piece = np.flatnonzero(tier == value)
-        if not len(piece):
+        link = np.flatnonzero(tier == value)
+        if not len(link):
             continue
-        piece_to = np.full(places, -1, np.int64)
-        piece_to[pieces.below[piece]] = piece
-        wanted = np.where(piece_to < 0, -1, pieces.above[piece_to])
+        link_to = np.full(places, -1, np.int64)
+        link_to[links.below[link]] = link
+        wanted = np.where(link_to < 0, -1, links.above[link_to])
         # two lines that cross cannot both be vertical, and earlier tiers come first
         taken = _accept(partner, wanted)
-        partner[taken], chosen[taken] = wanted[taken], piece_to[taken]
+        partner[taken], chosen[taken] = wanted[taken], link_to[taken]
 
     return chosen
 
@@ -127,28 +128,27 @@ def _largest_before(values: Ints) -> Ints:
     return np.append(-1, np.maximum.accumulate(values)[:-1])
 
 
-def make_blocks(places: int, pieces: Pieces, vertical: Ints) -> Blocks:
-    """Join the ends of the given pieces. At most one of them may begin and one end at a
+def _make_blocks(places: int, links: Links, vertical: Ints) -> Blocks:
+    """Join the ends of the given links. At most one of them may begin and one end at a
     place.
     """
     root, step = np.arange(places), np.zeros(places)
-    root[pieces.below[vertical]] = pieces.above[vertical]
-    step[pieces.below[vertical]] = pieces.shift[vertical]
+    root[links.below[vertical]] = links.above[vertical]
+    step[links.below[vertical]] = links.shift[vertical]
     root, shift = follow_adding(root, step)
     block, total = numbered(root)
     return Blocks(block, shift, total)
 
 
-def spacing(order: Order) -> Constraints:
+def _spacing(order: Order, gap: float) -> Constraints:
     """Least distances between all neighbours."""
-    layers, left = order.layers, order.neighbours()
-    half, bend = layers.half[order.at], layers.bend[order.at]
-    both_bend = bend[left] & bend[left + 1]
-    room = np.where(both_bend, layers.gap * BEND_GAP, layers.gap)
+    left = order.neighbours()
+    half, is_bend = order.layers.half[order.at], order.layers.is_bend[order.at]
+    room = np.where(is_bend[left] & is_bend[left + 1], gap * BEND_GAP, gap)
     return Constraints(left, left + 1, half[left] + half[left + 1] + room)
 
 
-def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
+def _block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
     """What the distances between neighbours mean for their blocks."""
     block, shift, total = blocks
     distance = room.distance + shift[room.left] - shift[room.right]
@@ -165,27 +165,21 @@ def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
 # -- packing ---------------------------------------------------------------------------
 
 
-def first_coordinates(
-    order: Order, pieces: Pieces, room: Constraints
-) -> tuple[Floats, Mask]:
-    """x of every place, and for every piece whether it should be straight.
-
-    x is the mean of two packings. Components do not touch each other, so it counts in
-    each from anywhere.
-    """
-    places, tier = len(order.at), tier_of_pieces(order)
-    vertical = choose_alignments(places, pieces, tier)
-    blocks = make_blocks(places, pieces, vertical[vertical >= 0])
-    limits = block_constraints(blocks, room)
+def _first_coordinates(
+    links: Links, tier: Ints, room: Constraints, places: int
+) -> Floats:
+    """x of every place: the mean of two packings."""
+    vertical = _choose_alignments(places, links, tier)
+    blocks = _make_blocks(places, links, vertical[vertical >= 0])
+    limits = _block_constraints(blocks, room)
     # the same packing from the right: the mean of both leans to neither side
     mirrored = Constraints(limits.right, limits.left, limits.distance)
-    left = pack(blocks.total, limits)[blocks.block] + blocks.shift
-    right = blocks.shift - pack(blocks.total, mirrored)[blocks.block]
+    left = _pack(blocks.total, limits)[blocks.block] + blocks.shift
+    right = blocks.shift - _pack(blocks.total, mirrored)[blocks.block]
+    return (left + right) / 2
 
-    return (left + right) / 2, tier < TIERS
 
-
-def pack(count: int, limits: Constraints) -> Floats:
+def _pack(count: int, limits: Constraints) -> Floats:
     """Blocks as far left as they can be, then each as far right as the blocks right of
     it allow.
     """
@@ -215,21 +209,21 @@ RELAX_ROUNDS = 72
 STRAIGHT, SWING = 0.01, 1.0  # px
 
 
-def relax(x: Floats, pieces: Pieces, straight: Mask, room: Constraints) -> Floats:
-    """Better x for every place: runs of pieces that should be straight, and are, move
+def _relax(x: Floats, links: Links, straight: Mask, room: Constraints) -> Floats:
+    """Better x for every place: runs of links that should be straight, and are, move
     all at once to the mean of what they join.
 
     Each takes at most half of the room beside it, so the order in a row never changes,
     and neighbours come no closer than they may.
     """
-    above, below, shift = pieces
+    above, below, shift = links
     bend = x[above] + shift - x[below]
     vertical = straight & (np.abs(bend) < STRAIGHT)
-    blocks = make_blocks(len(x), pieces, np.flatnonzero(vertical))
+    blocks = _make_blocks(len(x), links, np.flatnonzero(vertical))
     block, of_place, count = blocks
     block_x = np.zeros(count)
     block_x[block] = x - of_place
-    limits = block_constraints(blocks, room)
+    limits = _block_constraints(blocks, room)
 
     between = block[above] != block[below]
     shift = (shift + of_place[above] - of_place[below])[between]

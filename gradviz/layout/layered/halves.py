@@ -1,8 +1,8 @@
-"""The halves of a U beside each other, and the lines that lead into them, from one to
-the other, and out of them.
+"""A U: its halves beside each other, and the lines that lead into them, from one to the
+other, and out of them.
 
 The right half is upside down: lines enter it from below and leave it at the top. Skips
-are not among them: they cross the channel between the halves on their level lines.
+are not among them: they cross the channel between the halves on level lines.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Floats
-from gradviz.layout.layered.routes import PORT_GAP, TURN, Routes, as_routes
+from gradviz.layout import Floats, Ints
+from gradviz.layout.layered.geometry import Geometry
+from gradviz.layout.layered.routes import TURN, Routes, as_routes
+from gradviz.layout.layered.rows import PORT_GAP
+from gradviz.layout.layered.sheet import SkipEnds
+from gradviz.layout.layered.u_shapes import UShape
 
 CHANNEL = 110.0  # px between the halves, where skips have their words
 LANE = 12.0  # px between two lines that turn
@@ -21,76 +25,125 @@ LANE = 12.0  # px between two lines that turn
 LEFT, RIGHT, BORDER = range(3)
 
 
-class HalfLine(NamedTuple):
-    """What a line leads from and to: a half, so far from its middle, or a port in the
-    border around both.
-    """
+class Halves:
+    """The two halves of a U, which are frames of their own, and what its skips join."""
+
+    def __init__(self, shape: UShape, skips: Ints, geometry: Geometry) -> None:
+        self.shape, self._geometry = shape, geometry
+        way_out = geometry.hierarchy.tree.way_out
+        left, right = skips.T.tolist()
+        # from the box at each end of a skip out to its half
+        self.left_ways = [way_out(box, shape.left) for box in left]
+        self.right_ways = [way_out(box, shape.right) for box in right]
+
+    def skips_on(self, sheet: Ints) -> SkipEnds:
+        """The skips on the sheet of these nodes, on which both halves are drawn."""
+        ways = [*self.left_ways, *self.right_ways]
+        items = np.array([way[-2] for way in ways])
+        depths = np.array([self._geometry.depth(way[:-1]) for way in ways])
+        boxes = np.searchsorted(sheet, items)
+        return SkipEnds(boxes.reshape(2, -1), depths.reshape(2, -1))
+
+    def place(self, gap: float, rank_gap: float) -> Floats:
+        """Place the halves, and the ports of the frame that they fill: its size."""
+        geometry, shape = self._geometry, self.shape
+        halves = [shape.left, shape.right]
+        wide, high = geometry.size[halves].T
+        begin, end = wide[LEFT], wide[LEFT] + CHANNEL
+        right = end + wide[RIGHT]
+        x = np.array([begin / 2, right - wide[RIGHT] / 2, (begin + end) / 2])
+        # the outermost skip is level, and the right half upside down
+        drop = geometry.depth(self.left_ways[0]) + geometry.depth(self.right_ways[0])
+        y = np.array([0.0, drop])
+
+        segments = np.flatnonzero(geometry.hierarchy.segments.frame == shape.frame)
+        items, offsets = geometry.attachments(segments)
+        sides = np.full_like(items, BORDER)
+        sides[items == shape.left], sides[items == shape.right] = LEFT, RIGHT
+        lines = _lines(sides, x[sides] + offsets, items[0])
+        router = _Router(lines, y - high / 2, y + high / 2, right + gap, rank_gap)
+        corner = np.array([0.0, router.top])
+        routes = as_routes([np.array(router.route(line)) - corner for line in lines])
+        geometry.add_routes(segments, routes)
+        # ports stand where lines begin and end, and halves in their middles
+        ends = np.array([routes.starts[:-1], routes.starts[1:] - 1])
+        geometry.middle[items] = routes.points[ends]
+        geometry.middle[halves] = np.column_stack((x[:2], y)) - corner
+        width = max([right, *(lane + LANE for lane in router.beside.values())])
+        return np.array([width, router.low - router.top])
+
+
+def skip_lines(skips: Ints, middles: Floats, widths: Floats) -> Routes:
+    """Skips as straight lines from side to side of the boxes that they join."""
+    left, right = skips.T
+    y = middles[left, 1]
+    begin = np.column_stack((middles[left, 0] + widths[left] / 2, y))
+    end = np.column_stack((middles[right, 0] - widths[right] / 2, y))
+    return as_routes([*np.stack((begin, end), axis=1)])
+
+
+class _Line(NamedTuple):
+    """What a line leads from and to, LEFT, RIGHT or BORDER, and where along it."""
 
     begin: int
     end: int
-    begin_offset: float
-    end_offset: float
+    begin_x: float
+    end_x: float
     source: int  # lines that enter through one port have one source
 
 
-class Halves(NamedTuple):
-    """Where everything went, from the upper left corner of what is drawn."""
-
-    middles: Floats  # (2, 2)
-    routes: Routes
-    size: Floats  # (2,)
+def _lines(sides: Ints, x: Floats, source: Ints) -> list[_Line]:
+    """Lines from their two sides, their two places along them, and their sources."""
+    columns = [column.tolist() for column in (*sides, *x, source)]
+    return [_Line(*row) for row in zip(*columns)]
 
 
-def place_halves(
-    sizes: Floats, drop: float, lines: Sequence[HalfLine], gap: float, rank_gap: float
-) -> Halves:
-    """Place two halves of these sizes, the middle of the right one `drop` below that of
-    the left one.
+class _Router:
+    """The ways of lines around halves with these roofs and floors. What enters the
+    right half turns below both halves; what leaves it turns above it, and runs down
+    beside it, where x is `right` or more.
     """
-    wide, high = sizes.T
-    channel, right = wide[LEFT] + CHANNEL / 2, wide[LEFT] + CHANNEL + wide[RIGHT]
-    middle = np.array([wide[LEFT] / 2, right - wide[RIGHT] / 2, channel])
-    y = np.array([0.0, drop])
-    roof, floor = y - high / 2, y + high / 2
 
-    def from_right(line: HalfLine) -> float:
-        """Lines that begin further right turn within the others."""
-        return -float(middle[line.begin] + line.begin_offset)
+    def __init__(
+        self,
+        lines: Sequence[_Line],
+        roof: Floats,
+        floor: Floats,
+        right: float,
+        rank_gap: float,
+    ) -> None:
+        # lines that begin further right turn within the others
+        inwards = sorted(lines, key=lambda line: -line.begin_x)
+        entering = [line for line in inwards if line.end == RIGHT]
+        leaving = [line for line in inwards if line.begin == RIGHT]
+        under, over = floor.max() + TURN, roof[RIGHT] - TURN
+        self.under = {line: under + LANE * lane for lane, line in enumerate(entering)}
+        self.over = {line: over - LANE * lane for lane, line in enumerate(leaving)}
+        self.beside = {line: right + LANE * lane for lane, line in enumerate(leaving)}
 
-    entering = sorted((line for line in lines if line.end == RIGHT), key=from_right)
-    leaving = sorted((line for line in lines if line.begin == RIGHT), key=from_right)
-    under = [floor.max() + TURN + LANE * lane for lane in range(len(entering))]
-    over = [roof[RIGHT] - TURN - LANE * lane for lane in range(len(leaving))]
-    port_gap = PORT_GAP * rank_gap
-    top = min([*roof, *over]) - port_gap * any(line.begin == BORDER for line in lines)
-    low = max([*floor, *under]) + port_gap * any(line.end == BORDER for line in lines)
-    begin_y, end_y = (floor[LEFT], roof[RIGHT], top), (roof[LEFT], floor[RIGHT], low)
+        self._gap = PORT_GAP * rank_gap
+        has_entry = any(line.begin == BORDER for line in lines)
+        has_exit = any(line.end == BORDER for line in lines)
+        self.top = min(*roof, *self.over.values()) - self._gap * has_entry
+        self.low = max(*floor, *self.under.values()) + self._gap * has_exit
+        self._begin_y = floor[LEFT], roof[RIGHT], self.top
+        self._end_y = roof[LEFT], floor[RIGHT], self.low
+        # a line that enters both halves begins above the left one
+        into_left = [line for line in lines if line.end == LEFT]
+        self._port_x = {line.source: line.end_x for line in into_left}
 
-    routes: list[Floats] = []
-    port_x: dict[int, float] = {}
-    for line in lines:
-        x = middle[line.begin] + line.begin_offset
-        to = middle[line.end] + line.end_offset
-        turn: list[list[float]] = []
+    def route(self, line: _Line) -> list[tuple[float, float]]:
+        """The points of a line."""
+        x, end_x = line.begin_x, line.end_x
+        y, end_y = self._begin_y[line.begin], self._end_y[line.end]
+
         if line.end == RIGHT:
-            lane = under[entering.index(line)]
-            entry = begin_y[line.begin] + port_gap
-            turn = [[x, entry], [x, lane], [to, lane]]
-        elif line.begin == RIGHT:
-            number = leaving.index(line)
-            to = right + gap + LANE * number
-            turn = [[x, over[number]], [to, over[number]]]
-        elif line.end == BORDER:
-            to = x
-        else:
-            x = port_x[line.source] = to
-        points = [[x, begin_y[line.begin]], *turn, [to, end_y[line.end]]]
-        routes.append(np.array(points) - [0.0, top])
-
-    # a line that enters both halves begins above the left one
-    for line, route in zip(lines, routes):
-        if line.begin == BORDER:
-            route[0, 0] = port_x.get(line.source, route[0, 0])
-    width = right + (gap + LANE * len(leaving)) * bool(leaving)
-    middles = np.column_stack((middle[:2], y - top))
-    return Halves(middles, as_routes(routes), np.array([width, low - top]))
+            port_x, under = self._port_x.get(line.source, x), self.under[line]
+            turn = [(x, y + self._gap), (x, under), (end_x, under)]
+            return [(port_x, y), *turn, (end_x, end_y)]
+        if line.begin == RIGHT:
+            over, beside = self.over[line], self.beside[line]
+            return [(x, y), (x, over), (beside, over), (beside, end_y)]
+        if line.end == LEFT:
+            x = end_x
+        return [(x, y), (x, end_y)]

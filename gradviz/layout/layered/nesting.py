@@ -5,7 +5,8 @@ between boxes of different frames is a series of segments, one in each drawing t
 passes; they meet at ports, which lie on borders. All edges from one box share their
 ports, so a tensor used many times inside a frame enters it once.
 
-Nodes number everything that has a place: boxes 0..n-1, then frames, then ports.
+Nodes number everything that has a place: boxes 0..n-1, the page, which is a frame
+around everything, then frames, then ports.
 """
 
 from __future__ import annotations
@@ -15,38 +16,40 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Floats, Ints, LayoutFrame
-from gradviz.layout.layered.grouping import Mask, counts, distinct_pairs, group, places
-from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
-
-ENTRY, EXIT = range(2)
-"""Ports at the top and the bottom of a frame."""
-PIN_OF = np.array([TOP, BOTTOM])
+from gradviz.layout import Ints, LayoutFrame
+from gradviz.layout.layered.feedback import against_the_stream
+from gradviz.layout.layered.grouping import Mask, distinct_pairs, group
+from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP
 
 
 class FrameTree(NamedTuple):
-    """Frames 0..f-1, and the page as frame f. `home` is the frame of every box, then
-    the frame around every frame.
-    """
+    """Which frame every box and every frame lies in, by their nodes."""
 
-    boxes: int
-    home: Ints  # (n + f,)
-    depth: Ints  # (f + 1,) the page has depth 0
+    page: int  # its node, and the number of boxes
+    home: Ints  # (nodes,) -1 for the page
+    depth: Ints  # (nodes,) how many frames are around each
 
-    @property
-    def page(self) -> int:
-        """Number of the page, which is the number of frames."""
-        return len(self.depth) - 1
+    def levels(self) -> list[Ints]:
+        """The frames of each depth, the page first."""
+        depth = self.depth[self.page :]
+        frames = group(depth, int(depth.max()) + 1)
+        return [self.page + frames.of(level) for level in range(len(frames.start) - 1)]
+
+    def way_out(self, box: int, frame: int) -> list[int]:
+        """A box and the frames around it, up to this one."""
+        way = [box]
+        while way[-1] != frame:
+            way.append(int(self.home[way[-1]]))
+        return way
 
 
 class Segments(NamedTuple):
-    """Pieces of edges inside one drawing, each from an upper node to a lower one."""
+    """Pieces of edges inside one drawing, each from an upper end to a lower one: a box,
+    or a port of the frame itself or of a frame in it.
+    """
 
-    frame: Ints  # whose drawing
-    upper: Ints
-    lower: Ints
-    upper_port: Ints  # the port on the border of the frame `upper`, or -1
-    lower_port: Ints
+    frame: Ints  # (k,) whose drawing
+    ends: Ints  # (2, k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,24 +57,22 @@ class Hierarchy:
     """Everything that is laid out frame by frame, and how edges are put together again."""
 
     tree: FrameTree
-    edges: int
-    home: Ints  # (nodes,)
+    home: Ints  # (nodes,) that of a port is the frame on whose border it lies
     pin: Ints  # (nodes,) FREE, TOP or BOTTOM
     segments: Segments
     step_edge: Ints  # (steps,) the edge of every step, sorted
     step_segment: Ints  # (steps,) from the upper box to the lower one
-    # edges drawn from the lower box to the upper one, because their frames feed each
+    # (edges,) drawn from the lower box to the upper one, because their frames feed each
     # other
-    upwards: Ints
+    upwards: Mask
 
 
 class _Steps(NamedTuple):
-    """Segments before they are shared: which edge, the how manieth on its way, and what
-    it joins (see `_key`).
+    """Segments before they are shared, those of one edge in their order: whose they are,
+    and what they join (see `_port`).
     """
 
     edge: Ints
-    turn: Ints
     frame: Ints
     upper: Ints
     lower: Ints
@@ -81,22 +82,22 @@ def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     """The tree of frames. Raises ValueError where frames lie inside each other in a
     circle.
     """
-    page = len(frames)
-    around = [page if frame.parent is None else frame.parent for frame in frames]
-    parent = np.array([*around, page], np.int64)
-    depth = np.zeros(page + 1, np.int64)
-    ancestor = np.arange(page + 1)
+    page = len(frame_of)
+    parents = [-1 if frame.parent is None else frame.parent for frame in frames]
+    # frame -1, which is none, is the page
+    around = page + 1 + np.append(frame_of, np.array([-1, *parents], np.int64))
+    around[page] = -1
+    depth, ancestor = np.zeros_like(around), around
 
-    while (ancestor != page).any():
-        depth += ancestor != page
-        ancestor = parent[ancestor]
-        if depth.max() > page:
+    while (ancestor >= 0).any():
+        depth += ancestor >= 0
+        ancestor = np.where(ancestor >= 0, around[ancestor], -1)
+        if depth.max() > len(frames) + 1:
             raise ValueError(
                 "some frames lie inside each other in a circle: look at their parents"
             )
 
-    home = np.where(frame_of < 0, page, frame_of)
-    return FrameTree(len(frame_of), np.append(home, parent[:page]), depth)
+    return FrameTree(page, around, depth)
 
 
 def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints) -> Hierarchy:
@@ -107,8 +108,7 @@ def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints) -> Hierarchy:
     upwards = against_the_stream(len(tree.home), rank, edges, items)
     boxes = np.where(upwards, np.flip(edges.T, 0), edges.T)
     holders = np.where(upwards, items[::-1], items)
-    steps = _steps(tree, boxes, holders)
-    return _share(tree, steps, boxes[0], np.flatnonzero(upwards))
+    return _share(tree, _steps(tree, boxes, holders), upwards)
 
 
 def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
@@ -121,18 +121,18 @@ def meeting_items(tree: FrameTree, edges: Ints) -> Ints:
         apart = home[0] != home[1]
         if not apart.any():
             return items
-        depth = tree.depth[home]
+        depth = tree.depth[items]
         # the deeper end climbs; both do where they are equally deep
         climbs = apart & (depth >= depth[::-1])
-        items[climbs] = tree.boxes + home[climbs]
+        items[climbs] = home[climbs]
 
 
-def _key(tree: FrameTree, frame: Ints, kind: int, source: Ints) -> Ints:
-    """One number for what a segment joins. Boxes are their own; a port is known by
-    frame, kind and upper box.
+def _port(tree: FrameTree, frame: Ints, pin: int, source: Ints) -> Ints:
+    """A number for the port at the top or bottom of a frame through which lines from a
+    box pass. Those of boxes are smaller.
     """
-    border: Ints = 1 + 2 * frame + kind
-    return tree.boxes * border + source
+    border: Ints = 2 * frame + (pin == BOTTOM)
+    return tree.page * border + source
 
 
 def _steps(tree: FrameTree, boxes: Ints, items: Ints) -> _Steps:
@@ -140,125 +140,55 @@ def _steps(tree: FrameTree, boxes: Ints, items: Ints) -> _Steps:
     frames of the lower one.
     """
     (upper, lower), (upper_item, lower_item) = boxes, items
-    middle = int(tree.depth.max())
-    out, out_key = _climb(tree, upper, upper_item, upper, EXIT)
-    into, into_key = _climb(tree, lower, lower_item, upper, ENTRY)
-    edge = np.arange(len(upper))
-    across = _Steps(
-        edge, np.full_like(edge, middle), tree.home[upper_item], out_key, into_key
-    )
-    into = [step._replace(turn=2 * middle - step.turn) for step in into]
-    columns = zip(across, *out, *into)
+    out, start = _climb(tree, upper, upper_item, upper, BOTTOM)
+    into, end = _climb(tree, lower, lower_item, upper, TOP)
+    across = _Steps(np.arange(len(upper)), tree.home[upper_item], start, end)
+    down = [_Steps(edge, frame, port, low) for edge, frame, low, port in into[::-1]]
+    columns = zip(*out, across, *down)
     return _Steps(*(np.concatenate(column) for column in columns))
 
 
 def _climb(
-    tree: FrameTree, box: Ints, item: Ints, source: Ints, kind: int
+    tree: FrameTree, box: Ints, item: Ints, source: Ints, pin: int
 ) -> tuple[list[_Steps], Ints]:
     """Steps from boxes up to the items that hold them, and what the last step of each
     ends at.
     """
-    reached, key = box.copy(), box.copy()
+    reached, end = box.copy(), box.copy()
     steps: list[_Steps] = []
     climbing = np.flatnonzero(reached != item)
 
     while len(climbing):
         frame = tree.home[reached[climbing]]
-        port = _key(tree, frame, kind, source[climbing])
-        ends = key[climbing], port
-        if kind == ENTRY:
-            ends = ends[::-1]
-        turn = np.full(len(climbing), len(steps))
-        steps.append(_Steps(climbing, turn, frame, *ends))
-        key[climbing] = port
-        reached[climbing] = tree.boxes + frame
-        climbing = climbing[reached[climbing] != item[climbing]]
+        port = _port(tree, frame, pin, source[climbing])
+        steps.append(_Steps(climbing, frame, end[climbing], port))
+        reached[climbing], end[climbing] = frame, port
+        climbing = climbing[frame != item[climbing]]
 
-    return steps, key
+    return steps, end
 
 
-def _share(tree: FrameTree, steps: _Steps, source: Ints, upwards: Ints) -> Hierarchy:
+def _share(tree: FrameTree, steps: _Steps, upwards: Mask) -> Hierarchy:
     """Number the ports and draw every segment once."""
-    n = max(tree.boxes, 1)  # without boxes there are no steps
-    keys, index = np.unique(np.append(steps.upper, steps.lower), return_inverse=True)
-    upper, lower, segment = distinct_pairs(index.reshape(2, -1), len(keys))
-    upper, lower = keys[upper], keys[lower]
-    port_keys = keys[keys >= n]
-    port_frame, port_kind = np.divmod(port_keys // n - 1, 2)
+    joined = np.append(steps.upper, steps.lower)
+    keys, index = np.unique(joined, return_inverse=True)
+    boxes, ports = keys[keys < tree.page], keys[keys >= tree.page]
+    first_port = len(tree.home)
+    nodes = np.append(boxes, first_port + np.arange(len(ports)))
+    ends = nodes[index].reshape(2, -1)
+    upper, lower, segment = distinct_pairs(ends, first_port + len(ports))
     frame = np.empty(len(upper), np.int64)
     frame[segment] = steps.frame
 
-    def nodes(key: Ints) -> tuple[Ints, Ints]:
-        """The node of every end, and the port when that node is a frame: a port is seen
-        from inside its frame, or from the drawing around it.
-        """
-        is_port = key >= n
-        port = np.where(is_port, np.searchsorted(port_keys, key), -1)
-        inside = np.append(port_frame, -1)[port]
-        through = is_port & (inside != frame)
-        node = np.where(is_port, n + tree.page + port, key)
-        node[through] = n + port_frame[port[through]]
-        return node, np.where(through, port, -1)
-
-    upper_node, upper_port = nodes(upper)
-    lower_node, lower_port = nodes(lower)
-    order = np.lexsort((steps.turn, steps.edge))
-    free = np.full(len(tree.home), FREE)
+    port_frame, at_bottom = np.divmod(ports // max(tree.page, 1), 2)
+    pin = np.append(np.full(first_port, FREE), np.where(at_bottom, BOTTOM, TOP))
+    order = np.argsort(steps.edge, kind="stable")
     return Hierarchy(
         tree=tree,
-        edges=len(source),
-        home=np.concatenate((tree.home, port_frame)),
-        pin=np.append(free, PIN_OF[port_kind]),
-        segments=Segments(frame, upper_node, lower_node, upper_port, lower_port),
+        home=np.append(tree.home, port_frame),
+        pin=pin,
+        segments=Segments(frame, np.array([upper, lower])),
         step_edge=steps.edge[order],
         step_segment=segment[order],
         upwards=upwards,
     )
-
-
-# -- frames that feed each other -------------------------------------------------------
-
-# Which edges must be drawn upwards so that each drawing still has rows. Boxes never
-# form a cycle, but two frames do when each holds something that the other uses.
-
-
-def against_the_stream(items: int, rank: Ints, edges: Ints, ends: Ints) -> Mask:
-    """True for edges that have to go up; `ends` are the items of one drawing that hold
-    their two boxes.
-
-    Where items wait for each other, the one whose boxes lie higher on average goes
-    first.
-    """
-    count = np.maximum(counts(ends.ravel(), items), 1)
-    mean = np.bincount(ends.ravel(), rank[edges.T].ravel(), items) / count
-    upper, lower, _ = distinct_pairs(ends, items)
-    position = _line_up(items, upper, lower, mean)
-    upwards: Mask = position[ends[0]] > position[ends[1]]
-    return upwards
-
-
-def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
-    """Put items in a line in which as few edges as may be go back: the place of each."""
-    down = group(above, items)
-    start = down.start.tolist()
-    following = below[down.order].tolist()
-    waiting = counts(below, items).tolist()
-    ready = [item for item, count in enumerate(waiting) if not count]
-    line: list[int] = []
-    done = bytearray(items)
-
-    for next_choice in [*np.argsort(preference, kind="stable").tolist(), -1]:
-        while ready:
-            item = ready.pop()
-            if done[item]:
-                continue
-            done[item] = 1
-            line.append(item)
-            for other in following[start[item] : start[item + 1]]:
-                waiting[other] -= 1
-                if not waiting[other]:
-                    ready.append(other)
-        if next_choice >= 0 and not done[next_choice]:
-            ready.append(next_choice)
-
-    return places(np.array(line, np.int64))

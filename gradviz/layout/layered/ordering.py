@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
+from gradviz.layout.layered.first_orders import FirstOrder
 from gradviz.layout.layered.grouping import counts, group, places, ranges, starts_of
 from gradviz.layout.layered.layers import Layers
-from gradviz.layout.layered.ranks import FirstOrder
 
 # steps across a box, for edges that meet it elsewhere than in the middle
 PORT_STEPS = 1024
@@ -45,10 +45,11 @@ class Order:
         self.lines = layers.lines
         self.line_start = starts_of(counts(layers.line, self.lines))
         self.sort(key)
-        self.above_port = self._port(layers.above, layers.above_offset)
-        self.below_port = self._port(layers.below, layers.below_offset)
-        self.down = self._side(layers.above, layers.below, self.below_port)
-        self.up = self._side(layers.below, layers.above, self.above_port)
+        above, below, above_offset, below_offset, _ = layers.pieces
+        self.above_port = self._port(above, above_offset)
+        self.below_port = self._port(below, below_offset)
+        self.down = self._side(above, below, self.below_port)
+        self.up = self._side(below, above, self.above_port)
 
     def _side(self, near: Ints, far: Ints, port: Ints) -> Side:
         pieces = group(near, self.layers.size)
@@ -72,14 +73,15 @@ class Order:
     def crossings(self) -> Ints:
         """Crossings below every line."""
         crossings = np.zeros(self.lines, np.int64)
-        layers = self.layers
-        if not len(layers.above):
+        above, below = self.layers.pieces[:2]
+        if not len(above):
             return crossings
 
-        upper = self.place[layers.above] * PORT_STEPS + self.above_port
-        lower = self.place[layers.below] * PORT_STEPS + self.below_port
-        order = np.argsort(upper * (layers.size * PORT_STEPS) + lower, kind="stable")
-        line = self.line[layers.above[order]]
+        upper = self.place[above] * PORT_STEPS + self.above_port
+        lower = self.place[below] * PORT_STEPS + self.below_port
+        beyond = self.layers.size * PORT_STEPS
+        order = np.argsort(upper * beyond + lower, kind="stable")
+        line = self.line[above[order]]
         return inversions(lower[order], line, self.lines)
 
 
@@ -158,7 +160,7 @@ def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Or
 
 def _keys(layers: Layers, first: FirstOrder) -> Ints:
     """Keys of boxes and bend points."""
-    return np.concatenate((first.box, first.edge[layers.bend_edge]))
+    return np.concatenate((first.box, first.edge[layers.bends.edge]))
 
 
 def _by_component(layers: Layers, crossings: Ints) -> Ints:

@@ -16,8 +16,8 @@ import numpy as np
 
 from gradviz.layout import Drawing, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import distinct_pairs, group
+from gradviz.layout.layered.neighbours import Neighbours, neighbours
 from gradviz.layout.layered.nesting import frame_tree, meeting_items
-from gradviz.layout.layered.ranks import Neighbours, neighbours
 
 LEAST_SKIPS, MOST_SKIPS = 3, 200
 FEWEST_SKIPS = 2  # where an embedding, as of time, goes to the blocks of both halves
@@ -29,11 +29,12 @@ LARGEST_BOTTOM = 0.6  # of these, from end to end of the innermost one
 
 
 class UShape(NamedTuple):
-    """A sheet that is drawn as a U, by the frames of its halves. `skips` are the rows of
-    edges from half to half, from the outermost to the innermost.
+    """A sheet that is drawn as a U: the node of the frame whose content it is, and of
+    the frames of its halves. `skips` are the rows of edges from half to half, from the
+    outermost to the innermost.
     """
 
-    frame: int  # whose content it is
+    frame: int
     left: int
     right: int
     skips: Ints
@@ -53,14 +54,14 @@ def in_halves(drawing: Drawing) -> tuple[Drawing, list[UShape]]:
     """
     tree = frame_tree(drawing.frame_of, drawing.frames)
     items = meeting_items(tree, drawing.edges)
-    sheets = group(tree.home[items[0]], tree.page + 1)
-    around = [*tree.home[tree.boxes :].tolist(), -1]
+    sheets = group(tree.home[items[0]], len(tree.home))
     within = set[int]()  # frames of a U
     frames, frame_of = [*drawing.frames], drawing.frame_of.copy()
+    first_frame = tree.page + 1
     shapes: list[UShape] = []
 
-    for sheet in np.argsort(tree.depth, kind="stable").tolist():
-        if around[sheet] in within:
+    for sheet in np.concatenate(tree.levels()).tolist():
+        if int(tree.home[sheet]) in within:
             within.add(sheet)
             continue
         rows = sheets.of(sheet)
@@ -68,22 +69,18 @@ def in_halves(drawing: Drawing) -> tuple[Drawing, list[UShape]]:
         if halves is None:
             continue
         within.add(sheet)
-        right, skips = halves
-        parent = None if sheet == tree.page else sheet
-        left = len(frames)
+        right_items, skips = halves
+        left, right = len(frames), len(frames) + 1
+        shapes.append(UShape(sheet, first_frame + left, first_frame + right, skips))
+        parent = None if sheet == tree.page else sheet - first_frame
         frames += [LayoutFrame(parent, 0.0)] * 2
-        # the page has the number after all frames
-        frame = len(frames) if parent is None else sheet
-        shape = UShape(frame, left, left + 1, skips)
-        shapes.append(shape)
-        half = np.full(len(tree.home), shape.left)
-        half[right] = shape.right
         for item in np.flatnonzero(tree.home == sheet).tolist():
-            if item < tree.boxes:
-                frame_of[item] = half[item]
-            elif item < tree.boxes + tree.page:
-                frame = item - tree.boxes
-                frames[frame] = frames[frame]._replace(parent=int(half[item]))
+            half = right if item in right_items else left
+            if item < tree.page:
+                frame_of[item] = half
+            else:
+                frame = item - first_frame
+                frames[frame] = frames[frame]._replace(parent=half)
 
     return replace(drawing, frames=tuple(frames), frame_of=frame_of), shapes
 
@@ -94,7 +91,7 @@ def is_u(edges: Sequence[tuple[int, int]]) -> bool:
     return _halves(rows, np.array(edges, np.int64).reshape(-1, 2).T) is not None
 
 
-def _halves(rows: Ints, items: Ints) -> tuple[list[int], Ints] | None:
+def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
     """The items in the right half of a sheet, and the rows of its skips; None where it
     is no U. Of its edges these are the rows, and the items that they join.
     """
@@ -131,7 +128,7 @@ def _halves(rows: Ints, items: Ints) -> tuple[list[int], Ints] | None:
     if len(across) > 2 * len(skips) + 1:
         return None
     return (
-        number[right].tolist(),
+        set(number[right].tolist()),
         np.array([first_row[edge] for edge in crossing], np.int64),
     )
 
