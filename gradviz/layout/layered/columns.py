@@ -11,11 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradviz.layout import Floats
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import counts
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.routes import SAME, TURN, as_routes
-from gradviz.layout.layered.rows import LayerPlacement, Rows
+from gradviz.layout.layered.rows import LayerPlacement
 from gradviz.layout.layered.sheet import BOTTOM, Sheet
 
 LONG, LONGEST = 1_000.0, 8_000.0  # px: what is broken into columns
@@ -38,40 +38,38 @@ def in_columns(sheet: Sheet, layers: Layers, placed: LayerPlacement) -> LayerPla
     if not 0 < len(sheet.above) <= EDGES:
         return placed
 
+    channel = CHANNEL * sheet.gap
     is_long = (height > LONG) & (height < LONGEST)
     for component in np.flatnonzero(is_long).tolist():
-        last = _last_lines(sheet, layers, placed, component, 1)
+        last = _last_lines(layers, placed, component, channel, 1)
         if not last and height[component] > OF_SLIDE:
-            last = _last_lines(sheet, layers, placed, component, LANES)
+            last = _last_lines(layers, placed, component, channel, LANES)
         if last:
-            placed = _broken(sheet, layers, placed, component, last)
+            placed = _broken(sheet, layers, placed, component, np.array(last))
     return placed
 
 
+# -- where columns end -----------------------------------------------------------------
+
+
 def _last_lines(
-    sheet: Sheet, layers: Layers, placed: LayerPlacement, component: int, lanes: int
+    layers: Layers, placed: LayerPlacement, component: int, channel: float, lanes: int
 ) -> list[int]:
     """The lines that columns end with; none where more sources than that go on
     everywhere, or columns would hardly be shorter.
     """
-    x, rows, _ = placed
-    first, end = layers.first_line[component : component + 2].tolist()
-    left, right = layers.borders(x)
+    left, right = layers.borders(placed.x)
     width = float(right[component] - left[component])
-    height = float(rows.height[component])
-    count = round((height / (width + CHANNEL * sheet.gap)) ** 0.5)
-    count = min(count, int(height / SHORTEST), MOST)
-
-    pieces = zip(
-        layers.pieces.above.tolist(), np.rint(layers.pieces.above_offset).tolist()
+    height = float(placed.rows.height[component])
+    count = min(
+        round((height / (width + channel)) ** 0.5), int(height / SHORTEST), MOST
     )
-    points = np.array([point for point, _ in set(pieces)], np.int64)
-    sources = counts(layers.line[points], layers.lines)
-    free = first + 1 + np.flatnonzero(sources[first + 1 : end - 2] <= lanes)
+    first, end = layers.first_line[component : component + 2].tolist()
+    free = first + 1 + np.flatnonzero(_sources(layers)[first + 1 : end - 2] <= lanes)
     if count < 2 or not len(free):
         return []
 
-    ends = [0.0, *rows.bottom[free].tolist(), height]
+    ends = [0.0, *placed.rows.bottom[free].tolist(), height]
     length = max(height / count, *(after - before for before, after in pairwise(ends)))
     last = _filled(ends, length)
     while last and height - ends[last[-1]] < STUMP * length:
@@ -80,6 +78,14 @@ def _last_lines(
 
     longest = max(np.diff([0.0, *(ends[place] for place in last), height]))
     return free[np.array(last) - 1].tolist() if longest <= WORTH * height else []
+
+
+def _sources(layers: Layers) -> Ints:
+    """How many sources have edges that go on below each line."""
+    pieces = layers.pieces
+    ends = zip(pieces.above.tolist(), np.rint(pieces.above_offset).tolist())
+    points = np.array([point for point, _ in set(ends)], np.int64)
+    return counts(layers.line[points], layers.lines)
 
 
 def _filled(ends: list[float], length: float) -> list[int]:
@@ -94,134 +100,128 @@ def _filled(ends: list[float], length: float) -> list[int]:
     return last
 
 
-class _Break:
-    """Where edges go on from one column to the next: each source in a lane, that of the
-    rightmost one innermost.
+# -- columns beside each other ---------------------------------------------------------
+
+
+class _Column:
+    """What lies between two heights of a component, and on its right a lane for each
+    source of edges that go on to the next column, that of the rightmost one innermost.
     """
 
-    def __init__(self, rows: Rows, last: int) -> None:
-        self.bottom, self.top = float(rows.bottom[last]), float(rows.top[last + 1])
-        self._sources: set[float] = set()
+    def __init__(
+        self, points: Ints, x: Floats, half: Floats, top: float, bottom: float
+    ) -> None:
+        self.points, self.top, self.bottom = points, top, bottom
+        self.x, self.half = x[points], half[points]
+        self.parts: dict[int, Floats] = {}  # of lines, by edge
+        self.sources: list[float] = []  # x of those that go on, from the right
+        self.move = np.zeros(2)
 
-    def add(self, line: Floats) -> None:
-        """Let an edge go on there."""
-        self._sources.add(round(self.below(line), 1))
-
-    def below(self, line: Floats) -> float:
-        """Where a line leaves the column."""
-        return float(np.interp(self.bottom, line[:, 1], line[:, 0]))
-
-    def above(self, line: Floats) -> float:
-        """Where it enters the next one."""
-        return float(np.interp(self.top, line[:, 1], line[:, 0]))
-
-    def aside(self, line: Floats) -> float:
-        """How far its lane lies outside of the innermost one."""
-        lanes = sorted(self._sources, reverse=True)
-        return LANE * lanes.index(round(self.below(line), 1))
+    @property
+    def right(self) -> float:
+        """Where it ends on the page."""
+        return float((self.x + self.half).max() + self.move[0])
 
     @property
     def room(self) -> float:
         """What the lanes take."""
-        return LANE * max(len(self._sources) - 1, 0)
+        return LANE * (len(self.sources) - 1)
 
+    def add(self, edge: int, line: Floats) -> None:
+        """Take up the part of a line that lies in the column."""
+        x, y = line.T
+        ends = np.clip([self.top, self.bottom], y[0], y[-1])
+        begin, end = np.column_stack((np.interp(ends, y, x), ends))
+        inner = line[(y > ends[0]) & (y < ends[1])]
+        self.parts[edge] = np.vstack((begin, inner, end))
 
-def _with_ends(line: Floats, breaks: list[_Break]) -> Floats:
-    """A line with a point wherever a column that it goes through ends or begins."""
-    ends = [y for one in breaks for y in (one.bottom, one.top)]
-    y = np.array([y for y in ends if line[0, 1] < y < line[-1, 1]])
-    points = np.column_stack((np.interp(y, line[:, 1], line[:, 0]), y))
-    every = np.concatenate([line, points])
-    return every[np.argsort(every[:, 1], kind="stable")]
+    def narrow(self, most: float) -> None:
+        """Take away what the column no longer needs between its boxes, without those
+        that stood beside them in another.
+        """
+        order = np.argsort(self.x - self.half)
+        left = (self.x - self.half)[order]
+        right = np.maximum.accumulate((self.x + self.half)[order])
+        lost = np.cumsum(np.maximum(left[1:] - right[:-1] - most, 0.0))
+        ends = np.column_stack((left, right)).ravel()
+        moved_ends = ends - np.repeat(np.append(0.0, lost), 2)
+        self.x = np.interp(self.x, ends, moved_ends)
+        for part in self.parts.values():
+            part[:, 0] = np.interp(part[:, 0], ends, moved_ends)
 
+    def go_on(self, following: _Column, channel: float) -> None:
+        """Make lanes for what goes on to the next column, and put that beside them."""
+        going = self.parts.keys() & following.parts.keys()
+        sources = {round(self.parts[edge][-1, 0], 1) for edge in going}
+        self.sources = sorted(sources, reverse=True)
+        across = self.right + channel + self.room - (following.x - following.half).min()
+        following.move = np.array([across, TURN + self.room - following.top])
 
-def _narrowed(x: Floats, half: Floats, most: float) -> tuple[Floats, Floats]:
-    """What a column no longer needs between its boxes, without those that stood beside
-    them in another: places from left to right, and where these go.
-    """
-    order = np.argsort(x - half)
-    left = (x - half)[order]
-    right = np.maximum.accumulate((x + half)[order])
-    lost = np.cumsum(np.maximum(left[1:] - right[:-1] - most, 0.0))
-    moved = np.append(0.0, lost)
-    ends = np.column_stack((left, right)).ravel()
-    return ends, ends - np.repeat(moved, 2)
-
-
-def _move_across(
-    lines: list[Floats], begin: float, end: float, ways: tuple[Floats, Floats]
-) -> None:
-    """Move the points of lines between two heights to where their places go."""
-    for line in lines:
-        here = (line[:, 1] >= begin) & (line[:, 1] < end)
-        line[here, 0] = np.interp(line[here, 0], *ways)
+    def turn(self, edge: int, following: _Column, channel: float) -> Floats:
+        """The way of an edge to above the next column."""
+        x, end_x = self.parts[edge][-1, 0], following.parts[edge][0, 0]
+        aside = LANE * self.sources.index(round(x, 1))
+        foot, head = self.bottom + self.move[1] + aside, TURN + self.room - aside
+        middle = self.right + channel / 2 + aside
+        down = [x + self.move[0], foot], [middle, foot]
+        return np.array([*down, [middle, head], [end_x + following.move[0], head]])
 
 
 def _broken(
-    sheet: Sheet,
-    layers: Layers,
-    placed: LayerPlacement,
-    component: int,
-    last: list[int],
+    sheet: Sheet, layers: Layers, placed: LayerPlacement, component: int, last: Ints
 ) -> LayerPlacement:
     """One component in columns that end with these lines."""
-    x, rows, routes = placed
-    inside = layers.component == component
-    column = np.searchsorted(last, layers.line)
-    lines = np.split(routes.points, routes.starts[1:-1])
-    edges = np.flatnonzero(inside[sheet.above]).tolist()
-    breaks = [_Break(rows, line) for line in last]
-    for edge in edges:
-        lines[edge] = _with_ends(lines[edge], breaks)
-    begins = [-np.inf, *(one.top - SAME for one in breaks), np.inf]
-    own = [lines[edge] for edge in edges]
-    for number, (begin, end) in enumerate(pairwise(begins)):
-        points = inside & (column == number)
-        ways = _narrowed(x[points], layers.half[points], 2 * sheet.gap)
-        x = np.where(points, np.interp(x, *ways), x)
-        _move_across(own, begin, end, ways)
-    for edge in edges:
-        for number in range(column[sheet.above[edge]], column[sheet.below[edge]]):
-            breaks[number].add(lines[edge])
+    columns = _cut_into_columns(layers, placed, component, last)
+    column_of = np.searchsorted(last, layers.line)
+    lines = np.split(placed.routes.points, placed.routes.starts[1:-1])
+    ways: dict[int, list[_Column]] = {}
+    is_inside = layers.component[: sheet.size] == component
+    for edge in np.flatnonzero(is_inside[sheet.above]).tolist():
+        first, final = column_of[[sheet.above[edge], sheet.below[edge]]]
+        ways[edge] = columns[first : final + 1]
+        for column in ways[edge]:
+            column.add(edge, lines[edge])
 
     channel = CHANNEL * sheet.gap
-    move, right = np.zeros((len(last) + 1, 2)), np.zeros(len(last) + 1)
-    for number in range(len(last) + 1):
-        points = inside & (column == number)
-        left = (x[points] - layers.half[points]).min()
-        if number:
-            before = breaks[number - 1]
-            across = right[number - 1] + channel + before.room - left
-            move[number] = across, TURN + before.room - before.top
-        right[number] = (x[points] + layers.half[points]).max() + move[number, 0]
+    for column in columns:
+        column.narrow(2 * sheet.gap)
+    for column, following in pairwise(columns):
+        column.go_on(following, channel)
 
-    end = rows.height[component] + move[-1, 1]
-    lowest = [b.bottom + m + b.room + TURN for b, m in zip(breaks, move[:, 1])]
-    height = rows.height.copy()
+    x, rows, _ = placed
+    x, y, height = x.copy(), rows.y.copy(), rows.height.copy()
+    for column in columns:
+        boxes = column.points[column.points < layers.boxes]
+        x[column.points] = column.x + column.move[0]
+        y[boxes] += column.move[1]
+    for edge, way in ways.items():
+        line = [way[0].parts[edge] + way[0].move]
+        for column, following in pairwise(way):
+            line.append(column.turn(edge, following, channel))
+            line.append(following.parts[edge] + following.move)
+        lines[edge] = np.concatenate(line)
+
+    end = height[component] + columns[-1].move[1]
+    lowest = [c.bottom + c.move[1] + c.room + TURN for c in columns[:-1]]
     height[component] = max(*lowest, end)
-
     # ports at the bottom of the last column stand on the border
-    more = np.where(sheet.pin == BOTTOM, height[component] - end, 0.0)
-    boxes, of_box = inside[: layers.boxes], column[: layers.boxes]
-    y = np.where(boxes, rows.y + move[of_box, 1] + more, rows.y)
+    is_port = is_inside & (sheet.pin == BOTTOM)
+    y[is_port] += height[component] - end
+    for edge in np.flatnonzero(is_port[sheet.below]).tolist():
+        lines[edge][-1, 1] += height[component] - end
 
-    for edge in edges:
-        line, final = lines[edge], sheet.below[edge]
-        pieces, start = list[Floats](), -np.inf
-        for number in range(column[sheet.above[edge]], column[final]):
-            before, shift = breaks[number], move[number]
-            part = line[(line[:, 1] >= start) & (line[:, 1] <= before.bottom)]
-            aside = before.aside(line)
-            foot = before.bottom + shift[1] + aside
-            middle = right[number] + channel / 2 + aside
-            head = TURN + before.room - aside
-            down = [before.below(line) + shift[0], foot], [middle, foot]
-            up = [middle, head], [before.above(line) + move[number + 1, 0], head]
-            pieces += [part + shift, np.array([*down, *up])]
-            start = before.top - SAME
-        rest = line[line[:, 1] >= start] + move[column[final]]
-        lines[edge] = np.concatenate([*pieces, rest])
-        lines[edge][-1, 1] += more[final]
-
-    x = np.where(inside, x + move[column, 0], x)
     return LayerPlacement(x, rows._replace(y=y, height=height), as_routes(lines))
+
+
+def _cut_into_columns(
+    layers: Layers, placed: LayerPlacement, component: int, last: Ints
+) -> list[_Column]:
+    """The columns that end with these lines, where they still are below each other."""
+    x, rows, _ = placed
+    tops, bottoms = [0.0, *rows.top[last + 1]], [*rows.bottom[last], np.inf]
+    column = np.searchsorted(last, layers.line)
+    column[layers.component != component] = -1
+    return [
+        _Column(np.flatnonzero(column == number), x, layers.half, top, bottom)
+        for number, (top, bottom) in enumerate(zip(tops, bottoms))
+    ]
