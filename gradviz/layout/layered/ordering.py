@@ -11,7 +11,7 @@ crossings are tried from other first orders too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -129,28 +129,11 @@ def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Or
     """
     order = Order(layers, np.arange(layers.size))
     best, place = np.full(layers.components, np.iinfo(np.int64).max), order.place
-    sweeps = SWEEPS if layers.size <= LARGEST else 0
-
-    for start in starts[: 1 + sweeps]:
-        order.sort(_keys(layers, start()))
-        seen = set[tuple[bool, bytes]]()
-        for turn in range(sweeps + 1):
-            upwards, before = bool(turn % 2), len(seen)
-            seen.add((upwards, order.place.tobytes()))
-            if len(seen) == before:
-                break  # from here on everything comes again
-            crossings = _by_component(layers, order.crossings())
-            if crossings.any():
-                exchange(order, EXCHANGE_ROUNDS)
-                crossings = _by_component(layers, order.crossings())
-            # components do not touch each other, so each takes its own best
-            better = crossings < best
-            best = np.minimum(crossings, best)
-            place = np.where(better[layers.component], order.place, place)
-            if not best.any():
-                break
-            # down and up in turn: either way alone sorts by one neighbour row only
-            sweep(order, upwards)
+    for crossings in _improvements(order, starts):
+        # components do not touch each other, so each takes its own best
+        is_better = crossings < best
+        best = np.minimum(crossings, best)
+        place = np.where(is_better[layers.component], order.place, place)
         if not best.any():
             break
 
@@ -158,17 +141,29 @@ def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Or
     return order
 
 
-def _keys(layers: Layers, first: FirstOrder) -> Ints:
-    """Keys of boxes and bend points."""
-    return np.concatenate((first.box, first.edge[layers.bends.edge]))
-
-
-def _by_component(layers: Layers, crossings: Ints) -> Ints:
-    """Crossings of every component from those below every line."""
-    if not layers.components:
-        return crossings
-    summed: Ints = np.add.reduceat(crossings, layers.first_line[:-1])
-    return summed
+def _improvements(
+    order: Order, starts: Sequence[Callable[[], FirstOrder]]
+) -> Iterator[Ints]:
+    """Bring points into one order after another: the crossings of every component."""
+    bend_edge = order.layers.bends.edge
+    sweeps = SWEEPS if order.layers.size <= LARGEST else 0
+    for start in starts[: 1 + sweeps]:
+        box, edge = start()
+        order.sort(np.append(box, edge[bend_edge]))
+        seen = set[tuple[bool, bytes]]()
+        for turn in range(sweeps + 1):
+            # down and up in turn: either way alone sorts by one neighbour row only
+            if turn:
+                sweep(order, upwards=turn % 2 == 0)
+            state = turn % 2 == 0, order.place.tobytes()
+            if state in seen:
+                break  # from here on everything comes again
+            seen.add(state)
+            crossings = order.crossings()
+            if crossings.any():
+                exchange(order, EXCHANGE_ROUNDS)
+                crossings = order.crossings()
+            yield np.add.reduceat(crossings, order.layers.first_line[:-1])
 
 
 def exchange(order: Order, rounds: int) -> None:
