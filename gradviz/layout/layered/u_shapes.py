@@ -98,50 +98,50 @@ def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
     if not 3 * FEWEST_SKIPS <= len(rows) <= MOST_EDGES:
         return None
 
-    number, near = _neighbours(items)
-    height, settled = near.heights
-    if len(settled) < near.size:
-        return None  # frames that feed each other
-
-    chain = _chain(near, height)
-    skips = _nested(_skips(near, chain))
-    if len(skips) < FEWEST_SKIPS or not _is_u(near, skips):
-        return None
-    if len(skips) < LEAST_SKIPS and not _is_conditioned(near, chain, skips[0]):
+    number, index = np.unique(items, return_inverse=True)
+    ends = index.reshape(2, -1)
+    near = neighbours(len(number), *distinct_pairs(ends, len(number))[:2])
+    chain = _chain(near)
+    skips = _skips_of_u(near, chain)
+    if not skips:
         return None
 
     # the bottleneck lies half on the left, half on the right
-    innermost = skips[-1]
-    last = (innermost.begin + innermost.end) // 2
-    right = _right_of(near, settled, chain[last], chain[last + 1 : last + 2])
-    edges = zip(*np.searchsorted(number, items).tolist())
-    first_row: dict[tuple[int, int], int] = {}
-    for row, edge in zip(rows.tolist(), edges):
-        first_row.setdefault(edge, row)
-
-    # on a skip of several edges, it is one of them that leads to the right
-    crossing = []
-    for skip in skips:
-        crossing.append(next((a, b) for a, b in pairwise(skip.way) if right[b]))
-    across = {a for a, b in first_row if not right[a] and right[b]}
+    last = (skips[-1].begin + skips[-1].end) // 2
+    right = _right_of(near, chain[last], chain[last + 1])
+    row_of = dict(zip(reversed(list(zip(*ends.tolist()))), reversed(rows.tolist())))
+    sources = {a for a, b in row_of if right[b] and not right[a]}
     # what else goes from half to half: the bottleneck, an embedding
-    if len(across) > 2 * len(skips) + 1:
+    if len(sources) > 2 * len(skips) + 1:
         return None
-    return (
-        set(number[right].tolist()),
-        np.array([first_row[edge] for edge in crossing], np.int64),
-    )
+
+    skip_rows = list[int]()
+    for skip in skips:
+        # of several edges on a skip, it is one that leads to the right
+        skip_rows.append(next(row_of[a, b] for a, b in pairwise(skip.way) if right[b]))
+    return set(number[right].tolist()), np.array(skip_rows)
 
 
-def _neighbours(items: Ints) -> tuple[Ints, Neighbours]:
-    """The items that edges join, sorted, and the graph of their places there."""
-    number, local = np.unique(items.ravel(), return_inverse=True)
-    ends = distinct_pairs(local.reshape(2, -1), len(number))
-    return number, neighbours(len(number), *ends[:2])
+def _skips_of_u(near: Neighbours, chain: list[int]) -> list[_Skip]:
+    """The skips of a sheet, from the outermost one; none where it is no U."""
+    skips = _nested(_skips(near, chain))
+    if len(skips) < FEWEST_SKIPS:
+        return []
+
+    outer, *_, inner = (skip.end - skip.begin for skip in skips)
+    with_inputs = len(set(near.lower.tolist()))
+    is_u = inner <= LARGEST_BOTTOM * outer
+    is_most = outer + 1 >= LEAST_COVERED * with_inputs
+    is_enough = len(skips) >= LEAST_SKIPS or _is_conditioned(near, chain, skips[0])
+    return skips if is_u and is_most and is_enough else []
 
 
-def _chain(near: Neighbours, height: list[int]) -> list[int]:
-    """A longest way down."""
+def _chain(near: Neighbours) -> list[int]:
+    """A longest way down; none where frames feed each other."""
+    height, settled = near.heights
+    if len(settled) < near.size:
+        return []
+
     node = max(range(near.size), key=height.__getitem__)
     chain = [node]
     while height[node]:
@@ -186,14 +186,6 @@ def _nested(skips: list[_Skip]) -> list[_Skip]:
     return max(best, key=len, default=[])
 
 
-def _is_u(near: Neighbours, skips: list[_Skip]) -> bool:
-    """Whether nested skips make a U of most of a sheet."""
-    outer, *_, inner = (skip.end - skip.begin for skip in skips)
-    with_inputs = len(set(near.lower.tolist()))
-    is_small = inner <= LARGEST_BOTTOM * outer
-    return is_small and outer + 1 >= LEAST_COVERED * with_inputs
-
-
 def _is_conditioned(near: Neighbours, chain: list[int], outer: _Skip) -> bool:
     """Whether one box goes to many of the chain within its outermost skip, in both
     halves.
@@ -210,16 +202,13 @@ def _is_conditioned(near: Neighbours, chain: list[int], outer: _Skip) -> bool:
     )
 
 
-def _right_of(
-    near: Neighbours, settled: list[int], last: int, first: list[int]
-) -> list[bool]:
+def _right_of(near: Neighbours, last: int, first: int) -> list[bool]:
     """True for nodes of the right half, which begins with `first` after `last`: all
-    that these lead to, and what leads to nothing else.
+    that this leads to, and what leads to nothing else.
     """
     right, left = [False] * near.size, [False] * near.size
-    left[last] = True
-    for node in first:
-        right[node] = True
+    right[first] = left[last] = True
+    _, settled = near.heights
 
     for node in settled:  # from the ends up
         left[node] |= any(left[other] for other in near.below[node])
@@ -228,8 +217,7 @@ def _right_of(
             right[other] |= right[node]
             left[other] |= left[node]
     for node in settled:
-        if not left[node]:
-            following = near.below[node]
-            all_right = all(right[other] for other in following)
-            right[node] |= bool(following) and all_right
+        following = near.below[node]
+        if following and not left[node]:
+            right[node] |= all(right[other] for other in following)
     return right
