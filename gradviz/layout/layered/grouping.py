@@ -110,12 +110,8 @@ def distinct_pairs(pairs: Ints, count: int) -> tuple[Ints, Ints, Ints]:
 
 def place_in_group(keys: Ints) -> Ints:
     """0, 1, 2, ... within equal keys, in order of appearance."""
-    order = np.argsort(keys, kind="stable")
-    first = first_of_runs(keys[order])
-    return unsorted(
-        np.arange(len(keys)) - np.repeat(first, np.diff(np.append(first, len(keys)))),
-        order,
-    )
+    sizes = np.unique(keys, return_counts=True)[1]
+    return unsorted(ranges(sizes)[1], np.argsort(keys, kind="stable"))
 
 
 def components(count: int, first: Ints, second: Ints) -> tuple[Ints, int]:

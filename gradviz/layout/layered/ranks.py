@@ -131,31 +131,35 @@ def longest_ways(near: Neighbours, component: Ints, entry: Mask) -> Mask:
     stream. Of equal ways it is the one in the middle.
     """
     down = group(near.upper, near.size)
-    edges, length = cut(down.order, down.start), near.heights[0]
-    height = np.array(length, np.int64)
-    straight = np.zeros(len(near.upper), np.bool_)
-
-    uses = counts(near.upper, near.size)
+    edges = cut(down.order, down.start)
+    height = np.array(near.heights[0], np.int64)
+    uses, inputs = counts(near.upper, near.size), counts(near.lower, near.size)
     # of several entries not one that goes everywhere, as an embedding of time does; of
     # other beginnings not one that is used once
-    later = np.where(entry, uses > 2, uses + counts(near.lower, near.size) < 2)
+    later = np.where(entry, uses > 2, uses + inputs < 2)
     order = np.lexsort((later, -height, ~entry, component))
     first = first_of_runs(component[order])
+    straight = np.zeros(len(near.upper), np.bool_)
 
     for nodes in np.split(order, first[1:]) if len(order) else ():
-        node = int(nodes[0])
-        if not entry[node]:
-            equal_ones = (height[nodes] == height[node]) & (later[nodes] == later[node])
-            nodes = nodes[equal_ones]
-            node = int(nodes[len(nodes) // 2])
-        way: list[int] = []
-        while length[node]:
-            least = length[node] - 1
-            # `below` lists the lower ends in the order of the edges
-            lower = zip(edges[node], near.below[node])
-            equal = [(edge, other) for edge, other in lower if length[other] == least]
-            edge, node = equal[len(equal) // 2]
-            way.append(edge)
-        straight[way] = True
-
+        begin = nodes[0]
+        if not entry[begin]:
+            is_equal = (height[nodes] == height[begin]) & (later[nodes] == later[begin])
+            equal = nodes[is_equal]
+            begin = equal[len(equal) // 2]
+        straight[_way_down(near, edges, int(begin))] = True
     return straight
+
+
+def _way_down(near: Neighbours, edges: list[list[int]], node: int) -> list[int]:
+    """The edges of a longest way from a node; `edges` are those below each."""
+    length = near.heights[0]
+    way: list[int] = []
+    while length[node]:
+        least = length[node] - 1
+        # `below` lists the lower ends in the order of the edges
+        lower = zip(edges[node], near.below[node])
+        equal = [(edge, other) for edge, other in lower if length[other] == least]
+        edge, node = equal[len(equal) // 2]
+        way.append(edge)
+    return way

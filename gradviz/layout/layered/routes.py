@@ -61,31 +61,22 @@ def without_idle_points(routes: Routes) -> Routes:
     """Drop points that repeat the one before, then points in the middle of vertical
     lines.
     """
-    idle = ~_first(routes)
-    idle[1:] &= _is_same(routes.points).all(axis=1)
-    routes = _drop(routes, idle)
-
-    upright = ~_first(routes)
-    upright[1:] &= _is_same(routes.points[:, 0])
-    idle = np.zeros_like(upright)
+    (x, y), starts = routes.points.T, routes.starts
+    routes = _drop(routes, _is_same(x, starts) & _is_same(y, starts))
+    is_upright = _is_same(routes.points[:, 0], routes.starts)
+    idle = np.zeros_like(is_upright)
     # both pieces that meet there are pieces of its own line
-    idle[:-1] = upright[:-1] & upright[1:]
+    idle[:-1] = is_upright[:-1] & is_upright[1:]
     return _drop(routes, idle)
 
 
-def _is_same(values: Floats) -> Mask:
-    """Whether each is the one before, from the second on."""
-    same: Mask = np.abs(values[1:] - values[:-1]) < SAME
-    return same
+def _is_same(values: Floats, starts: Ints) -> Mask:
+    """Whether each is the one before on the same line."""
+    is_same: Mask = np.abs(np.diff(values, prepend=np.inf)) < SAME
+    is_same[starts[starts < len(values)]] = False
+    return is_same
 
 
 def _drop(routes: Routes, idle: Mask) -> Routes:
     kept_before = np.append(0, np.cumsum(~idle))
     return Routes(routes.points[~idle], kept_before[routes.starts])
-
-
-def _first(routes: Routes) -> Mask:
-    """True for the first point of each polyline."""
-    first = np.zeros(len(routes.points) + 1, np.bool_)
-    first[routes.starts] = True
-    return first[:-1]
