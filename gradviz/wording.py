@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -197,15 +197,27 @@ def few(names: Sequence[str], shown: int = 5) -> str:
     )
 
 
-def few_lines(lines: Sequence[str], shown: int) -> list[str]:
-    """The same one below the other, indented: the first of many lines, and how many
-    more there are.
+_ALSO = 5  # other names of which the same holds
+
+
+def few_reasons(pairs: Iterable[tuple[str, str]], shown: int) -> list[str]:
+    """Lines below one another, indented: names, each with what holds of it, and what
+    holds of several once; the first of many, and how many more there are.
+
+    >>> few_reasons([("a", "is cut"), ("b", "is cut"), ("c", "is a leaf")], 5)
+    ['  a is cut (also b)', '  c is a leaf']
     """
+    names: dict[str, list[str]] = {}
+    for name, words in pairs:
+        names.setdefault(words, []).append(name)
+    lines = []
+    for words, (first, *others) in names.items():
+        more = f" and {len(others) - _ALSO} more" if len(others) > _ALSO else ""
+        also = f" (also {', '.join(others[:_ALSO])}{more})" if others else ""
+        lines.append(f"{first} {words}{also}")
     if len(lines) > shown:
-        more = [f"... and {count_text(len(lines) - shown)} more"]
-    else:
-        more = []
-    return [f"  {line}" for line in (*lines[:shown], *more)]
+        lines[shown:] = [f"... and {count_text(len(lines) - shown)} more"]
+    return [f"  {line}" for line in lines]
 
 
 def bytes_text(nbytes: int | None) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gradviz.errors import NoGraphError, NotATensorError, TargetError, did_you_mean
 from gradviz.variables.objects import unwrapped
 from gradviz.variables.scanner import NamedValue, Namespace, scan, value_of
-from gradviz.wording import few_lines
+from gradviz.wording import few_reasons
 
 if TYPE_CHECKING:
     from gradviz.recording.record import Recording
@@ -239,11 +239,9 @@ def _no_graph(seen: Mapping[str, Any], lead: str, advice: Sequence[str]) -> str:
     from gradviz.walker.tensors import why_no_graph
 
     with isolated():
-        lines = few_lines(
-            [f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN
-        )
+        reasons = [(name, why_no_graph(tensor)) for name, tensor in seen.items()]
     noun = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
-    return "\n".join([f"{lead} {noun}", *lines, *advice])
+    return "\n".join([f"{lead} {noun}", *few_reasons(reasons, _SHOWN), *advice])
 
 
 def no_graph_words(target: Target, namespace: Namespace) -> list[str]:

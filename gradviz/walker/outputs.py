@@ -20,7 +20,7 @@ from torch.utils import _pytree
 from gradviz.errors import NotATensorError
 from gradviz.walker.private import Node
 from gradviz.walker.tensors import base_of, grad_fn_of, why_no_graph
-from gradviz.wording import few_lines
+from gradviz.wording import few_reasons
 
 if TYPE_CHECKING:
     from gradviz.walker.names import Names
@@ -232,7 +232,7 @@ def no_graph(roots: Sequence[LiveRoot]) -> str:
     """What to tell the user when none of the outputs has a graph."""
     if len(roots) == 1:
         return f"{roots[0].name} has no graph to show: it {roots[0].why}"
-    lines = few_lines([f"{root.name} {root.why}" for root in roots], 10)
+    lines = few_reasons([(root.name, root.why) for root in roots], 10)
     return "\n".join([f"none of the {len(roots)} outputs has a graph to show:", *lines])
 
 

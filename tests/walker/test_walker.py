@@ -218,7 +218,8 @@ def test_no_graph_says_why(tensor: torch.Tensor, says: str) -> None:
 def test_several_outputs_without_a_graph_are_listed() -> None:
     with pytest.raises(NoGraphError, match=r"none of the 12 outputs") as raised:
         gradviz.walk([torch.ones(1)] * 12)
-    assert "output[9] does not require grad" in str(raised.value) and "... and 2 more" in str(raised.value)
+    (line,) = str(raised.value).splitlines()[1:]
+    assert line.startswith("  output[0] does not require grad") and line.endswith("output[5] and 6 more)")
 
 
 def test_no_tensor_at_all() -> None:
