@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import counts
+from gradviz.layout.layered.grouping import Mask, counts
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.routes import SAME, TURN, as_routes
 from gradviz.layout.layered.rows import LayerPlacement
@@ -39,11 +39,12 @@ def in_columns(sheet: Sheet, layers: Layers, placed: LayerPlacement) -> LayerPla
         return placed
 
     channel = CHANNEL * sheet.gap
-    is_long = (height > LONG) & (height < LONGEST)
-    for component in np.flatnonzero(is_long).tolist():
-        last = _last_lines(layers, placed, component, channel, 1)
+    sources = _sources(layers)
+    for component in np.flatnonzero((height > LONG) & (height < LONGEST)).tolist():
+        last = _last_lines(layers, placed, component, channel, sources <= 1)
         if not last and height[component] > OF_SLIDE:
-            last = _last_lines(layers, placed, component, channel, LANES)
+            is_free = sources <= LANES
+            last = _last_lines(layers, placed, component, channel, is_free)
         if last:
             placed = _broken(sheet, layers, placed, component, np.array(last))
     return placed
@@ -53,10 +54,14 @@ def in_columns(sheet: Sheet, layers: Layers, placed: LayerPlacement) -> LayerPla
 
 
 def _last_lines(
-    layers: Layers, placed: LayerPlacement, component: int, channel: float, lanes: int
+    layers: Layers,
+    placed: LayerPlacement,
+    component: int,
+    channel: float,
+    is_free: Mask,
 ) -> list[int]:
-    """The lines that columns end with; none where more sources than that go on
-    everywhere, or columns would hardly be shorter.
+    """The lines that columns end with, which must be free; none where columns would
+    hardly be shorter.
     """
     left, right = layers.borders(placed.x)
     width = float(right[component] - left[component])
@@ -65,7 +70,7 @@ def _last_lines(
         round((height / (width + channel)) ** 0.5), int(height / SHORTEST), MOST
     )
     first, end = layers.first_line[component : component + 2].tolist()
-    free = first + 1 + np.flatnonzero(_sources(layers)[first + 1 : end - 2] <= lanes)
+    free = first + 1 + np.flatnonzero(is_free[first + 1 : end - 2])
     if count < 2 or not len(free):
         return []
 
