@@ -11,7 +11,6 @@ arXiv:2008.01252), so they are not used. Everything is in the space of places.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +20,12 @@ from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
     counts,
-    first_of_runs,
+    distinct_pairs,
     follow_adding,
-    group,
     numbered,
 )
 from gradviz.layout.layered.layers import BEND_GAP, Layers
-from gradviz.layout.layered.neighbours import neighbours
+from gradviz.layout.layered.neighbours import Neighbours
 from gradviz.layout.layered.ordering import Order
 
 TIERS = 3
@@ -143,7 +141,7 @@ def _make_blocks(places: int, links: Links, vertical: Ints) -> Blocks:
 def _spacing(order: Order, gap: float) -> Constraints:
     """Least distances between all neighbours."""
     left = order.neighbours()
-    half, is_bend = order.layers.half[order.at], order.layers.is_bend[order.at]
+    half, is_bend = order.layers.half[order.at], order.at >= order.layers.boxes
     room = np.where(is_bend[left] & is_bend[left + 1], gap * BEND_GAP, gap)
     return Constraints(left, left + 1, half[left] + half[left + 1] + room)
 
@@ -152,14 +150,10 @@ def _block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
     """What the distances between neighbours mean for their blocks."""
     block, shift, total = blocks
     distance = room.distance + shift[room.left] - shift[room.right]
-    key = block[room.left] * total + block[room.right]
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = first_of_runs(key)
-    if len(first):
-        distance = np.maximum.reduceat(distance[order], first)
-
-    return Constraints(*np.divmod(key[first], max(total, 1)), distance)
+    pairs = np.array([block[room.left], block[room.right]])
+    left, right, index = distinct_pairs(pairs, total)
+    least = by_key(np.maximum, distance, index, len(left), -np.inf)
+    return Constraints(left, right, least)
 
 
 # -- packing ---------------------------------------------------------------------------
@@ -183,21 +177,19 @@ def _pack(count: int, limits: Constraints) -> Floats:
     """Blocks as far left as they can be, then each as far right as the blocks right of
     it allow.
     """
-    by_left = group(limits.left, count)
-    start = by_left.start.tolist()
-    right = limits.right[by_left.order].tolist()
-    distance = limits.distance[by_left.order].tolist()
-    beside = [range(first, end) for first, end in pairwise(start)]
-    _, from_right = neighbours(count, limits.left, limits.right).heights
+    near = Neighbours(count, limits.left, limits.right)
+    distance = limits.distance.tolist()
+    beside = [list(zip(*lists)) for lists in zip(near.below, near.edges_below)]
+    _, from_right = near.heights
     x = [0.0] * count
 
     for block in reversed(from_right):
-        for i in beside[block]:
-            x[right[i]] = max(x[right[i]], x[block] + distance[i])
+        for other, limit in beside[block]:
+            x[other] = max(x[other], x[block] + distance[limit])
 
     # back from the right, to close the gaps that packing to the left has opened
     for block in from_right:
-        furthest = [x[right[i]] - distance[i] for i in beside[block]]
+        furthest = [x[other] - distance[limit] for other, limit in beside[block]]
         x[block] = max(x[block], min(furthest, default=0.0))
 
     return np.array(x)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import Mask, counts, distinct_pairs, places
-from gradviz.layout.layered.neighbours import neighbours
+from gradviz.layout.layered.neighbours import Neighbours
 
 
 def against_the_stream(items: int, rank: Ints, edges: Ints, ends: Ints) -> Mask:
@@ -31,8 +31,8 @@ def against_the_stream(items: int, rank: Ints, edges: Ints, ends: Ints) -> Mask:
 
 def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
     """Put items in a line in which as few edges as may be go back: the place of each."""
-    near = neighbours(items, above, below)
-    waiting = [len(inputs) for inputs in near.above]
+    near = Neighbours(items, above, below)
+    waiting = counts(below, items).tolist()
     ready = [item for item, count in enumerate(waiting) if not count]
     line: list[int] = []
     done = bytearray(items)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import Mask, counts, group, place_in_group
-from gradviz.layout.layered.neighbours import Neighbours, cut
+from gradviz.layout.layered.grouping import Mask, counts, place_in_group
+from gradviz.layout.layered.neighbours import Neighbours
 
 
 class FirstOrder(NamedTuple):
@@ -34,8 +34,8 @@ def depth_order(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> FirstOr
     """The order in which a depth-first walk upwards from the ends meets boxes and
     edges, deepest inputs first.
     """
-    order = np.lexsort((_preference(near, rank, port, main), near.lower))
-    rest = [iter(edges) for edges in cut(order, group(near.lower, near.size).start)]
+    preference = _preference(near, rank, port, main).tolist().__getitem__
+    rest = [iter(sorted(edges, key=preference)) for edges in near.edges_above]
     above = near.upper.tolist()
     node_key, edge_key = [-1] * near.size, [0] * len(above)
     clock = 0

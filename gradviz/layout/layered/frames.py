@@ -16,7 +16,7 @@ from gradviz.layout import Drawing, Floats, Ints, LayoutFrame
 from gradviz.layout.layered.geometry import Geometry
 from gradviz.layout.layered.grouping import by_key, places
 from gradviz.layout.layered.halves import Halves, skip_lines
-from gradviz.layout.layered.neighbours import neighbours, stream_order
+from gradviz.layout.layered.neighbours import Neighbours, stream_order
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.pipeline import PHASES, place_sheet
 from gradviz.layout.layered.routes import Routes, concatenated, joined
@@ -43,7 +43,7 @@ def place_with_frames(drawing: Drawing, shapes: Sequence[UShape]) -> FramedPlace
     edges = np.arange(len(drawing.edges))
     skips = np.concatenate([edges[:0], *(shape.skips for shape in shapes)])
     others = np.delete(edges, skips)
-    rank = stream_order(neighbours(drawing.size, *drawing.edges.T))
+    rank = stream_order(Neighbours(drawing.size, *drawing.edges.T))
     tree = frame_tree(drawing.frame_of, drawing.frames)
     hierarchy = build_hierarchy(tree, drawing.edges[others], rank)
     placer = _Placer(drawing, hierarchy, shapes)

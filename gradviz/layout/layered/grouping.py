@@ -94,11 +94,6 @@ def places(order: Ints) -> Ints:
     return unsorted(np.arange(len(order)), order)
 
 
-def first_of_runs(keys: Ints) -> Ints:
-    """Index of the first entry of every run of equal neighbours."""
-    return np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-
-
 def distinct_pairs(pairs: Ints, count: int) -> tuple[Ints, Ints, Ints]:
     """Sorted distinct columns of two rows of numbers below `count`, and for every
     column the index of its like among them.

@@ -64,11 +64,6 @@ class Layers:
         return len(self.row)
 
     @cached_property
-    def is_bend(self) -> Mask:
-        """True for bend points."""
-        return np.arange(self.size) >= self.boxes
-
-    @cached_property
     def first_line(self) -> Ints:
         """Lines number the rows of all components through: row r of component c is line
         first_line[c] + r.

@@ -14,15 +14,38 @@ from gradviz.layout.layered.grouping import group
 
 @dataclass
 class Neighbours:
-    """A graph: both ends of every edge, and the nodes below and above each, as plain
-    lists, which Python loops read faster than arrays.
+    """A graph by both ends of every edge. What lies beside each node are plain lists,
+    which Python loops read faster than arrays, in the order of the edges.
     """
 
     size: int
     upper: Ints
     lower: Ints
-    below: list[list[int]]
-    above: list[list[int]]
+
+    @cached_property
+    def below(self) -> list[list[int]]:
+        """The nodes below each."""
+        return self._by_node(self.upper, self.lower)
+
+    @cached_property
+    def above(self) -> list[list[int]]:
+        """The nodes above each."""
+        return self._by_node(self.lower, self.upper)
+
+    @cached_property
+    def edges_below(self) -> list[list[int]]:
+        """The edges below each node."""
+        return self._by_node(self.upper, np.arange(len(self.upper)))
+
+    @cached_property
+    def edges_above(self) -> list[list[int]]:
+        """The edges above each node."""
+        return self._by_node(self.lower, np.arange(len(self.lower)))
+
+    def _by_node(self, nodes: Ints, values: Ints) -> list[list[int]]:
+        order, start = group(nodes, self.size)
+        every = values[order].tolist()
+        return [every[first:end] for first, end in pairwise(start.tolist())]
 
     def ends(self) -> list[int]:
         """The nodes with nothing below them."""
@@ -50,20 +73,6 @@ class Neighbours:
                     ready.append(other)
 
         return height, settled
-
-
-def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
-    """Neighbour lists of a graph."""
-    down, up = group(upper, size), group(lower, size)
-    below, above = lower[down.order], upper[up.order]
-    lists = cut(below, down.start), cut(above, up.start)
-    return Neighbours(size, upper, lower, *lists)
-
-
-def cut(values: Ints, start: Ints) -> list[list[int]]:
-    """Values in lists that begin at these places."""
-    every = values.tolist()
-    return [every[first:end] for first, end in pairwise(start.tolist())]
 
 
 def stream_order(near: Neighbours) -> Ints:

@@ -11,7 +11,7 @@ from gradviz.layout.layered.coordinates import x_of_points
 from gradviz.layout.layered.first_orders import depth_order, given_order
 from gradviz.layout.layered.grouping import components, counts
 from gradviz.layout.layered.layers import Layers, cut_into_layers
-from gradviz.layout.layered.neighbours import neighbours
+from gradviz.layout.layered.neighbours import Neighbours
 from gradviz.layout.layered.ordering import Order, best_order
 from gradviz.layout.layered.ranks import choose_rows, longest_ways
 from gradviz.layout.layered.rows import place_layers
@@ -26,7 +26,7 @@ PHASES = 5
 def place_sheet(sheet: Sheet) -> SheetPlacement:
     """Place everything on a sheet."""
     phase("rows")
-    near = neighbours(sheet.size, sheet.above, sheet.below)
+    near = Neighbours(sheet.size, sheet.above, sheet.below)
     component, count = components(sheet.size, sheet.above, sheet.below)
     row = choose_rows(near, component, sheet.heights, sheet.pin)
     main = longest_ways(near, component, sheet.pin == TOP)

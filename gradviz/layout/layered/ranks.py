@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts, first_of_runs, group
-from gradviz.layout.layered.neighbours import Neighbours, cut
+from gradviz.layout.layered.grouping import Mask, by_key, counts
+from gradviz.layout.layered.neighbours import Neighbours
 from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP
 
 FRAMED = 100.0  # px: boxes of this height are drawings themselves
@@ -41,55 +41,48 @@ def choose_rows(near: Neighbours, component: Ints, heights: Floats, pin: Ints) -
 
 
 def _ranks(near: Neighbours, component: Ints) -> list[int]:
-    """Ranks by the distance to the end."""
+    """Ranks by the distance to the end, but what does not lead to a main end is right
+    under what it is made from.
+
+    Otherwise every auxiliary output would hang at the bottom of the page, at the end of
+    a very long line.
+    """
     height, upwards = near.heights
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
-    _pull_up(rank, upwards, _main_ends(near, upwards, component), near)
-    return rank
-
-
-def _main_ends(near: Neighbours, upwards: list[int], component: Ints) -> list[int]:
-    """The deepest ends of each component: the loss belongs at the bottom, an auxiliary
-    output beside its op.
-    """
-    depth = [0] * near.size
-    for node in reversed(upwards):
-        for other in near.below[node]:
-            depth[other] = max(depth[other], depth[node] + 1)
-
-    reached = np.array(depth, np.int64)
-    deepest = by_key(np.maximum, reached, component, near.size, 0)
-    return np.flatnonzero(reached == deepest[component]).tolist()
-
-
-def _pull_up(
-    rank: list[int], upwards: list[int], main: list[int], near: Neighbours
-) -> None:
-    """Move what does not lead to a main end right under what it is made from.
-
-    Without this every auxiliary output would hang at the bottom of the page, at the end
-    of a very long line.
-    """
-    leads_to_main = bytearray(near.size)
-    for node in main:
-        leads_to_main[node] = 1
+    leads_to_main = _main_ends(near, component)
     for node in upwards:
         leads_to_main[node] |= any(leads_to_main[other] for other in near.below[node])
 
-    settled = bytearray(leads_to_main)
+    settled = leads_to_main.copy()
     for node in reversed(upwards):
         if not leads_to_main[node]:
             made_from = [rank[v] for v in near.above[node] if settled[v]]
             # right below the lowest op that it is made from
             if made_from:
-                settled[node] = 1
+                settled[node] = True
                 rank[node] = max(made_from) + 1
 
     for node in upwards:  # what only feeds such nodes goes just above them
         users = [] if settled[node] else near.below[node]
         if users:
             rank[node] = min([rank[v] for v in users]) - 1
+    return rank
+
+
+def _main_ends(near: Neighbours, component: Ints) -> list[bool]:
+    """True for the deepest ends of each component: the loss belongs at the bottom, an
+    auxiliary output beside its op.
+    """
+    depth = [0] * near.size
+    for node in reversed(near.heights[1]):
+        for other in near.below[node]:
+            depth[other] = max(depth[other], depth[node] + 1)
+
+    reached = np.array(depth, np.int64)
+    deepest = by_key(np.maximum, reached, component, near.size, 0)
+    is_main: list[bool] = (reached == deepest[component]).tolist()
+    return is_main
 
 
 def _with_siblings_level(
@@ -130,35 +123,32 @@ def longest_ways(near: Neighbours, component: Ints, entry: Mask) -> Mask:
     It begins at an `entry` where there is one: what comes from outside is the main
     stream. Of equal ways it is the one in the middle.
     """
-    down = group(near.upper, near.size)
-    edges = cut(down.order, down.start)
     height = np.array(near.heights[0], np.int64)
     uses, inputs = counts(near.upper, near.size), counts(near.lower, near.size)
     # of several entries not one that goes everywhere, as an embedding of time does; of
     # other beginnings not one that is used once
     later = np.where(entry, uses > 2, uses + inputs < 2)
     order = np.lexsort((later, -height, ~entry, component))
-    first = first_of_runs(component[order])
+    first = np.flatnonzero(np.diff(component[order])) + 1
     straight = np.zeros(len(near.upper), np.bool_)
 
-    for nodes in np.split(order, first[1:]) if len(order) else ():
+    for nodes in np.split(order, first) if len(order) else ():
         begin = nodes[0]
         if not entry[begin]:
             is_equal = (height[nodes] == height[begin]) & (later[nodes] == later[begin])
             equal = nodes[is_equal]
             begin = equal[len(equal) // 2]
-        straight[_way_down(near, edges, int(begin))] = True
+        straight[_way_down(near, int(begin))] = True
     return straight
 
 
-def _way_down(near: Neighbours, edges: list[list[int]], node: int) -> list[int]:
-    """The edges of a longest way from a node; `edges` are those below each."""
+def _way_down(near: Neighbours, node: int) -> list[int]:
+    """The edges of a longest way from a node."""
     length = near.heights[0]
     way: list[int] = []
     while length[node]:
         least = length[node] - 1
-        # `below` lists the lower ends in the order of the edges
-        lower = zip(edges[node], near.below[node])
+        lower = zip(near.edges_below[node], near.below[node])
         equal = [(edge, other) for edge, other in lower if length[other] == least]
         edge, node = equal[len(equal) // 2]
         way.append(edge)

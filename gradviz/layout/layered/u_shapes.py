@@ -2,7 +2,8 @@
 
 Each skip connection of such a chain lies within the one before. Such a sheet becomes
 two, each in a frame without a border: the encoder and, beside it and upside down, the
-decoder.
+decoder. `halves` places them; all that a sheet knows of a U is that some boxes keep to a
+side, and which pairs of boxes will be joined by a level line.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from gradviz.layout import Drawing, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import distinct_pairs, group
-from gradviz.layout.layered.neighbours import Neighbours, neighbours
+from gradviz.layout.layered.neighbours import Neighbours
 from gradviz.layout.layered.nesting import frame_tree, meeting_items
 
 LEAST_SKIPS, MOST_SKIPS = 3, 200
@@ -100,7 +101,7 @@ def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
 
     number, index = np.unique(items, return_inverse=True)
     ends = index.reshape(2, -1)
-    near = neighbours(len(number), *distinct_pairs(ends, len(number))[:2])
+    near = Neighbours(len(number), *distinct_pairs(ends, len(number))[:2])
     chain = _chain(near)
     skips = _skips_of_u(near, chain)
     if not skips:
@@ -174,16 +175,11 @@ def _nested(skips: list[_Skip]) -> list[_Skip]:
     if len(skips) > MOST_SKIPS:
         return []
 
-    inwards = sorted(skips)
-    best: list[list[_Skip]] = []
-    for i, skip in enumerate(inwards):
-        around = [
-            best[k]
-            for k, other in enumerate(inwards[:i])
-            if other.begin < skip.begin and other.end > skip.end
-        ]
-        best.append([*max(around, key=len, default=[]), skip])
-    return max(best, key=len, default=[])
+    nests: list[list[_Skip]] = []
+    for begin, end, way in sorted(skips):
+        around = [n for n in nests if n[-1].begin < begin and n[-1].end > end]
+        nests.append([*max(around, key=len, default=[]), _Skip(begin, end, way)])
+    return max(nests, key=len, default=[])
 
 
 def _is_conditioned(near: Neighbours, chain: list[int], outer: _Skip) -> bool:
