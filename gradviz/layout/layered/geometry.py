@@ -11,7 +11,13 @@ import numpy as np
 from gradviz.layout import Drawing, Floats, Ints
 from gradviz.layout.layered.grouping import Mask, places
 from gradviz.layout.layered.nesting import Hierarchy
-from gradviz.layout.layered.routes import Routes, concatenated, joined, reversed_routes
+from gradviz.layout.layered.routes import (
+    Routes,
+    concatenated,
+    joined,
+    reversed_routes,
+    without_idle_points,
+)
 
 
 class Geometry:
@@ -87,4 +93,5 @@ class Geometry:
             len(hierarchy.upwards),
         )
         # edges that were turned round, so that no circle was left, run upwards again
-        return reversed_routes(routes, np.flatnonzero(hierarchy.upwards))
+        upwards = np.flatnonzero(hierarchy.upwards)
+        return reversed_routes(without_idle_points(routes), upwards)

@@ -44,7 +44,7 @@ def joined(routes: Routes, owner: Ints, piece: Ints, count: int) -> Routes:
     """
     size, entry = members(routes.starts, piece)
     per_owner = np.bincount(owner, weights=size, minlength=count).astype(np.int64)
-    return without_idle_points(Routes(routes.points[entry], starts_of(per_owner)))
+    return Routes(routes.points[entry], starts_of(per_owner))
 
 
 def reversed_routes(routes: Routes, which: Ints) -> Routes:
