@@ -144,8 +144,9 @@ def _matched(
     if name == "einsum":
         return dict(_factors(values[1:], op, count))
     bound = _bound(name, values, keywords)
-    if bound is None:
-        return None
+    if bound is None:  # such as the sizes of a view, one by one
+        is_shape = name in ("view", "reshape") and op == "view"
+        return {0: values[0]} if is_shape and values else None
     given: dict[int | str, ast.expr] = {}
     given.update((role, bound[role]) for role in INDICES if role in bound)
     if name == "embedding" and "input" in bound:

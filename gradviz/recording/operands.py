@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import Parameter
 
 from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
@@ -33,7 +34,7 @@ from gradviz.source.expressions import (
     variables,
 )
 from gradviz.source.spots import OWN_CODE, Spot, spots_of
-from gradviz.variables.objects import members
+from gradviz.variables.objects import is_a, members
 from gradviz.walker.places import BareGraph, Operand
 
 MASKED = ("add", "baddbmm", "scaled_dot_product")
@@ -121,6 +122,11 @@ class OperandReader:
                     MASKED if none_inputs.get(node) else MASKED[-1]
                 ):
                     found.named[node] = list(self._masks(module))
+                for producer in taken.get(node, {}).values():
+                    leaf = self._bare.variables.get(producer)
+                    name = self._input_name(module)
+                    if name and leaf is not None and not is_a(leaf, Parameter):
+                        found.leaves.setdefault(producer, name)
                 continue
             where = self._where(moment, node)
             if where is not None:
@@ -183,6 +189,22 @@ class OperandReader:
                 operand = self.passed_to(outer, name)
                 if operand is not None:
                     yield operand
+
+    def _input_name(self, module: ModuleCall) -> str:
+        """What the code calls the input of a module of torch's, or of a Sequential around
+        it; "" where that is no name.
+        """
+        outer = module
+        while outer.parent is not None and outer.parent.module.forward is _IN_ORDER:
+            outer = outer.parent
+        code, where = outer.module.forward, self._where(outer.moment, outer)
+        if where is None or code is None or not _is_own_call(outer):
+            return ""
+        value = argument(where.spot, code, code.co_varnames[1], 1)
+        if not isinstance(value, ast.Name):
+            return ""
+        named, there = self._followed(value, where)
+        return there.spot.file.of(named)
 
     def _is_first(self, where: Where, edges: Mapping[int, int]) -> bool:
         """Whether what an op takes was not made by the same expression."""
