@@ -31,16 +31,6 @@ from gradviz.layout.layered.ordering import Order
 TIERS = 3
 
 
-class Links(NamedTuple):
-    """The pieces of a layered graph by the places of their ends."""
-
-    above: Ints
-    below: Ints
-    # what to add to the x of the place above to get that of the place below when the
-    # link is vertical
-    shift: Floats
-
-
 class Blocks(NamedTuple):
     """Places grouped into rigid blocks: the x of a place is that of its block plus its
     shift.
@@ -51,14 +41,21 @@ class Blocks(NamedTuple):
     total: int
 
 
-class Constraints(NamedTuple):
-    """Places or blocks side by side: x[right] >= x[left] + distance. Each pair once;
-    blocks are sorted by `left`.
+class Pairs(NamedTuple):
+    """Places or blocks in pairs, and how far right of the first the second has to be:
+    above and below each other exactly as far, beside each other at least.
     """
 
-    left: Ints
-    right: Ints
+    first: Ints
+    second: Ints
     distance: Floats
+
+    def of_blocks(self, blocks: Blocks) -> Pairs:
+        """The same for the blocks of places."""
+        first, second, distance = self
+        block, shift, _ = blocks
+        distance = distance + shift[first] - shift[second]
+        return Pairs(block[first], block[second], distance)
 
 
 def x_of_points(order: Order, gap: float) -> Floats:
@@ -66,8 +63,8 @@ def x_of_points(order: Order, gap: float) -> Floats:
     in each from anywhere.
     """
     above, below, above_offset, below_offset, _ = order.layers.pieces
-    shift = above_offset - below_offset
-    links = Links(order.place[above], order.place[below], shift)
+    offset = above_offset - below_offset
+    links = Pairs(order.place[above], order.place[below], offset)
     tier, room = _tiers(order.layers), _spacing(order, gap)
     x = _first_coordinates(links, tier, room, len(order.at))
     return _relax(x, links, tier < TIERS, room)[order.place]
@@ -87,7 +84,7 @@ def _tiers(layers: Layers) -> Ints:
     return tier
 
 
-def _choose_alignments(places: int, links: Links, tier: Ints) -> Ints:
+def _choose_alignments(places: int, links: Pairs, tier: Ints) -> Ints:
     """For every place the link up from it that will be vertical, or -1. No two of them
     cross or share an end.
     """
@@ -99,8 +96,8 @@ def _choose_alignments(places: int, links: Links, tier: Ints) -> Ints:
         if not len(link):
             continue
         link_to = np.full(places, -1, np.int64)
-        link_to[links.below[link]] = link
-        wanted = np.where(link_to < 0, -1, links.above[link_to])
+        link_to[links.second[link]] = link
+        wanted = np.where(link_to < 0, -1, links.first[link_to])
         # two lines that cross cannot both be vertical, and earlier tiers come first
         taken = _accept(partner, wanted)
         partner[taken], chosen[taken] = wanted[taken], link_to[taken]
@@ -126,58 +123,54 @@ def _largest_before(values: Ints) -> Ints:
     return np.append(-1, np.maximum.accumulate(values)[:-1])
 
 
-def _make_blocks(places: int, links: Links, vertical: Ints) -> Blocks:
+def _make_blocks(places: int, links: Pairs, vertical: Ints) -> Blocks:
     """Join the ends of the given links. At most one of them may begin and one end at a
     place.
     """
     root, step = np.arange(places), np.zeros(places)
-    root[links.below[vertical]] = links.above[vertical]
-    step[links.below[vertical]] = links.shift[vertical]
+    root[links.second[vertical]] = links.first[vertical]
+    step[links.second[vertical]] = links.distance[vertical]
     root, shift = follow_adding(root, step)
     block, total = numbered(root)
     return Blocks(block, shift, total)
 
 
-def _spacing(order: Order, gap: float) -> Constraints:
+def _spacing(order: Order, gap: float) -> Pairs:
     """Least distances between all neighbours."""
     left = order.neighbours()
     half, is_bend = order.layers.half[order.at], order.at >= order.layers.boxes
     room = np.where(is_bend[left] & is_bend[left + 1], gap * BEND_GAP, gap)
-    return Constraints(left, left + 1, half[left] + half[left + 1] + room)
+    return Pairs(left, left + 1, half[left] + half[left + 1] + room)
 
 
-def _block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
-    """What the distances between neighbours mean for their blocks."""
-    block, shift, total = blocks
-    distance = room.distance + shift[room.left] - shift[room.right]
-    pairs = np.array([block[room.left], block[room.right]])
-    left, right, index = distinct_pairs(pairs, total)
+def _limits(blocks: Blocks, room: Pairs) -> Pairs:
+    """What the distances between neighbours mean for their blocks, each pair once."""
+    first, second, distance = room.of_blocks(blocks)
+    left, right, index = distinct_pairs(np.array([first, second]), blocks.total)
     least = by_key(np.maximum, distance, index, len(left), -np.inf)
-    return Constraints(left, right, least)
+    return Pairs(left, right, least)
 
 
 # -- packing ---------------------------------------------------------------------------
 
 
-def _first_coordinates(
-    links: Links, tier: Ints, room: Constraints, places: int
-) -> Floats:
+def _first_coordinates(links: Pairs, tier: Ints, room: Pairs, places: int) -> Floats:
     """x of every place: the mean of two packings."""
     vertical = _choose_alignments(places, links, tier)
     blocks = _make_blocks(places, links, vertical[vertical >= 0])
-    limits = _block_constraints(blocks, room)
+    limits = _limits(blocks, room)
     # the same packing from the right: the mean of both leans to neither side
-    mirrored = Constraints(limits.right, limits.left, limits.distance)
+    mirrored = Pairs(limits.second, limits.first, limits.distance)
     left = _pack(blocks.total, limits)[blocks.block] + blocks.shift
     right = blocks.shift - _pack(blocks.total, mirrored)[blocks.block]
     return (left + right) / 2
 
 
-def _pack(count: int, limits: Constraints) -> Floats:
+def _pack(count: int, limits: Pairs) -> Floats:
     """Blocks as far left as they can be, then each as far right as the blocks right of
     it allow.
     """
-    near = Neighbours(count, limits.left, limits.right)
+    near = Neighbours(count, limits.first, limits.second)
     distance = limits.distance.tolist()
     beside = [list(zip(*lists)) for lists in zip(near.below, near.edges_below)]
     _, from_right = near.heights
@@ -201,38 +194,21 @@ RELAX_ROUNDS = 72
 STRAIGHT, SWING = 0.01, 1.0  # px
 
 
-def _relax(x: Floats, links: Links, straight: Mask, room: Constraints) -> Floats:
+def _relax(x: Floats, links: Pairs, straight: Mask, room: Pairs) -> Floats:
     """Better x for every place: runs of links that should be straight, and are, move
     all at once to the mean of what they join.
-
-    Each takes at most half of the room beside it, so the order in a row never changes,
-    and neighbours come no closer than they may.
     """
-    above, below, shift = links
-    bend = x[above] + shift - x[below]
+    bend = x[links.first] + links.distance - x[links.second]
     vertical = straight & (np.abs(bend) < STRAIGHT)
     blocks = _make_blocks(len(x), links, np.flatnonzero(vertical))
-    block, of_place, count = blocks
-    block_x = np.zeros(count)
-    block_x[block] = x - of_place
-    limits = _block_constraints(blocks, room)
-
-    between = block[above] != block[below]
-    shift = (shift + of_place[above] - of_place[below])[between]
-    upper, lower = block[above[between]], block[below[between]]
-    weight = np.maximum(counts(upper, count) + counts(lower, count), 1)
+    pulls, limits = links.of_blocks(blocks), _limits(blocks, room)
+    between = pulls.first != pulls.second
+    pulls = Pairs(*(column[between] for column in pulls))
+    block_x = np.zeros(blocks.total)
+    block_x[blocks.block] = x - blocks.shift
 
     for _ in range(RELAX_ROUNDS):
-        pull = block_x[lower] - block_x[upper] - shift
-        want = np.bincount(upper, pull, count) - np.bincount(lower, pull, count)
-        # half of a gap for each of its two sides, so that all may move at once
-        free = block_x[limits.right] - block_x[limits.left] - limits.distance
-        free = np.maximum(free, 0) / 2
-        to_right, to_left = (
-            by_key(np.minimum, free, side, count, np.inf)
-            for side in (limits.left, limits.right)
-        )
-        step = np.clip(want / weight, -to_left, to_right)
+        step = _relaxing_step(block_x, pulls, limits)
         block_x += step
         if np.abs(step).max(initial=0.0) < STRAIGHT:
             break
@@ -240,4 +216,21 @@ def _relax(x: Floats, links: Links, straight: Mask, room: Constraints) -> Floats
     if np.abs(step).max(initial=0.0) > SWING:
         block_x -= step / 2
 
-    return block_x[block] + of_place
+    return block_x[blocks.block] + blocks.shift
+
+
+def _relaxing_step(x: Floats, links: Pairs, limits: Pairs) -> Floats:
+    """How far each block moves: to the mean of what it joins, but at most half of the
+    room beside it, so that the order in a row never changes, and neighbours come no
+    closer than they may, though all move at once.
+    """
+    first, second, distance = links
+    pull, count = x[second] - x[first] - distance, len(x)
+    want = np.bincount(first, pull, count) - np.bincount(second, pull, count)
+    joined = np.maximum(counts(first, count) + counts(second, count), 1)
+    left, right, least = limits
+    free = np.maximum(x[right] - x[left] - least, 0) / 2
+    to_right = by_key(np.minimum, free, left, count, np.inf)
+    to_left = by_key(np.minimum, free, right, count, np.inf)
+    step: Floats = np.clip(want / joined, -to_left, to_right)
+    return step
