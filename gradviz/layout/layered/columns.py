@@ -200,12 +200,7 @@ def _broken(
         x[column.points] = column.x + column.move[0]
         y[boxes] += column.move[1]
     for edge, way in ways.items():
-        line = [way[0].parts[edge] + way[0].move]
-        for column, following in pairwise(way):
-            line.append(column.turn(edge, following, channel))
-            line.append(following.parts[edge] + following.move)
-        lines[edge] = np.concatenate(line)
-
+        lines[edge] = _line_through(way, edge, channel)
     end = height[component] + columns[-1].move[1]
     lowest = [c.bottom + c.move[1] + c.room + TURN for c in columns[:-1]]
     height[component] = max(*lowest, end)
@@ -216,6 +211,15 @@ def _broken(
         lines[edge][-1, 1] += height[component] - end
 
     return LayerPlacement(x, rows._replace(y=y, height=height), as_routes(lines))
+
+
+def _line_through(way: list[_Column], edge: int, channel: float) -> Floats:
+    """The line of an edge through columns that have their places."""
+    line = [way[0].parts[edge] + way[0].move]
+    for column, following in pairwise(way):
+        line.append(column.turn(edge, following, channel))
+        line.append(following.parts[edge] + following.move)
+    return np.concatenate(line)
 
 
 def _cut_into_columns(

@@ -48,29 +48,24 @@ class Halves:
         """Place the halves, and the ports of the frame that they fill: its size."""
         geometry, shape = self._geometry, self.shape
         halves = [shape.left, shape.right]
-        wide, high = geometry.size[halves].T
-        begin, end = wide[LEFT], wide[LEFT] + CHANNEL
-        right = end + wide[RIGHT]
-        x = np.array([begin / 2, right - wide[RIGHT] / 2, (begin + end) / 2])
         # the outermost skip is level, and the right half upside down
         drop = geometry.depth(self.left_ways[0]) + geometry.depth(self.right_ways[0])
-        y = np.array([0.0, drop])
-
+        places = _put_beside(geometry.size[halves], drop)
         segments = np.flatnonzero(geometry.hierarchy.segments.frame == shape.frame)
         items, offsets = geometry.attachments(segments)
         sides = np.full_like(items, BORDER)
         sides[items == shape.left], sides[items == shape.right] = LEFT, RIGHT
-        lines = _lines(sides, x[sides] + offsets, items[0])
-        router = _Router(lines, y - high / 2, y + high / 2, right + gap, rank_gap)
+        lines = _lines(sides, places.x[sides] + offsets, items[0])
+
+        router = _Router(lines, places, gap, rank_gap)
         corner = np.array([0.0, router.top])
         routes = as_routes([np.array(router.route(line)) - corner for line in lines])
         geometry.add_routes(segments, routes)
         # ports stand where lines begin and end, and halves in their middles
         ends = np.array([routes.starts[:-1], routes.starts[1:] - 1])
         geometry.middle[items] = routes.points[ends]
-        geometry.middle[halves] = np.column_stack((x[:2], y)) - corner
-        width = max([right, *(lane + LANE for lane in router.beside.values())])
-        return np.array([width, router.low - router.top])
+        geometry.middle[halves] = np.column_stack((places.x[:2], places.y)) - corner
+        return np.array([router.right, router.low - router.top])
 
 
 def skip_lines(skips: Ints, middles: Floats, widths: Floats) -> Routes:
@@ -80,6 +75,26 @@ def skip_lines(skips: Ints, middles: Floats, widths: Floats) -> Routes:
     begin = np.column_stack((middles[left, 0] + widths[left] / 2, y))
     end = np.column_stack((middles[right, 0] - widths[right] / 2, y))
     return as_routes([*np.stack((begin, end), axis=1)])
+
+
+class _HalfPlaces(NamedTuple):
+    """Where two halves are, x from the left border, y from the middle of the left one."""
+
+    x: Floats  # (3,) the middles of both, and of the channel between them
+    y: Floats  # (2,) the middles of both
+    roof: Floats  # (2,)
+    floor: Floats  # (2,)
+    right: float
+
+
+def _put_beside(sizes: Floats, drop: float) -> _HalfPlaces:
+    """Halves of these sizes, the middle of the right one so far below the other's."""
+    wide, high = sizes.T
+    begin, end = wide[LEFT], wide[LEFT] + CHANNEL
+    right = end + wide[RIGHT]
+    x = np.array([begin / 2, right - wide[RIGHT] / 2, (begin + end) / 2])
+    y = np.array([0.0, drop])
+    return _HalfPlaces(x, y, y - high / 2, y + high / 2, float(right))
 
 
 class _Line(NamedTuple):
@@ -99,33 +114,29 @@ def _lines(sides: Ints, x: Floats, source: Ints) -> list[_Line]:
 
 
 class _Router:
-    """The ways of lines around halves with these roofs and floors. What enters the
-    right half turns below both halves; what leaves it turns above it, and runs down
-    beside it, where x is `right` or more.
+    """The ways of lines around two halves. What enters the right half turns below both;
+    what leaves it turns above it, and runs down beside it.
     """
 
     def __init__(
-        self,
-        lines: Sequence[_Line],
-        roof: Floats,
-        floor: Floats,
-        right: float,
-        rank_gap: float,
+        self, lines: Sequence[_Line], places: _HalfPlaces, gap: float, rank_gap: float
     ) -> None:
         # lines that begin further right turn within the others
         inwards = sorted(lines, key=lambda line: -line.begin_x)
         entering = [line for line in inwards if line.end == RIGHT]
         leaving = [line for line in inwards if line.begin == RIGHT]
-        under, over = floor.max() + TURN, roof[RIGHT] - TURN
+        _, _, roof, floor, right = places
+        under, over, beside = floor.max() + TURN, roof[RIGHT] - TURN, right + gap
         self.under = {line: under + LANE * lane for lane, line in enumerate(entering)}
         self.over = {line: over - LANE * lane for lane, line in enumerate(leaving)}
-        self.beside = {line: right + LANE * lane for lane, line in enumerate(leaving)}
+        self.beside = {line: beside + LANE * lane for lane, line in enumerate(leaving)}
 
         self._gap = PORT_GAP * rank_gap
         has_entry = any(line.begin == BORDER for line in lines)
         has_exit = any(line.end == BORDER for line in lines)
         self.top = min(*roof, *self.over.values()) - self._gap * has_entry
         self.low = max(*floor, *self.under.values()) + self._gap * has_exit
+        self.right = beside + LANE * len(leaving) if leaving else right
         self._begin_y = floor[LEFT], roof[RIGHT], self.top
         self._end_y = roof[LEFT], floor[RIGHT], self.low
         # a line that enters both halves begins above the left one

@@ -8,7 +8,7 @@ side, and which pairs of boxes will be joined by a level line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from gradviz.layout import Drawing, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import distinct_pairs, group
 from gradviz.layout.layered.neighbours import Neighbours
-from gradviz.layout.layered.nesting import frame_tree, meeting_items
+from gradviz.layout.layered.nesting import FrameTree, frame_tree, meeting_items
 
 LEAST_SKIPS, MOST_SKIPS = 3, 200
 FEWEST_SKIPS = 2  # where an embedding, as of time, goes to the blocks of both halves
@@ -54,23 +54,11 @@ def in_halves(drawing: Drawing) -> tuple[Drawing, list[UShape]]:
     must be distinct.
     """
     tree = frame_tree(drawing.frame_of, drawing.frames)
-    items = meeting_items(tree, drawing.edges)
-    sheets = group(tree.home[items[0]], len(tree.home))
-    within = set[int]()  # frames of a U
-    frames, frame_of = [*drawing.frames], drawing.frame_of.copy()
     first_frame = tree.page + 1
+    frames, frame_of = [*drawing.frames], drawing.frame_of.copy()
     shapes: list[UShape] = []
 
-    for sheet in np.concatenate(tree.levels()).tolist():
-        if int(tree.home[sheet]) in within:
-            within.add(sheet)
-            continue
-        rows = sheets.of(sheet)
-        halves = _halves(rows, items[:, rows])
-        if halves is None:
-            continue
-        within.add(sheet)
-        right_items, skips = halves
+    for sheet, right_items, skips in _u_sheets(tree, drawing.edges):
         left, right = len(frames), len(frames) + 1
         shapes.append(UShape(sheet, first_frame + left, first_frame + right, skips))
         parent = None if sheet == tree.page else sheet - first_frame
@@ -84,6 +72,24 @@ def in_halves(drawing: Drawing) -> tuple[Drawing, list[UShape]]:
                 frames[frame] = frames[frame]._replace(parent=half)
 
     return replace(drawing, frames=tuple(frames), frame_of=frame_of), shapes
+
+
+def _u_sheets(tree: FrameTree, edges: Ints) -> Iterator[tuple[int, set[int], Ints]]:
+    """The outermost frames whose content is a U, with the items in the right half of
+    each, and the rows of its skips.
+    """
+    items = meeting_items(tree, edges)
+    sheets = group(tree.home[items[0]], len(tree.home))
+    within = set[int]()  # frames of a U
+    for sheet in np.concatenate(tree.levels()).tolist():
+        if int(tree.home[sheet]) in within:
+            within.add(sheet)
+            continue
+        rows = sheets.of(sheet)
+        halves = _halves(rows, items[:, rows])
+        if halves is not None:
+            within.add(sheet)
+            yield (sheet, *halves)
 
 
 def is_u(edges: Sequence[tuple[int, int]]) -> bool:
