@@ -242,14 +242,13 @@ def _with_few_leaves(
 
 
 class _Candidates:
-    """Views by the limits that they fill, and how large they are: each is filled and
-    measured once, whatever is looked for.
+    """Views by the limits that they fill, each filled once, and how large they are,
+    whatever is looked for.
     """
 
     def __init__(self, filling: Filling, measure: Measure, boxes: float) -> None:
         self._filling, self._measure, self.boxes = filling, measure, boxes
         self._views: dict[Limits, _View] = {}
-        self._sizes: dict[Limits, tuple[Size, Size | None]] = {}
 
     def view(self, limits: Limits) -> _View:
         """What is open by these limits."""
@@ -262,18 +261,15 @@ class _Candidates:
 
     def measured(self, limits: Limits, sheet: Limits) -> tuple[Size, Size | None]:
         """How large that is, by the estimate and as a picture."""
-        if limits not in self._sizes:
-            self._filling.fill(limits)
-            estimate = self._filling.opening.sizes.whole
-            size = self._measure(self._filling.folding(), sheet)
-            self._sizes[limits] = estimate, size
-        return self._sizes[limits]
+        self._filling.fill(limits)
+        estimate = self._filling.opening.sizes.whole
+        return estimate, self._measure(self._filling.folding(), sheet)
 
 
 class _Search:
     """For the best view of a few that are measured. Each takes from the others how far
-    the estimate was off. Unless it `is_thorough`, what closes too much is passed by, and
-    what is no better than what another sheet holds.
+    the estimate was off. What is no better than what another sheet of the size holds is
+    passed by, and, unless it `is_thorough`, what closes too much.
     """
 
     def __init__(self, candidates: _Candidates, *, is_thorough: bool) -> None:
@@ -336,7 +332,7 @@ class _Search:
 
     def _is_passed(self, view: _View, best: _View | None, whole: Limits | None) -> bool:
         """Whether no picture is made of a view, nor of what the `whole` sheet holds."""
-        if self._is_thorough or self._is_better(view, best):
+        if self._is_better(view, best) or (self._is_thorough and best is None):
             return False
         if view.closed > self._most:
             self.passed = min(self.passed, view.closed)
