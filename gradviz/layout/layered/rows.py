@@ -71,7 +71,8 @@ def _place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
 
 def _make_level(gap: Floats, height: Floats, line: Ints, y: Floats) -> None:
     """Widen gaps below rows so that what lies between two skips is as high on the left
-    as on the right, by the lines and depths in these lines of their ends.
+    as on the right. For both ends of every skip these are the line that its box stands
+    in, and y from the top of that line.
     """
     # the right half is upside down
     drops = np.diff(y * np.array([[1], [-1]])).T.tolist()
