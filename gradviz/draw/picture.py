@@ -80,6 +80,8 @@ SHEETS = ((1600.0, 900.0, 1.0), (1100.0, 1500.0, 0.8))
 """Pixels of a slide, and of a page, and what each is worth: a picture is shown more
 often than printed.
 """
+ROOM = 925.0
+"""Pixels of a slide's height that title, legend and footer leave."""
 U_HEIGHT = 1.2  # how much a pixel of a U counts when it is measured
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
@@ -94,7 +96,7 @@ class Sketch:
         self, folding: Folding, options: Options, tried: set[bool] | None = None
     ) -> None:
         self.folding, self.options = folding, options
-        self._pages: dict[bool, Page] = {}
+        self._pages: dict[tuple[bool, float], Page] = {}
         # whether pictures of the graph were measured that run sideways, or down
         self._tried = set[bool]() if tried is None else tried
 
@@ -103,14 +105,17 @@ class Sketch:
         """What is shown."""
         return scene(self.folding, self.options)
 
-    def page(self, *, is_flat: bool) -> Page:
+    def page(self, *, is_flat: bool, room: float = math.inf) -> Page:
         """Where it goes in a direction."""
-        if is_flat not in self._pages:
+        way = is_flat, -room
+        if way not in self._pages:
             # a U leads down and up again, so a reader who asks for a direction gets none
             u_shapes = self.options.direction == "auto"
-            self._pages[is_flat] = Page(self.scene, is_flat=is_flat, u_shapes=u_shapes)
+            self._pages[way] = Page(
+                self.scene, room, is_flat=is_flat, u_shapes=u_shapes
+            )
             self._tried.add(is_flat)
-        return self._pages[is_flat]
+        return self._pages[way]
 
     def picture(self) -> Picture:
         """The picture, in the direction that is asked for; by itself, in the one that a
@@ -147,7 +152,8 @@ class Sketch:
         ):
             return Size(math.inf, math.inf)
 
-        page = self.page(is_flat=sheet.is_flat)
+        room = ROOM if sheet.columns > 1 else math.inf
+        page = self.page(is_flat=sheet.is_flat, room=room)
         if page.is_flat:
             # a U only leads down and up again
             is_u = page.placement.is_u
@@ -166,20 +172,26 @@ def _shown(page: Page) -> float:
 
 
 class Page:
-    """Where the boxes of a scene and the texts around them go. `is_flat`: data flows to
-    the right instead of down.
+    """Where the boxes of a scene and the texts around them go, in columns where boxes
+    take more than their room. `is_flat`: data flows to the right instead of down.
     """
 
     def __init__(
-        self, drawn: Scene, *, is_flat: bool = False, u_shapes: bool = True
+        self,
+        drawn: Scene,
+        room: float = math.inf,
+        *,
+        is_flat: bool = False,
+        u_shapes: bool = True,
     ) -> None:
         self.is_flat = is_flat
         self.boxes = list(map(typesetting.measured, drawn.boxes))
         self.titles = [frame_titles(frame.title) for frame in drawn.frames]
         drawing = _drawing(drawn, self.boxes, self.titles, is_flat)
         # lines run on as those of a text do; a column that runs up again is no skip, but
-        # looks like one
-        drawing = replace(drawing, u_shapes=u_shapes and not is_flat, columns=is_flat)
+        # looks like one, so these are only made where a slide has no room without
+        u_shapes = u_shapes and not is_flat
+        drawing = replace(drawing, u_shapes=u_shapes, columns=is_flat, room=room)
         placed = _place(drawing, drawn.ran, is_flat)
         placement = wires.with_loops(placed, drawn, self.boxes, flat=is_flat)
 

@@ -56,7 +56,7 @@ class Filling:
 
     def fill(self, limits: Limits) -> None:
         """Open what is in focus, the heaviest first, as far as the page holds it."""
-        limits = limits._replace(is_flat=False)  # which changes no estimate
+        limits = Limits(*limits[:3])  # how the data runs changes no estimate
         if limits == self._limits:
             return
         self._limits, inside = limits, self.focus or self._whole

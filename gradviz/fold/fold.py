@@ -28,7 +28,8 @@ Depth = Literal["auto", "all"] | int
 PAGE = Limits()
 UPRIGHT = Limits(1600.0, 2000.0)
 SLIDES = Limits(1920.0, 1080.0), Limits(1080.0, 1920.0, is_flat=True)
-SHEETS = SLIDES, (PAGE,), (UPRIGHT, UPRIGHT._replace(is_flat=True))
+COLUMNS = SLIDES[0]._replace(columns=1.7)
+SHEETS = SLIDES, (COLUMNS,), (PAGE,), (UPRIGHT, UPRIGHT._replace(is_flat=True))
 """What a picture may fill: larger ones are for a body that a slide does not hold."""
 Measure = Callable[[Folding, Limits], Size | None]
 """How large the picture of a folding is across and along the flow of data, for a sheet;
@@ -186,10 +187,6 @@ class _View(NamedTuple):
     closed: float  # the part of all ops that is closed, though nothing like it is open
     is_u: bool
 
-    def as_u(self) -> _View:
-        """A U says most by its shape."""
-        return self._replace(closed=min(self.closed, ENOUGH))
-
 
 def _first_view(
     filling: Filling, expand: list[Section], limits: Limits, measure: Measure | None
@@ -255,8 +252,10 @@ class _Candidates:
         if limits not in self._views:
             filling = self._filling
             filling.fill(limits)
-            boxes, closed = filling.opening.sizes.boxes, filling.closed_share()
-            self._views[limits] = _View(boxes, limits, closed, filling.is_u())
+            boxes, is_u = filling.opening.sizes.boxes, filling.is_u()
+            # a U says most by its shape
+            closed = min(filling.closed_share(), ENOUGH if is_u else 1.0)
+            self._views[limits] = _View(boxes, limits, closed, is_u)
         return self._views[limits]
 
     def measured(self, limits: Limits, sheet: Limits) -> tuple[Size, Size | None]:
@@ -291,26 +290,17 @@ class _Search:
         return best
 
     def _on(self, sheet: Limits, best: _View | None) -> _View | None:
-        """The best view on a sheet, or that of another one. On the first of all sheets
-        pictures are made, too, where the estimate says that the whole holds a better one.
-        """
-        may_grow = sheet is SLIDES[0]
+        """The best view on a sheet, or that of another one."""
         sheet = sheet._replace(boxes=self._candidates.boxes)
-        first = now = sheet._replace(
-            width=FIRST * sheet.width, height=FIRST * sheet.height
-        )
+        now = self._start(sheet, best)
         across, along = _Aim(now.width), _Aim(now.height)
         # than a slide: for the body alone
         is_larger = min(sheet[:2]) > SLIDES[0].height
 
         for _ in range(TRIES):
             view = self._candidates.view(now)
-            whole = sheet if may_grow and now == first else None
-            if view.is_u:
-                if sheet.is_flat:
-                    break
-                view = view.as_u()
-            if self._is_passed(view, best, whole):
+            runs_on = sheet.is_flat or sheet.columns > 1
+            if self._is_passed(view, best) or (view.is_u and runs_on):
                 break
             estimate, size = self._candidates.measured(now, sheet)
             if size is None:
@@ -323,20 +313,37 @@ class _Search:
             if fits and (is_enough or max(wide, tall) >= FULL):
                 break
 
-            across.learn(estimate.width, wide)
+            if sheet.columns > 1:
+                tall = max(wide, tall)
+            else:
+                across.learn(estimate.width, wide)
             along.learn(estimate.height, tall)
             last, now = now, now._replace(width=across.limit, height=along.limit)
             if now == last:
                 break
         return best
 
-    def _is_passed(self, view: _View, best: _View | None, whole: Limits | None) -> bool:
-        """Whether no picture is made of a view, nor of what the `whole` sheet holds."""
+    def _start(self, sheet: Limits, best: _View | None) -> Limits:
+        """What is filled first, by the estimate; all of a slide where less is not worth
+        a picture.
+        """
+        is_slide = sheet[:2] == SLIDES[0][:2]
+        for part in (FIRST, 1.0) if is_slide else (FIRST,):
+            start = sheet._replace(
+                width=part * sheet.width / sheet.columns,
+                height=part * sheet.height * sheet.columns,
+            )
+            if not self._is_passed(self._candidates.view(start), best):
+                break
+        return start
+
+    def _is_passed(self, view: _View, best: _View | None) -> bool:
+        """Whether no picture is made of a view."""
         if self._is_better(view, best) or (self._is_thorough and best is None):
             return False
         if view.closed > self._most:
             self.passed = min(self.passed, view.closed)
-        return whole is None or not self._is_better(self._candidates.view(whole), best)
+        return True
 
     def _is_better(self, view: _View, best: _View | None) -> bool:
         is_open = view.closed <= self._most

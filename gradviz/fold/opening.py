@@ -19,13 +19,15 @@ from gradviz.graph.origins import ScopeTree
 
 class Limits(NamedTuple):
     """What a picture may fill: pixels across and along the flow of data, which runs to
-    the right where it `is_flat`, and boxes with leaves.
+    the right where it `is_flat`, and boxes with leaves. `columns`: about how many a
+    picture that runs down may have beside each other.
     """
 
     width: float = 2000.0
     height: float = 1600.0
     boxes: float = 100.0
     is_flat: bool = False
+    columns: float = 1.0
 
     def holds(self, size: Size) -> bool:
         """Whether a picture of this size fits."""

@@ -9,6 +9,7 @@ direction is the caller's to make, by transposing.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,6 +52,7 @@ class Drawing:
     """
     u_shapes: bool = False  # whether U-Nets may be drawn as a U
     columns: bool = True  # whether what is long may be broken into columns
+    room: float = math.inf  # what is taller is broken, too, to be no taller
 
     @property
     def size(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,6 +30,8 @@ def framed_drawings(draw: st.DrawFn) -> Drawing:
         edges=np.sort(np.array(pairs, np.int64).reshape(-1, 2)),
         frame_of=np.array(draw(st.lists(st.integers(-1, f - 1), min_size=n, max_size=n))),
         frames=tuple(LayoutFrame(parent, draw(st.sampled_from([0.0, 30.0, 150.0])), 14.0) for parent in parents),
+        columns=draw(st.booleans()),
+        room=draw(st.sampled_from([np.inf, 500.0])),
     )
 
 
@@ -124,3 +127,23 @@ def test_frames_inside_each_other_in_a_circle_are_refused() -> None:
     frames = (LayoutFrame(1, 10.0, 10.0), LayoutFrame(0, 10.0, 10.0))
     with pytest.raises(ValueError, match="circle"):
         place(Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0]), frames))
+
+
+@pytest.mark.parametrize(("first", "after"), [(4, 30), (15, 16), (26, 27)])
+def test_a_frame_that_is_taller_than_its_room_stands_in_columns(first: int, after: int) -> None:
+    """A chain through a frame in a frame: what is long stands in columns, in whichever frame that is."""
+    count = 40
+    frame_of = np.full(count, 0)
+    frame_of[first:after] = 1
+    frame_of[[0, -1]] = -1
+    drawing = Drawing(
+        widths=np.full(count, 80.0),
+        heights=np.full(count, 24.0),
+        edges=np.array([(i, i + 1) for i in range(count - 1)]),
+        frame_of=frame_of,
+        frames=(LayoutFrame(None, 60.0), LayoutFrame(0, 60.0)),
+        columns=False,
+    )
+    tall, low = place(drawing), place(replace(drawing, room=900.0))
+    assert tall.height > 1_900 and low.height <= 900
+    assert_framed(replace(drawing, room=900.0), low)

@@ -23,6 +23,7 @@ OF_SLIDE = 1_500.0  # px, above which two lanes are better than a picture that i
 EDGES = 2_000  # of a sheet, above which nobody reads it line by line
 SHORTEST = 600.0  # px: a column on average
 MOST = 6  # columns
+SHORT = 180.0  # px: the longest column at least
 LANES = 3  # sources of edges that go on, where no place has one alone
 STUMP = 0.25  # of the length of a column, what the last one has at least
 WORTH = 0.75  # of the length, what the longest column may have
@@ -30,9 +31,11 @@ CHANNEL = 3.0  # of the gap between boxes, between two columns
 LANE = 8.0  # px between two lines that go on
 
 
-def in_columns(sheet: Sheet, layers: Layers, placed: LayerPlacement) -> LayerPlacement:
-    """The same with every long component in columns, where edges leave a place to break
-    it.
+def in_columns(
+    sheet: Sheet, layers: Layers, placed: LayerPlacement, rooms: Floats
+) -> LayerPlacement:
+    """The same with every component that is long, or has less room, in columns, where
+    edges leave a place to break it.
     """
     height = placed.rows.height
     if not 0 < len(sheet.above) <= EDGES:
@@ -40,11 +43,13 @@ def in_columns(sheet: Sheet, layers: Layers, placed: LayerPlacement) -> LayerPla
 
     channel = CHANNEL * sheet.gap
     sources = _sources(layers)
-    for component in np.flatnonzero((height > LONG) & (height < LONGEST)).tolist():
-        last = _last_lines(layers, placed, component, channel, sources <= 1)
-        if not last and height[component] > OF_SLIDE:
+    is_long = (height > np.minimum(rooms, LONG)) & (height < LONGEST)
+    for component in np.flatnonzero(is_long).tolist():
+        room = float(rooms[component])
+        last = _last_lines(layers, placed, component, channel, sources <= 1, room)
+        if not last and height[component] > min(OF_SLIDE, room):
             is_free = sources <= LANES
-            last = _last_lines(layers, placed, component, channel, is_free)
+            last = _last_lines(layers, placed, component, channel, is_free, room)
         if last:
             placed = _broken(sheet, layers, placed, component, np.array(last))
     return placed
@@ -59,6 +64,7 @@ def _last_lines(
     component: int,
     channel: float,
     is_free: Mask,
+    room: float,
 ) -> list[int]:
     """The lines that columns end with, which must be free; none where columns would
     hardly be shorter.
@@ -71,10 +77,13 @@ def _last_lines(
     )
     first, end = layers.first_line[component : component + 2].tolist()
     free = first + 1 + np.flatnonzero(is_free[first + 1 : end - 2])
-    if count < 2 or not len(free):
+    bottoms = placed.rows.bottom[free].tolist()
+    if room < np.inf and bottoms:
+        return [int(free[place]) for place in _within(bottoms, height, room)]
+    if count < 2 or not bottoms:
         return []
 
-    ends = [0.0, *placed.rows.bottom[free].tolist(), height]
+    ends = [0.0, *bottoms, height]
     length = max(height / count, *(after - before for before, after in pairwise(ends)))
     last = _filled(ends, length)
     while last and height - ends[last[-1]] < STUMP * length:
@@ -91,6 +100,20 @@ def _sources(layers: Layers) -> Ints:
     ends = zip(pieces.above.tolist(), np.rint(pieces.above_offset).tolist())
     points = np.array([point for point, _ in set(ends)], np.int64)
     return counts(layers.line[points], layers.lines)
+
+
+def _within(bottoms: list[float], height: float, room: float) -> list[int]:
+    """Where columns end that are about even: as few as are no taller than the room, and
+    none of them a stump.
+    """
+    for count in range(2, MOST):
+        even = np.arange(1, count)[:, None] * height / count
+        near: list[int] = np.unique(abs(even - bottoms).argmin(axis=1)).tolist()
+        columns = np.diff([0.0, *(bottoms[place] for place in near), height])
+        longest, turns = columns.max(), TURN * min(count - 1, 2)
+        if SHORT <= longest <= room - turns and columns.min() >= STUMP * longest:
+            return near
+    return []
 
 
 def _filled(ends: list[float], length: float) -> list[int]:

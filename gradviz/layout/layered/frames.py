@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints, LayoutFrame
+from gradviz.layout.layered.columns import STUMP
 from gradviz.layout.layered.geometry import Geometry
 from gradviz.layout.layered.grouping import by_key, places
 from gradviz.layout.layered.halves import Halves, skip_lines
 from gradviz.layout.layered.neighbours import Neighbours, stream_order
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.pipeline import PHASES, place_sheet
-from gradviz.layout.layered.routes import Routes, concatenated, joined
+from gradviz.layout.layered.routes import TURN, Routes, concatenated, joined
 from gradviz.layout.layered.sheet import BOTTOM, TOP, Sheet
 from gradviz.layout.layered.u_shapes import UShape
 from gradviz.stages import phase
@@ -47,12 +48,10 @@ def place_with_frames(drawing: Drawing, shapes: Sequence[UShape]) -> FramedPlace
     tree = frame_tree(drawing.frame_of, drawing.frames)
     hierarchy = build_hierarchy(tree, drawing.edges[others], rank)
     placer = _Placer(drawing, hierarchy, shapes)
-
-    levels = tree.levels()
-    phase("modules", of=PHASES * len(levels) + 3)
-    # from the inside out: a frame is placed as a box, so its size must be known
-    for frames in reversed(levels):
-        placer.place_level(frames)
+    placer.place_levels()
+    if not shapes and placer.geometry.size[tree.page, 1] > drawing.room:
+        placer.share_room()
+        placer.place_levels()
 
     middles, routes = placer.geometry.on_page(placer.is_mirrored)
     lines = skip_lines(drawing.edges[skips], middles, drawing.widths)
@@ -70,6 +69,10 @@ class _Placer:
         self.drawing, self.hierarchy = drawing, hierarchy
         self.geometry = Geometry(drawing, hierarchy)
         nodes, tree = len(hierarchy.home), hierarchy.tree
+        # heights above which contents of frames stand in columns
+        self.rooms = None
+        if drawing.columns and not shapes:
+            self.rooms = np.full(nodes, np.inf)
         self.words = np.zeros(nodes)
         self.words[: len(drawing.words)] = drawing.words
         frames = [LayoutFrame(None, 0.0), *drawing.frames]  # the page is the first
@@ -97,6 +100,32 @@ class _Placer:
         # next to the channel, in their own row and in the frames in which they lie
         for left, right in zip(halves.left_ways, halves.right_ways):
             self.side[left], self.side[right] = 1, -1
+
+    def place_levels(self) -> None:
+        """Place everything from the inside out: a frame is placed as a box, so its size
+        must be known.
+        """
+        levels = self.hierarchy.tree.levels()
+        phase("modules", of=PHASES * len(levels) + 3)
+        for frames in reversed(levels):
+            self.place_level(frames)
+
+    def share_room(self) -> None:
+        """Begin anew, with room for the contents of each frame, so that all is no taller
+        than the drawing may be. What stands before a frame, and after it, gets a column
+        of its own, or its height where that is too little for one.
+        """
+        tree, border = self.hierarchy.tree, self.drawing.gap + TITLE_DEPTH
+        size, middle = self.geometry.size[:, 1], self.geometry.middle[:, 1]
+        self.rooms = np.full(len(size), self.drawing.room)
+        for frames in tree.levels()[1:]:
+            around, height = tree.home[frames], size[frames]
+            outer = size[around] - border * self.has_border[around]
+            room, before = self.rooms[around], middle[frames] - height / 2
+            sides = np.array([before, outer - before - height])
+            taken = np.where(sides < STUMP * room, sides, TURN).sum(axis=0)
+            self.rooms[frames] = np.where(outer > room, room - taken - border, np.inf)
+        self.geometry = Geometry(self.drawing, self.hierarchy)
 
     def place_level(self, frames: Ints) -> None:
         """Place the contents of these frames, which are all of one depth."""
@@ -134,7 +163,7 @@ class _Placer:
                 rank_gap=self.drawing.rank_gap,
                 words=self.words[members],
                 skips=[one.skips_on(members) for one in shapes],
-                columns=self.drawing.columns and not self.halves,
+                rooms=None if self.rooms is None else self.rooms[frames],
             )
         )
         geometry.middle[members] = placed.middles

@@ -49,8 +49,10 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     phase("routes")
     placed = place_layers(sheet, layers, x)
     phase("shelves")
-    if sheet.columns:
-        placed = in_columns(sheet, layers, placed)
+    if sheet.rooms is not None:
+        rooms = np.zeros(layers.components)
+        rooms[layers.component[: sheet.size]] = sheet.rooms[sheet.part]
+        placed = in_columns(sheet, layers, placed, rooms)
     return on_shelves(sheet, layers, placed)
 
 

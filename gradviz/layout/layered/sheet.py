@@ -51,7 +51,8 @@ class Sheet:
     rank_gap: float
     words: Floats  # (n,) room below a box for words beside its edges
     skips: Sequence[SkipEnds] = ()  # of every U
-    columns: bool = False  # whether a long drawing may stand in several
+    # (parts,) heights above which drawings stand in columns; infinite: above the usual
+    rooms: Floats | None = None
 
     @property
     def size(self) -> int:
