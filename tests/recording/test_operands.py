@@ -313,6 +313,20 @@ LEAVES = {
         "def g():\n    mine = torch.ones(4, 4, requires_grad=True)\n    return net(mine)"
     ),
     "a loop": "def g():\n    for mine in [torch.ones(4, requires_grad=True)]:\n        return (mine * w).sum()",
+    "to a layer": ("net = nn.Tanh()\ndef g():\n    mine = (x * 2).requires_grad_()\n    return (net(mine) @ w).sum()"),
+    "to layers in layers": (
+        "net = nn.Sequential(nn.Sequential(nn.Tanh()), nn.Flatten())\n"
+        "def g():\n    mine = (x * 2).requires_grad_()\n    return (net(mine) @ w).sum()"
+    ),
+    "to layers of a model": (
+        "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.net = nn.Sequential(nn.Tanh())\n"
+        "    def forward(self, v):\n        return self.net(v) @ w\nnet = N()\n"
+        "def g():\n    mine = (x * 2).requires_grad_()\n    return net(mine).sum()"
+    ),
+    "in another shape": (
+        "def f(a):\n    return a.view(a.shape[0], -1)\n"
+        "def g():\n    mine = (x * 2).requires_grad_()\n    return (f(mine) @ w).sum()"
+    ),
 }
 
 
