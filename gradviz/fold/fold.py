@@ -246,6 +246,7 @@ class _Candidates:
     def __init__(self, filling: Filling, measure: Measure, boxes: float) -> None:
         self._filling, self._measure, self.boxes = filling, measure, boxes
         self._views: dict[Limits, _View] = {}
+        self.is_u = False  # whether one of them is: no picture of it runs on
 
     def view(self, limits: Limits) -> _View:
         """What is open by these limits."""
@@ -256,6 +257,7 @@ class _Candidates:
             # a U says most by its shape
             closed = min(filling.closed_share(), ENOUGH if is_u else 1.0)
             self._views[limits] = _View(boxes, limits, closed, is_u)
+            self.is_u |= is_u
         return self._views[limits]
 
     def measured(self, limits: Limits, sheet: Limits) -> tuple[Size, Size | None]:
@@ -282,7 +284,9 @@ class _Search:
         for sheets in SHEETS:
             found: _View | None = None
             for sheet in sheets:
-                found = self._on(sheet, found)
+                runs_on = sheet.is_flat or sheet.columns > 1
+                if not (runs_on and self._candidates.is_u):
+                    found = self._on(sheet, found)
             if found is not None:
                 best, self._most = found, found.closed - WORTH
             if best is not None and best.closed <= ENOUGH:
@@ -299,8 +303,7 @@ class _Search:
 
         for _ in range(TRIES):
             view = self._candidates.view(now)
-            runs_on = sheet.is_flat or sheet.columns > 1
-            if self._is_passed(view, best) or (view.is_u and runs_on):
+            if self._is_passed(view, best):
                 break
             estimate, size = self._candidates.measured(now, sheet)
             if size is None:
@@ -327,15 +330,15 @@ class _Search:
         """What is filled first, by the estimate; all of a slide where less is not worth
         a picture.
         """
-        is_slide = sheet[:2] == SLIDES[0][:2]
-        for part in (FIRST, 1.0) if is_slide else (FIRST,):
-            start = sheet._replace(
-                width=part * sheet.width / sheet.columns,
-                height=part * sheet.height * sheet.columns,
-            )
-            if not self._is_passed(self._candidates.view(start), best):
-                break
-        return start
+        width, height = sheet.width / sheet.columns, sheet.height * sheet.columns
+        first = sheet._replace(width=FIRST * width, height=FIRST * height)
+        if sheet[:2] != SLIDES[0][:2]:
+            return first
+        if not self._is_passed(self._candidates.view(first), best):
+            return first
+        whole = sheet._replace(width=width, height=height)
+        view = self._candidates.view(whole)
+        return first if view.is_u or self._is_passed(view, best) else whole
 
     def _is_passed(self, view: _View, best: _View | None) -> bool:
         """Whether no picture is made of a view."""

@@ -108,7 +108,7 @@ def _within(bottoms: list[float], height: float, room: float) -> list[int]:
     """
     for count in range(2, MOST):
         even = np.arange(1, count)[:, None] * height / count
-        near: list[int] = np.unique(abs(even - bottoms).argmin(axis=1)).tolist()
+        near: list[int] = sorted(set(abs(even - bottoms).argmin(axis=1).tolist()))
         columns = np.diff([0.0, *(bottoms[place] for place in near), height])
         longest, turns = columns.max(), TURN * min(count - 1, 2)
         if SHORT <= longest <= room - turns and columns.min() >= STUMP * longest:
