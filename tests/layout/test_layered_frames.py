@@ -147,3 +147,11 @@ def test_a_frame_that_is_taller_than_its_room_stands_in_columns(first: int, afte
     tall, low = place(drawing), place(replace(drawing, room=900.0))
     assert tall.height > 1_900 and low.height <= 900
     assert_framed(replace(drawing, room=900.0), low)
+
+
+def test_a_box_that_is_taller_than_the_room_stays_whole() -> None:
+    heights = np.array([900.0, *[20.0] * 30])
+    edges = np.array([[i, i + 1] for i in range(1, 30)], np.int64)
+    sizes, frame_of = np.full(31, 40.0), np.full(31, -1, np.int64)
+    placed = place(Drawing(sizes, heights, edges, frame_of, columns=False, room=500.0))
+    assert placed.height >= 900.0

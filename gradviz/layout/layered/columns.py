@@ -76,7 +76,7 @@ def _last_lines(
         round((height / (width + channel)) ** 0.5), int(height / SHORTEST), MOST
     )
     first, end = layers.first_line[component : component + 2].tolist()
-    free = first + 1 + np.flatnonzero(is_free[first + 1 : end - 2])
+    free = first + 1 + np.flatnonzero(is_free[first + 1 : max(end - 2, 0)])
     bottoms = placed.rows.bottom[free].tolist()
     if room < np.inf and bottoms:
         return [int(free[place]) for place in _within(bottoms, height, room)]
