@@ -282,7 +282,33 @@ for step in range(4):
     loss.backward()
     opt.step()
 """
+COLUMN = _script(
+    "nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1))",
+    "x = torch.randn(16, 4)",
+    "return F.cross_entropy(net(x), (x.sum(1, True) > 0).float())",
+)
+BY_HAND = f"""{BEGIN}
+params = [torch.randn(4, 1, requires_grad=True), torch.zeros(1, requires_grad=True)]
+for step in range(4):
+    loss = (torch.ones(8, 4) @ params[0] + params[1]).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        for i, p in enumerate(params):
+            params[i] = p - 0.01 * p.grad
+            p.grad = None
+"""
 FAULTS = {
+    "a single class": Fault(
+        "loss-input", "return ", "BCEWithLogitsLoss", "F.cross_entropy", "F.binary_cross_entropy_with_logits", COLUMN
+    ),
+    "a step that puts new tensors into a list": Fault(
+        "no-graph",
+        "params[i] = ",
+        "change p in place, so that it stays a leaf: p -= ...",
+        "params[i] = p - 0.01",
+        "p -= 0.01",
+        BY_HAND,
+    ),
     "weights that are held to themselves": Fault(
         "loss-input", "stays = ", ".detach().clone()", ": weight for", ": weight.detach().clone() for", ANCHOR
     ),

@@ -101,6 +101,11 @@ _SHAPES = Row(
     "{code} gives it an input of shape {given} and a target of shape {target}, so each element is compared with several others",
     "Give both one shape{mend}.",
 )
+_ONE_CLASS = Row(
+    "cross_entropy of a single class is always 0",
+    "{code} gives it scores of shape {given}: softmax over a single one is 1, whatever the model says",
+    "Use torch.nn.BCEWithLogitsLoss for one score for each sample; or let the model give a score for each class.",
+)
 _TARGET = Row(
     "the target of {function} has a graph: this term trains {names}, too",
     "{code} compares with {target}, which was computed from {names} with recording on, so backward() pulls the target towards the "
@@ -140,8 +145,9 @@ _BEFORE = re.compile(r"(\b|_)old|prev|behavio|buffer|\bb_", re.I)
 @check("loss-input", "warning", "a loss is given something else than it expects")
 def loss_input(context: BackwardCall) -> Diagnoses:
     """A loss gets probabilities where it takes scores, or scores where it takes
-    logarithms; shapes that only broadcast; or a target, or the weight of a log
-    probability, that has a graph.
+    logarithms, or scores of a single class; shapes that only broadcast; a target, the
+    weight of a log probability, or that of an earlier policy, that has a graph; or a
+    tensor is compared with itself.
 
     `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid
     themselves; `NLLLoss` takes logarithms of probabilities; `BCELoss` takes
@@ -256,6 +262,8 @@ def _arguments(context: BackwardCall) -> Diagnoses:
         if given.function == "kl_div" and given.made_by in ("Softmax", "Sigmoid"):
             yield _NO_LOG.filled((), source, by=given.made_by.lower())
         first, second = given.shapes
+        if given.function == "cross_entropy" and first[1:2] == (1,):
+            yield _ONE_CLASS.filled((), source, given=first)
         result = _broadcast(first, second)
         numbers = set(map(math.prod, (first, second, result)))
         differ = len(numbers) > 1 and 1 not in numbers

@@ -65,7 +65,8 @@ MEND: dict[str, str] = {
 """What to do, by the kind of cut; for some kinds by the operation, too."""
 
 
-_UPDATE = re.compile(r"(\S+) = \1 - ")
+_UPDATE = re.compile(r"(\S+) = \1 - |.*\b([\w.]+) - .*\b\2\.grad\b")
+"""A step by hand that makes a new tensor."""
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
 
 
@@ -103,9 +104,8 @@ def mend(cut: Cut) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
     update = _UPDATE.match(cut.source.text) if cut.kind == "no_grad" else None
     if update is not None:
-        return (
-            f"change {update[1]} in place, so that it stays a leaf: {update[1]} -= ..."
-        )
+        name = update[1] or update[2]
+        return f"change {name} in place, so that it stays a leaf: {name} -= ..."
     if cut.off is None:
         lost, other = _straight_through(cut)
         if lost:
