@@ -24,6 +24,11 @@ TESTED = [
 ]
 """Quick tests of the core, which run without all features; without one of them, its commands do."""
 
+READ = ("inference", "cuts", "gradients", "checks", "page")
+"""Features that others read, or that read others; what only a command of its own needs is deleted alone by -m long."""
+ALONE = [pytest.param((name,), marks=[] if name in READ else pytest.mark.long) for name in FEATURES]
+DELETED = [*ALONE, FEATURES]
+
 TESTS = """
 import os, sys
 import gradviz, pytest
@@ -50,7 +55,7 @@ def _without(folder: Path, *deleted: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deleted", [*((feature,) for feature in FEATURES), FEATURES], ids="-".join)
+@pytest.mark.parametrize("deleted", DELETED, ids="-".join)
 def test_without_a_feature_all_that_is_listed_works(deleted: tuple[str, ...], forks: Forks, tmp_path: Path) -> None:
     folder = _without(tmp_path, *deleted)
     files = [str(ROOT / "tests" / f"{name}.py") for name in TESTED]

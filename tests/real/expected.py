@@ -7,9 +7,6 @@ EXPECTED: dict[str, dict[str, str]] = {
         "scopes": "a module makes the weights of convolutions that its caller runs: inference goes by who registered a parameter, "
         "and takes what is computed from it for a call of that module"
     },
-    "mamba_lm": {
-        "labels": "which wire is nearer is told by x and by y apart: conv1d.weight is 10 px from its own, 7 from another"
-    },
     "maml_fomaml_backward": {
         "scopes": "functional_call runs the model with updated weights, which no module registered: only a recording sees that"
     },
