@@ -197,9 +197,6 @@ def few(names: Sequence[str], shown: int = 5) -> str:
     )
 
 
-_ALSO = 5  # other names of which the same holds
-
-
 def few_reasons(pairs: Iterable[tuple[str, str]], shown: int) -> list[str]:
     """Lines below one another, indented: names, each with what holds of it, and what
     holds of several once; the first of many, and how many more there are.
@@ -212,9 +209,7 @@ def few_reasons(pairs: Iterable[tuple[str, str]], shown: int) -> list[str]:
         names.setdefault(words, []).append(name)
     lines = []
     for words, (first, *others) in names.items():
-        more = f" and {len(others) - _ALSO} more" if len(others) > _ALSO else ""
-        also = f" (also {', '.join(others[:_ALSO])}{more})" if others else ""
-        lines.append(f"{first} {words}{also}")
+        lines.append(f"{first} {words}" + (f" (also {few(others)})" if others else ""))
     if len(lines) > shown:
         lines[shown:] = [f"... and {count_text(len(lines) - shown)} more"]
     return [f"  {line}" for line in lines]

@@ -124,8 +124,9 @@ class OperandReader:
                     found.named[node] = list(self._masks(module))
                 for producer in taken.get(node, {}).values():
                     leaf = self._bare.variables.get(producer)
-                    name = self._input_name(module)
-                    if name and leaf is not None and not is_a(leaf, Parameter):
+                    if leaf is None or is_a(leaf, Parameter):
+                        continue
+                    if name := self._input_name(module):
                         found.leaves.setdefault(producer, name)
                 continue
             where = self._where(moment, node)
@@ -200,7 +201,8 @@ class OperandReader:
         code, where = outer.module.forward, self._where(outer.moment, outer)
         if where is None or code is None or not _is_own_call(outer):
             return ""
-        value = argument(where.spot, code, code.co_varnames[1], 1)
+        first = next(iter(code.co_varnames[1:]), "")
+        value = argument(where.spot, code, first, 1)
         if not isinstance(value, ast.Name):
             return ""
         named, there = self._followed(value, where)
