@@ -38,7 +38,7 @@ class WhyStep(NamedTuple):
     source: SourceLine | None
 
 
-@displayed("gradviz.explanation.why_table")
+@displayed("gradviz.explanation:why_table")
 class Why(NamedTuple):
     """Plain data. `grad` says in words what `.grad` holds and which step of backward
     fills it.

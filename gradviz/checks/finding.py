@@ -70,7 +70,7 @@ class Finding:
         return data
 
 
-@displayed("gradviz.checks.output.FindingsTable")
+@displayed("gradviz.checks.output:FindingsTable")
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
     """The findings of one run, the worst first, and what was checked. A sequence of

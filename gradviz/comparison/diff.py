@@ -53,7 +53,7 @@ class Joined(NamedTuple):
     gone: Sequence[Edge]
 
 
-@displayed("gradviz.comparison.diff.table")
+@displayed("gradviz.comparison.diff:table")
 @dataclass(frozen=True, repr=False)
 class GraphDiff:
     """The difference of two graphs. Ids of `removed` and `removed_edges` are those of

@@ -133,7 +133,7 @@ class LeafFlow(NamedTuple):
     nonfinite: int
 
 
-@displayed("gradviz.gradients.table.flow_table", top=None)
+@displayed("gradviz.gradients.table:flow_table", top=None)
 @dataclass(frozen=True)
 class GradientFlow:
     """Gradients of a whole graph.

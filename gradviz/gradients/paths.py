@@ -87,7 +87,7 @@ class GradientPath(NamedTuple):
     contribution: torch.Tensor
 
 
-@displayed("gradviz.gradients.table.paths_table", top=None)
+@displayed("gradviz.gradients.table:paths_table", top=None)
 @dataclass(frozen=True)
 class Paths:
     """All paths from an output to the target.

@@ -38,7 +38,7 @@ class Wrap(NamedTuple):
     again: int  # bytes that its largest call brings back while backward is inside it
 
 
-@displayed("gradviz.memory.table.advice_table")
+@displayed("gradviz.memory.table:advice_table")
 @dataclass(frozen=True)
 class Advice:
     """What to wrap, in the order chosen. `held` and `peak` are estimates for all of it

@@ -152,7 +152,7 @@ class Total(int):
         return self.row.held
 
 
-@displayed("gradviz.memory.table.saved_table", top=None)
+@displayed("gradviz.memory.table:saved_table", top=None)
 @dataclass(frozen=True)
 class Saved:
     """What a graph saved for backward, in rows from the largest down."""

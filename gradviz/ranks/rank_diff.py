@@ -32,7 +32,7 @@ class Varying(NamedTuple):
     ways: tuple[tuple[Ranks, tuple[str, ...]], ...]
 
 
-@displayed("gradviz.ranks.rank_diff.table")
+@displayed("gradviz.ranks.rank_diff:table")
 @dataclass(frozen=True)
 class RankDiff:
     """The graphs of several ranks as one.

@@ -15,10 +15,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from html import escape
-from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from gradviz.features import load
 from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 from gradviz.wording import one_line
 
@@ -36,19 +36,18 @@ SAVED_ROWS, FLOW_ROWS, PATHS_ROWS = 10, 50, 10  # of a table, unless told otherw
 
 
 def displayed(table: str, **every: Any) -> Callable[[T], T]:
-    """A class decorator. `table` is the whole name of what makes the rich table of a
+    """A class decorator. `table` is the `module:function` that makes the rich table of a
     result, with `every` argument that has it show all rows, over which a result is
     iterated; its `repr` is a line of its own.
 
-    >>> @displayed("gradviz.memory.table.saved_table", top=None)
+    >>> @displayed("gradviz.memory.table:saved_table", top=None)
     ... class Result: ...
     >>> {"__str__", "__rich__", "__iter__", "_repr_html_"} <= set(vars(Result))
     True
     """
-    module, _, name = table.rpartition(".")
 
     def made(self: Any, **options: Any) -> Any:
-        return getattr(import_module(module), name)(self, **options)
+        return load(table)(self, **options)
 
     def decorate(decorated: T) -> T:
         methods: dict[str, Callable[[Any], Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from gradviz.cuts.training import TrainedPart, Training
 from tests.cli.conftest import Gradviz, gradviz as run_gradviz
 from tests.cli.scripts import script
 
@@ -43,6 +44,14 @@ def test_each_part_has_its_loss_and_its_optimizer(gradviz_command: Gradviz, tmp_
     table = gradviz_command("why", path).stdout
     assert "net.body.*" in table and "requires_grad is False, set in line 13" in table
     assert "into integers or booleans" in table
+
+
+def test_it_prints_as_a_table() -> None:
+    body = TrainedPart(("net.weight", "net.bias"), ("loss",), ("opt",), "", None)
+    free = TrainedPart(("free",), (), (), "no path leads to it from the loss", None)
+    header, *rows = str(Training(("loss",), (body, free))).splitlines()
+    assert header.split() == ["parameters", "gradient", "from", "updated", "by", "why", "none"]
+    assert [row.split()[:3] for row in rows] == [["net.*", "loss", "opt"], ["free", "-", "-"]]
 
 
 TURNS = """
