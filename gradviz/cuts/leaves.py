@@ -16,7 +16,7 @@ from gradviz.cuts.dataflow import CodeFile, FunctionCode
 from gradviz.cuts.ran import RanCode
 from gradviz.packages import is_foundation, package_of
 from gradviz.source.bindings import dotted
-from gradviz.variables.objects import is_a, members, own_attributes, submodules
+from gradviz.variables.objects import attribute_of, is_a, members, submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import outermost_modules
 
@@ -102,7 +102,7 @@ class LeafReads:
         else:
             holders = [space[root] for space in self._variables if root in space][:1]
         for holder in holders[:MOST]:
-            yield _attribute(holder, rest)
+            yield attribute_of(holder, rest)
 
     def _passed(
         self, function: FunctionCode, root: str, inside: tuple[FunctionCode, ...]
@@ -172,18 +172,6 @@ def _own_to_torch(module: torch.nn.Module) -> list[torch.Tensor]:
             found += _parameters(each, whole=False)
             waiting += [child for _, child in members(each, "_modules")]
     return found
-
-
-def _attribute(value: Any, names: Sequence[str]) -> Any:
-    """What an object's attribute, and that of it, holds; None where there is none."""
-    for name in names:
-        held = own_attributes(value)
-        if is_a(value, torch.nn.Module):
-            held |= members(value, "_buffers")
-            held |= members(value, "_parameters")
-            held |= members(value, "_modules")
-        value = held.get(name)
-    return value
 
 
 def _item(value: Any, key: Any) -> Any:

@@ -268,6 +268,20 @@ def members(module: torch.nn.Module, table: Table) -> list[tuple[str, Any]]:
     ]
 
 
+def attribute_of(value: Any, path: Iterable[str]) -> Any:
+    """What an object's attribute, and that of it, holds; None where there is none."""
+    import torch
+
+    for name in path:
+        attributes = own_attributes(value)
+        if is_a(value, torch.nn.Module):
+            attributes |= members(value, "_buffers")
+            attributes |= members(value, "_parameters")
+            attributes |= members(value, "_modules")
+        value = attributes.get(name)
+    return value
+
+
 def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters of a module and of those inside it, each once."""
     by_identity = {

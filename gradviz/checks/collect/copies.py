@@ -31,13 +31,7 @@ from gradviz.source.statements import (
     body_of,
     loops_around,
 )
-from gradviz.variables.objects import (
-    is_a,
-    members,
-    own_attributes,
-    parameters,
-    submodules,
-)
+from gradviz.variables.objects import attribute_of, is_a, parameters, submodules
 from gradviz.variables.scanner import value_of
 from gradviz.walker.names import registered
 from gradviz.walker.tensors import storage_of
@@ -112,13 +106,7 @@ def _held(path: str, variables: Variables) -> list[int]:
 def _value(path: str, variables: Variables) -> Any:
     """What a name with dots holds, None where that is not known."""
     first, *rest = path.split(".")
-    value = value_of(first, variables)
-    for name in rest:
-        parts = dict(own_attributes(value))
-        if is_a(value, torch.nn.Module):
-            parts |= dict(members(value, "_modules") + members(value, "_parameters"))
-        value = parts.get(name)
-    return value
+    return attribute_of(value_of(first, variables), rest)
 
 
 def note_ties(recorder: Recorder, models: Models) -> None:
