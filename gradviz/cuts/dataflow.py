@@ -18,7 +18,7 @@ from gradviz.cuts.operations import WITH_INDICES, Effect, Inflow, effect
 from gradviz.source.bindings import dotted
 from gradviz.source.cut import DetachKind
 from gradviz.source.feeding import ADDING
-from gradviz.source.statements import called, recording_off
+from gradviz.source.statements import called, part_holder, recording_off
 from gradviz.source.syntax import FUNCTIONS, LOOPS, assignments
 
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
@@ -159,9 +159,7 @@ class CodeFile:
         self._read_functions(tree)
         for value in self.values:
             if isinstance(value, ast.Lambda):
-                function = FunctionCode(value, self.function_of(value))
-                self.functions.append(function)
-                self._named.setdefault(function.name, []).append(function)
+                self._add_function(FunctionCode(value, self.function_of(value)))
         self.calls = [each for each in self.values if isinstance(each, Call)]
         self.parameters = [p for each in self.functions for p in each.parameters]
 
@@ -178,12 +176,15 @@ class CodeFile:
             if not is_from or f"{module}.{name.name}" in sys.modules:
                 self._modules.add(bound)
 
+    def _add_function(self, function: FunctionCode) -> None:
+        self.functions.append(function)
+        self._named.setdefault(function.name, []).append(function)
+
     def _read_functions(self, tree: Module) -> None:
         waiting = [FunctionCode(tree, None)]
         while waiting:
             function = waiting.pop()
-            self.functions.append(function)
-            self._named.setdefault(function.name, []).append(function)
+            self._add_function(function)
             for statement, path in _statements(function.node.body):
                 order = len(self._at)
                 self._at[statement] = order, path, function
@@ -361,13 +362,9 @@ class CodeFile:
         return None
 
 
-def base(node: Any) -> str:
+def base(node: AST) -> str:
     """The name of what holds a part: `self.h` of `self.h.data[0]`."""
-    while isinstance(node, (ast.Subscript, ast.Starred)) or (
-        getattr(node, "attr", "") == "data"
-    ):
-        node = node.value
-    return dotted(node)
+    return dotted(part_holder(node))
 
 
 def _given(node: Any) -> Iterator[Given]:

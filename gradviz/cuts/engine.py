@@ -25,7 +25,7 @@ from gradviz.graph import Graph, SourceLine
 from gradviz.graph.walks import makers, spread
 from gradviz.source.bindings import dotted
 from gradviz.source.cut import Cut, DetachKind, Origin
-from gradviz.source.statements import called, covers
+from gradviz.source.statements import called, covers, makes_leaf
 from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace
 from gradviz.wording import clip
@@ -170,7 +170,7 @@ class Engine:
 
     def _is_leaf(self, node: AST) -> bool:
         """Whether a value is a leaf that requires grad, or a module's result."""
-        if _makes_leaf(node):
+        if makes_leaf(node):
             return not self._makes_copy(node)
         is_name = isinstance(node, (ast.Name, ast.Attribute))
         is_read = node in self.reads.read
@@ -182,7 +182,7 @@ class Engine:
 
     def _makes_copy(self, node: AST) -> bool:
         """Whether an expression makes a new leaf of what had a graph."""
-        if not _makes_leaf(node):
+        if not makes_leaf(node):
             return False
         lost = [one for one in self.inputs(node) if one.kind is not None]
         direct = any(self.has_graph(one.value) for one in lost)
@@ -513,16 +513,3 @@ def _parts(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
 
 def _position(node: Any) -> tuple[int, int]:
     return node.lineno, node.col_offset
-
-
-def _makes_leaf(node: Any) -> bool:
-    """Whether an expression makes a leaf that requires grad, as its text says."""
-    if not isinstance(node, Call):
-        return False
-    name = called(node)
-    options = {keyword.arg: keyword.value for keyword in node.keywords}
-    values: list[Any] = [options["requires_grad"]] if "requires_grad" in options else []
-    if not values and name not in ("Parameter", "requires_grad_"):
-        return False
-    values += node.args if name == "requires_grad_" else []
-    return all(getattr(value, "value", False) is True for value in values)

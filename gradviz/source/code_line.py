@@ -16,6 +16,7 @@ from gradviz.source.statements import (
     assigned as names_and_value,
     called,
     flattened,
+    makes_leaf,
     pieces_in_place,
     reads,
 )
@@ -127,13 +128,16 @@ def as_leaf(source: SourceLine | None) -> str:
             continue
         written = ast.unparse(statement)
         for value in _elements(statement.value):
-            makers: list[Any] = [part for part in ast.walk(value) if _makes_leaf(part)]
+            makers = [part for part in ast.walk(value) if makes_leaf(part)]
             # what makes a leaf and no more is as it should be
             if len(makers) != 1 or makers[0] is value:
                 continue
-            (maker,), leaf = makers, "({}).requires_grad_()"
+            maker: Any = makers[0]
+            leaf = "({}).requires_grad_()"
             code = bare = ast.unparse(maker)
             if called(maker) == "Parameter":
+                if len(maker.args) != 1:
+                    continue
                 leaf = f"{ast.unparse(maker.func)}({{}})"
                 bare = ast.unparse(maker.args[0])
             option = r"(, |(?<=\())requires_grad=True|\.requires_grad_\(\)$"
@@ -149,10 +153,3 @@ def _elements(value: Any) -> list[Any]:
     if isinstance(value, ast.Dict):
         return value.values
     return list(getattr(value, "elts", [value] if value is not None else []))
-
-
-def _makes_leaf(part: Any) -> bool:
-    if called(part) == "Parameter":
-        return len(part.args) == 1
-    keywords = map(ast.unparse, getattr(part, "keywords", ()))
-    return called(part) == "requires_grad_" or "requires_grad=True" in keywords

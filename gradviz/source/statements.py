@@ -210,6 +210,30 @@ def subject(call: ast.Call) -> Sequence[ast.expr]:
     return [owner]
 
 
+def makes_leaf(node: ast.AST) -> bool:
+    """Whether an expression makes a leaf that requires grad, as its text says."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = called(node)
+    asked = [part.value for part in node.keywords if part.arg == "requires_grad"]
+    if not asked and name not in ("Parameter", "requires_grad_"):
+        return False
+    if name == "requires_grad_":
+        asked += node.args
+    return all(getattr(value, "value", False) is True for value in asked)
+
+
+def part_holder(node: Any) -> ast.expr:
+    """What holds a part, or the bare numbers, of a tensor: `self.h` of `self.h.data[0]`."""
+    while isinstance(node, (ast.Subscript, ast.Starred)) or _is_data(node):
+        node = node.value
+    return node  # type: ignore[no-any-return]
+
+
+def _is_data(node: object) -> bool:
+    return getattr(node, "attr", "") == "data"
+
+
 # -- a change in place -----------------------------------------------------------------
 
 
@@ -226,13 +250,7 @@ class InPlace(NamedTuple):
         """What holds the tensor that is changed, as the code calls it: "self.h" of
         `self.h.data[0] += 1`.
         """
-        holder: Any = self.changed
-        # a part, or the bare numbers, of a tensor
-        while (
-            isinstance(holder, ast.Subscript) or getattr(holder, "attr", "") == "data"
-        ):
-            holder = holder.value
-        return ast.unparse(holder)
+        return ast.unparse(part_holder(self.changed))
 
 
 def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
