@@ -89,6 +89,11 @@ def optimizers(variables: Sequence[Namespace]) -> list[tuple[str, Any]]:
     return list(found.values())
 
 
+def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The tensors that an optimizer holds."""
+    return [tensor for group in optimizer.param_groups for tensor in group["params"]]
+
+
 def explain(live: LiveOutputs, tensor: torch.Tensor, name: str = "") -> Why:
     """What can be said of `tensor`, which the caller calls `name`, before the backward
     of these outputs runs. Without a name it is that of a variable or parameter.

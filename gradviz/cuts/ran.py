@@ -20,13 +20,11 @@ from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import CallSite, package_of, with_text
 from gradviz.recording.session import running
 from gradviz.source.bindings import dotted
-from gradviz.source.spots import span_of
+from gradviz.source.spots import OWN_CODE, span_of
 from gradviz.source.statements import tree_of
 from gradviz.source.syntax import value_spans
 from gradviz.variables.objects import class_attribute
 from gradviz.variables.scanner import Namespace
-
-_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 @lru_cache(maxsize=200)
@@ -95,7 +93,7 @@ class RanCode:
         for each in site.chain() if site is not None else ():
             node = self.value_at(each)
             # what goes over a comprehension does not compute what that makes
-            own = inner is None or inner.code.co_name not in _COMPREHENSIONS
+            own = inner is None or inner.code.co_name not in OWN_CODE
             if node is not None and own and computes:
                 self.computed.add(node)
             function = self.function(inner.code) if inner is not None else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradviz.armour.isolation import isolated
 from gradviz.cuts.answers import Answers
-from gradviz.explanation import all_reasons, opened, optimizers, zero_reason
+from gradviz.explanation import all_reasons, opened, optimized, optimizers, zero_reason
 from gradviz.graph import SourceLine
 from gradviz.graph.walks import behind
 from gradviz.report import labels
@@ -143,9 +143,8 @@ def _holders(variables: Sequence[Namespace]) -> dict[int, list[str]]:
     """The optimizers that hold a tensor, by its identity."""
     holders: dict[int, list[str]] = {}
     for name, optimizer in optimizers(variables):
-        for group in optimizer.param_groups:
-            for tensor in group["params"]:
-                holders.setdefault(id(tensor), []).append(name)
+        for tensor in optimized(optimizer):
+            holders.setdefault(id(tensor), []).append(name)
     return holders
 
 

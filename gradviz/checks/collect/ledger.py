@@ -31,9 +31,10 @@ from gradviz.armour.taps import Ended, tapped
 from gradviz.checks.call import NamedTensor, Optimizer
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.modes import ModeWatch
-from gradviz.checks.collect.numbers import ByTensor, TensorRef, mark_of, optimized
+from gradviz.checks.collect.numbers import ByTensor, TensorRef, mark_of
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Interval, Kind, LeafRow, OptimizerRow
+from gradviz.explanation import optimized
 from gradviz.gradients.values import is_zero
 from gradviz.variables.scanner import as_written
 from gradviz.walker.tensors import version_of

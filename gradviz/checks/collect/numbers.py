@@ -29,11 +29,6 @@ ByTensor = MutableMapping[torch.Tensor, F]
 """Facts of tensors, which are held weakly."""
 
 
-def optimized(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The tensors that an optimizer holds."""
-    return [tensor for group in optimizer.param_groups for tensor in group["params"]]
-
-
 def is_readable(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one plain block of numbers, which can be read."""
     if not is_plain(tensor) or tensor.is_nested or tensor.is_meta:

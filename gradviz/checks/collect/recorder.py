@@ -17,8 +17,8 @@ import torch
 from gradviz.checks.call import LeafGradient
 from gradviz.checks.collect.behind import Variables
 from gradviz.checks.collect.held import held_since
-from gradviz.checks.collect.numbers import optimized
 from gradviz.checks.run import Event, Kind, TrainingRun
+from gradviz.explanation import optimized
 from gradviz.graph import SourceLine
 from gradviz.packages import UserCode, with_text
 from gradviz.run.engine import EngineCall
