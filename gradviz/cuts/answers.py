@@ -14,13 +14,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from gradviz.cuts.classes import class_around, made_at
-from gradviz.cuts.engine import Engine, FoundCut
+from gradviz.cuts.dead_ends import DeadEnds
+from gradviz.cuts.finder import CutFinder, FoundCut
+from gradviz.cuts.flow import Flow
+from gradviz.cuts.leaves import LeafReads
+from gradviz.cuts.no_effect import without_effect
 from gradviz.cuts.parts import with_cuts
+from gradviz.cuts.recorded import RecordedCode
 from gradviz.cuts.words import cut_words
 from gradviz.graph import Absent, Graph, SourceLine
 from gradviz.packages import with_text
 from gradviz.source.bindings import dotted
-from gradviz.source.cut import Cut
+from gradviz.source.cut import Cut, Origin
 from gradviz.source.search import freezes
 from gradviz.variables.objects import joined, members
 from gradviz.walker.names import below, gathered, outermost_modules
@@ -82,26 +87,46 @@ class Answers:
                 owner = joined(name, path.rpartition(".")[0])
                 self._owner.setdefault(id(shard), owner)
 
+    # -- who follows the lines, each made when it is asked first -------------------
+
     @cached_property
-    def engine(self) -> Engine:
-        """What follows the lines."""
-        graph, leaves = self._walked.graph, self._walked.variables
+    def _recorded(self) -> RecordedCode:
         live = self._live
-        return Engine(graph, leaves, live.variables, live.frame, self._since)
+        graph = self._walked.graph
+        return RecordedCode(graph, live.variables, live.frame, self._since)
+
+    @cached_property
+    def _reads(self) -> LeafReads:
+        return LeafReads(self._recorded, self._live.variables)
+
+    @cached_property
+    def _flow(self) -> Flow:
+        return Flow(self._recorded, self._reads)
+
+    @cached_property
+    def _finder(self) -> CutFinder:
+        graph, leaves = self._walked.graph, self._walked.variables
+        return CutFinder(graph, leaves, self._recorded, self._reads, self._flow)
+
+    @cached_property
+    def _dead_ends(self) -> DeadEnds:
+        return DeadEnds(self._recorded, self._flow)
+
+    # -- the graph -----------------------------------------------------------------
 
     @cached_property
     def cuts(self) -> list[FoundCut]:
         """What goes into the graph without one, or into an output that has none."""
-        return [self._named(found) for found in self.engine.cuts()]
+        return [self._named(cut) for cut in self._finder.cuts()]
 
     @cached_property
-    def before(self) -> list[FoundCut]:
+    def cuts_of_outputs(self) -> list[FoundCut]:
         """Those because of which an output has no graph."""
-        return [found for found in self.cuts if not found.nodes]
+        return [cut for cut in self.cuts if not cut.nodes]
 
     @cached_property
     def _all_cuts(self) -> list[FoundCut]:
-        return [self._named(found) for found in self.engine.cuts(every=True)]
+        return [self._named(cut) for cut in self._finder.cuts(every=True)]
 
     def _named(self, found: FoundCut) -> FoundCut:
         names: set[str] = set()
@@ -109,6 +134,22 @@ class Answers:
             names.update(self._walked.names.leaf(leaf))
         cut = found.cut._replace(behind=frozenset(names))
         return found._replace(cut=cut)
+
+    def switched_off(self) -> Cut | None:
+        """The line that has switched gradients off for good, where they are off."""
+        return self._recorded.switched_off()
+
+    def origin(self) -> Origin:
+        """How the outputs that have no graph came about."""
+        return self._finder.origin()
+
+    def lines(self) -> set[tuple[str, int]]:
+        """The lines that compute what goes into the graph, whether with a graph or not."""
+        return self._flow.lines()
+
+    def without_effect(self) -> Iterator[tuple[SourceLine, str, str, str]]:
+        """The lines of this step that drop what they compute."""
+        return without_effect(self._recorded, self._reads)
 
     def missing(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
         """Parameters, and leaves that require grad, to which the graph does not lead."""
@@ -126,9 +167,9 @@ class Answers:
         """
         graph = self._walked.graph
         if cuts:
-            graph = with_cuts(
-                self._live, self._walked, self.cuts, self.engine.reads.live
-            )
+            held = self._reads.tensor_with_graph
+            graph = with_cuts(self._live, self._walked, self.cuts, held)
+
         absent = []
         for tensor, names in self.missing():
             answer = self.answer(tensor, names[0])
@@ -144,44 +185,48 @@ class Answers:
         """
         if not tensor.requires_grad:
             return self._frozen(tensor, name)
+
         owner, run = self._run(tensor)
-        reads = self.engine.reads.of(tensor)
+        reads = self._reads.of(tensor)
         if not tensor.is_leaf:
-            reads |= {one.value for one in self.engine.values_of(name)}
+            reads += [inflow.value for inflow in self._recorded.inflows_of(name)]
+
         if run is not None and run.checkpoint is not None:
             words = f"a reentrant checkpoint in {_place(run.checkpoint)} hides it"
             return Answer("checkpoint", words, run.checkpoint)
         if hidden := self._hidden():
             return Answer("hidden", f"{hidden} hides what it uses: unknown")
-        found = self._cut_of(reads)
-        if found is not None:
-            return _told(found, found.lost in reads or dotted(found.lost) == name)
+
+        cut = self._cut_of(reads)
+        if cut is not None:
+            return _cut_answer(cut, cut.value in reads or dotted(cut.value) == name)
         if run is not None and run.calls and not run.recording and run.source:
             module = self._modules[self._owner[id(tensor)]]
-            cut = self.engine.around_call(module) or Cut("no_grad", run.source)
-            return Answer("cut", cut_words(cut, "it"), cut.source, cut)
+            off = self._recorded.off_around(module) or Cut("no_grad", run.source)
+            return Answer("cut", cut_words(off, "it"), off.source, off)
         return self._without_cut(tensor, name, owner, run, reads)
 
     def _frozen(self, tensor: torch.Tensor, name: str) -> Answer:
         """Of what does not require grad: a line may have cut it off."""
         if not isinstance(tensor, torch.nn.Parameter):
-            for found in self.engine.cuts_of(name):
-                return _told(found, False, " to compute it")
+            for cut in self._finder.cuts_of(name):
+                return _cut_answer(cut, False, " to compute it")
             return Answer("frozen", "requires_grad is False")
-        lines = (freezes(file, name) for file in self.engine.ran.files)
+
+        lines = (freezes(file, name) for file in self._recorded.files)
         source = next(filter(None, lines), None)
         by = f", set in {_place(source)}" if source is not None else ""
         return Answer("frozen", f"frozen: requires_grad is False{by}", source)
 
-    def _cut_of(self, reads: set[AST]) -> FoundCut | None:
-        """The cut that values are behind: one that lets numbers pass before one that
-        gives an index.
+    def _cut_of(self, reads: list[AST]) -> FoundCut | None:
+        """The cut downstream of values: one that lets numbers pass before one that gives
+        an index.
         """
         for cuts in (self.cuts, self._all_cuts) if reads else ():
-            leading = [found for found in cuts if not reads.isdisjoint(found.behind)]
-            leading.sort(key=lambda one: one.cut.kind in ("integer", "sample"))
-            if leading:
-                return leading[0]
+            below = [found for found in cuts if not found.upstream.isdisjoint(reads)]
+            below.sort(key=lambda found: found.cut.kind in ("integer", "sample"))
+            if below:
+                return below[0]
         return None
 
     def _without_cut(
@@ -190,24 +235,28 @@ class Answers:
         name: str,
         owner: str,
         run: ModuleRun | None,
-        reads: set[AST],
+        reads: list[AST],
     ) -> Answer:
-        ran = self.engine.ran
-        reading = sorted(filter(ran.ran, reads), key=ran.line)
+        recorded = self._recorded
+        reading = sorted(filter(recorded.has_run, reads), key=recorded.line_of)
         path = self._owner.get(id(tensor))
         called = run is not None and run.calls > 0 and run.began >= self._since
         made = self._made(path, name)
+
         if run is not None and not called:
             # a line that calls modules of its kind did not call this one
             reading = [read for read in reading if not isinstance(read, ast.Call)]
-        if run is not None and not called and not reading:
-            return Answer("uncalled", f"{owner} was never called", made, made=made)
+            if not reading:
+                return Answer("uncalled", f"{owner} was never called", made, made=made)
+
         unread = self._unread(reading, is_alone=path is None)
         if unread is not None:
             return unread
-        forward = ran.forward_of(self._modules[path]) if path is not None else None
+
+        module = self._modules[path] if path is not None else None
+        forward = recorded.forward_of(module) if module is not None else None
         if called and forward is not None and not reads:
-            source = ran.line(forward.node)
+            source = recorded.line_of(forward.node)
             words = f"forward() ({_place(source)}) never reads it"
             return Answer("unused", words, source, made=made)
         return self._open(owner, run if called else None, reading)
@@ -220,26 +269,27 @@ class Answers:
             return Answer("open", words, source)
         if not reading:
             return Answer("open", "no path leads to it from the loss")
-        source = self.engine.ran.line(reading[0])
+        source = self._recorded.line_of(reading[0])
         words = f"{_place(source)} reads it, and it was not followed from there"
         return Answer("open", f"no path leads to it from the loss; {words}", source)
 
     def _unread(self, reading: list[AST], is_alone: bool) -> Answer | None:
         """The answer where nothing goes on with what is computed from values."""
-        engine = self.engine
         if not reading:
-            nobody = is_alone and engine.ran.files
+            nobody = is_alone and self._recorded.files
             return Answer("unread", "no line that was read uses it") if nobody else None
-        every = engine.dead_ends(reading)
-        ends = [end for end in every if not engine.is_aside(end)]
-        found = [engine.unread(end) for end in ends]
-        certain = [each for each in found if each is not None]
-        if certain and len(certain) == len(found):
+
+        ends = [
+            self._dead_ends.line_and_words(end)
+            for end in self._dead_ends.after(reading)
+        ]
+        certain = [end for end in ends if end is not None]
+        if certain and len(certain) == len(ends):
             source, words = certain[0]
             return Answer("unread", f"{_place(source)} {words}", source)
-        if is_alone and not found:
+        if is_alone and not ends:
             words = "nothing that is computed with it goes into the loss"
-            return Answer("unread", words, engine.ran.line(reading[0]))
+            return Answer("unread", words, self._recorded.line_of(reading[0]))
         return None
 
     def _made(self, path: str | None, name: str) -> SourceLine | None:
@@ -272,7 +322,7 @@ class Answers:
         return ""
 
 
-def _told(found: FoundCut, direct: bool, more: str = "") -> Answer:
+def _cut_answer(found: FoundCut, direct: bool, more: str = "") -> Answer:
     of = "it" if direct else "a tensor computed from it"
     words = cut_words(found.cut, "a tensor" if more else of)
     return Answer("cut", f"{words}{more}", found.cut.source, found.cut)

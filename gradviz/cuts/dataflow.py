@@ -39,7 +39,7 @@ class _Binding(NamedTuple):
     adds: bool = False
 
 
-class Off(NamedTuple):
+class NoGrad(NamedTuple):
     """The block, decorator or call that switches recording off."""
 
     kind: DetachKind
@@ -81,17 +81,17 @@ class FunctionCode:
         """What its code calls self; "" where it has no parameters."""
         return self.parameters[0].arg if self.parameters else ""
 
-    def has(self, name: str) -> bool:
+    def binds(self, name: str) -> bool:
         """Whether a name is one of its variables."""
-        return bool(self.given(name))
+        return bool(self.inflows_of(name))
 
-    def parameters_called(self, name: str) -> list[Inflow]:
-        """The parameter of a name, as what goes into that."""
-        return [Inflow(part) for part in self.parameters if part.arg == name]
+    def parameters_called(self, name: str) -> list[ast.arg]:
+        """The parameter of a name."""
+        return [part for part in self.parameters if part.arg == name]
 
-    def given(self, name: str) -> list[Inflow]:
+    def inflows_of(self, name: str) -> list[Inflow]:
         """All that it gives a name."""
-        found = self.parameters_called(name)
+        found = list(map(Inflow, self.parameters_called(name)))
         for binding in self.bindings.get(name, ()):
             found += binding.inputs
         return found
@@ -139,8 +139,8 @@ Given = tuple[str, Inflow, bool]
 class CodeFile:
     """What a file says. `values` are the expressions that are computed, and `a += b`."""
 
-    def __init__(self, file: str, tree: Module) -> None:
-        self.file = file
+    def __init__(self, name: str, tree: Module) -> None:
+        self.name = name
         self.parents: dict[AST, AST] = {}
         self.functions: list[FunctionCode] = []
         self.values: list[Any] = []
@@ -148,7 +148,7 @@ class CodeFile:
         self.imports: dict[str, tuple[str, str]] = {}
         self._at: dict[AST, _Position] = {}  # of statements
         self._modules: set[str] = set()  # names of modules
-        self._off: dict[AST, Off | None] = {}  # of statements
+        self._no_grad: dict[AST, NoGrad | None] = {}  # of statements
         self._named: dict[str, list[FunctionCode]] = {}
         for node in ast.walk(tree):
             self.parents |= dict.fromkeys(ast.iter_child_nodes(node), node)
@@ -213,7 +213,7 @@ class CodeFile:
         if self.adds(call):
             return changed, list(map(Inflow, call.args))
         if method == "copy_" and call.args:
-            kind: DetachKind | None = "written" if self.off(call) else None
+            kind: DetachKind | None = "written" if self.no_grad(call) else None
             return changed, [Inflow(call.args[0], kind)]
         in_place = method.endswith("_") and not method.endswith("__")
         return changed, [Inflow(call)] if in_place else []
@@ -229,7 +229,7 @@ class CodeFile:
                     if one.kind == "written":
                         yield name, one
                     elif "." in name and called(one.value) == "Parameter":
-                        yield from ((name, each) for each in self.inputs(one.value))
+                        yield from ((name, each) for each in self.inflows(one.value))
 
     # -- where a value stands ------------------------------------------------------
 
@@ -251,28 +251,28 @@ class CodeFile:
         """The functions and methods of this name."""
         return self._named.get(name, [])
 
-    def off(self, node: AST) -> Off | None:
+    def no_grad(self, node: AST) -> NoGrad | None:
         """What switches recording off around a value."""
         statement = self.statement(node)
-        if statement not in self._off:
-            self._off[statement] = self._find_off(statement)
-        return self._off[statement]
+        if statement not in self._no_grad:
+            self._no_grad[statement] = self._find_no_grad(statement)
+        return self._no_grad[statement]
 
-    def _find_off(self, statement: AST) -> Off | None:
+    def _find_no_grad(self, statement: AST) -> NoGrad | None:
         for block, _ in reversed(self._at[statement][1]):
             for item in getattr(block, "items", ()):
                 text = ast.unparse(item.context_expr)
                 if kind := recording_off(text):
-                    return Off(cast("DetachKind", kind), item.context_expr)
+                    return NoGrad(cast("DetachKind", kind), item.context_expr)
                 if "enable_grad" in text or "set_grad_enabled(True" in text:
                     return None
         if switches := self._switches_before(statement):
             is_off = recording_off(ast.unparse(switches[-1]))
-            return Off("no_grad", switches[-1]) if is_off else None
+            return NoGrad("no_grad", switches[-1]) if is_off else None
         function = self._at[statement][2].node
         for decorator in getattr(function, "decorator_list", ()):
             if kind := recording_off(ast.unparse(decorator)):
-                return Off(cast("DetachKind", kind), decorator)
+                return NoGrad(cast("DetachKind", kind), decorator)
         return None
 
     def _switches_before(self, statement: AST) -> list[Call]:
@@ -302,7 +302,7 @@ class CodeFile:
         """What an expression does."""
         return effect(node, self)
 
-    def inputs(self, node: Any) -> Sequence[Inflow]:
+    def inflows(self, node: Any) -> Sequence[Inflow]:
         """What goes into a value, without what functions return and are given."""
         if isinstance(node, ast.AugAssign):
             before = self._read(base(node.target), node)
@@ -311,7 +311,7 @@ class CodeFile:
         found = self._read(name, node) if name else []
         if found or isinstance(node, ast.Name):
             return found
-        return effect(node, self).inputs
+        return effect(node, self).inflows
 
     def _read(self, name: str, node: AST) -> list[Inflow]:
         """What a name may have where it is read."""
@@ -319,14 +319,14 @@ class CodeFile:
         if inner is not None:
             return [Inflow(inner)]
         order, path, function = self._at[self.statement(node)]
-        if not function.has(name):
+        if not function.binds(name):
             return self._from_outside(name, function)
 
         reaching = _reaching(function.bindings.get(name, ()), order, path)
         found = [one for binding in reaching for one in binding.inputs]
         earlier = [binding for binding in reaching if binding.order < order]
         if not any(_covers(binding, path) for binding in earlier):
-            found += function.parameters_called(name)
+            found += map(Inflow, function.parameters_called(name))
             # an attribute that other methods fill
             found += self._from_outside(name, function) if "." in name else []
         return found
@@ -339,9 +339,9 @@ class CodeFile:
             others = [each for each in methods if each is not function]
         outer = function.outer
         while "." not in name and outer is not None and not others:
-            others = [outer] if outer.has(name) else []
+            others = [outer] if outer.binds(name) else []
             outer = outer.outer
-        return [one for other in others for one in other.given(name)]
+        return [one for other in others for one in other.inflows_of(name)]
 
     def _inside(self, name: str, node: AST) -> AST | None:
         """What a comprehension goes over to give a name its values, or the parameter of

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gradviz.cuts.dataflow import CodeFile, FunctionCode
-from gradviz.cuts.ran import RanCode
+from gradviz.cuts.recorded import RecordedCode
 from gradviz.packages import is_foundation, package_of
 from gradviz.source.bindings import dotted
 from gradviz.variables.objects import attribute_of, is_a, members, submodules
@@ -28,79 +28,85 @@ Leaves = dict[AST, list[torch.Tensor]]
 
 
 class LeafReads:
-    """Of one moment. `read` are the values that are a leaf, or what a module of torch
-    computes with it, and `given` those of whole models.
+    """Of one moment. `leaves` are the leaves that a value is, or that a module of torch
+    computes it with, and `models` those of the whole models that a value is.
     """
 
-    def __init__(self, ran: RanCode, variables: Sequence[Namespace]) -> None:
-        self._ran, self._variables = ran, variables
-        self._objects: dict[str, list[Any]] = defaultdict(list)
-        self.read: Leaves = {}
-        self.given: Leaves = {}
-        self._find_objects()
-        for module, _, node in ran.modules:
-            if node is not None and ran.forward_of(module) is None:
-                _add(self.read, node, _parameters(module, whole=False))
-        for code in list(ran.files.values()):
-            for value in code.values:
-                self._add_read(code, value)
+    def __init__(self, recorded: RecordedCode, variables: Sequence[Namespace]) -> None:
+        self._recorded, self._variables = recorded, variables
+        self._instances: dict[str, list[Any]] = defaultdict(list)
+        self.leaves: Leaves = {}
+        self.models: Leaves = {}
+        self._find_instances()
 
-    def _find_objects(self) -> None:
+        for module, _, call in recorded.modules:
+            if call is not None and recorded.forward_of(module) is None:
+                _add(self.leaves, call, _parameters(module, whole=False))
+        for file in list(recorded.files.values()):
+            for value in file.values:
+                self._add_read(file, value)
+
+    def _find_instances(self) -> None:
         """The objects of the user's classes, by the name of the class."""
         for _, model in outermost_modules(None, self._variables):
             for _, module in submodules(model):
-                self._add_object(module)
+                self._add_instance(module)
         for space in self._variables:
             for value in list(space.values())[:MOST]:
                 if not is_a(value, torch.nn.Module):
-                    self._add_object(value)
+                    self._add_instance(value)
 
-    def _add_object(self, value: object) -> None:
+    def _add_instance(self, value: object) -> None:
         for kind in type(value).__mro__:
             file = class_file(kind)
             if file and not is_foundation(file) and not package_of(file):
-                self._objects[kind.__name__].append(value)
+                self._instances[kind.__name__].append(value)
 
-    def _add_read(self, code: CodeFile, node: Any) -> None:
+    def _add_read(self, file: CodeFile, value: Any) -> None:
         """Note which leaves an expression such as `self.scale` is."""
-        name = dotted(node)
-        if not name or not isinstance(node.ctx, ast.Load):
+        name = dotted(value)
+        if not name or not isinstance(value.ctx, ast.Load):
             return
-        parent: Any = code.parents.get(node)
-        is_subject = getattr(parent, "value", None) is node
-        key = parent.slice if isinstance(parent, ast.Subscript) and is_subject else None
-        is_given = isinstance(parent, Call) and node in parent.args
-        is_given |= getattr(parent, "attr", "") in _PARAMETERS
-        for value in self.values(code, node, name):
-            if isinstance(key, ast.Constant):
-                value = _item(value, key.value)
-            if is_a(value, torch.nn.Module) and getattr(parent, "func", None) is node:
-                # another call than the last one, which the recording has
-                if self._ran.ran(parent):
-                    _add(self.read, parent, _own_to_torch(value))
-            elif is_a(value, torch.nn.Module) and is_given:
-                _add(self.given, node, _parameters(value, whole=True))
-            elif not is_a(value, torch.nn.Module) or key is None:
-                _add(self.read, node, _trained(value))
 
-    def values(
+        parent: Any = file.parents.get(value)
+        is_subject = getattr(parent, "value", None) is value
+        key = parent.slice if isinstance(parent, ast.Subscript) and is_subject else None
+        is_given = isinstance(parent, Call) and value in parent.args
+        is_given |= getattr(parent, "attr", "") in _PARAMETERS
+
+        for held in self.objects(file, value, name):
+            if isinstance(key, ast.Constant):
+                held = _item(held, key.value)
+            is_module = is_a(held, torch.nn.Module)
+            if is_module and getattr(parent, "func", None) is value:
+                # another call than the last one, which the recording has
+                if self._recorded.has_run(parent):
+                    _add(self.leaves, parent, _own_to_torch(held))
+            elif is_module and is_given:
+                _add(self.models, value, _parameters(held, whole=True))
+            elif not is_module or key is None:
+                _add(self.leaves, value, _trained(held))
+
+    def objects(
         self,
-        code: CodeFile,
-        node: AST,
+        file: CodeFile,
+        value: AST,
         name: str,
         inside: tuple[FunctionCode, ...] = (),
     ) -> Iterator[Any]:
         """What a name of a method's object, or of a variable, has now; of a parameter,
         what the calls of its function give it, but for calls `inside` of each other.
         """
-        function = code.function_of(node)
+        function = file.function_of(value)
         root, *rest = name.split(".")
         if function.owner is not None and function.first_parameter == root:
-            holders: list[Any] = self._objects.get(function.owner.name, [])
-        elif function.has(root) and not self._ran.runs(function):
-            holders = [] if function in inside else self._passed(function, root, inside)
-        else:
+            holders: list[Any] = self._instances.get(function.owner.name, [])
+        elif not function.binds(root) or self._recorded.is_running(function):
             holders = [space[root] for space in self._variables if root in space][:1]
+        elif function in inside:
+            holders = []
+        else:
+            holders = self._passed(function, root, inside)
         for holder in holders[:MOST]:
             yield attribute_of(holder, rest)
 
@@ -108,39 +114,38 @@ class LeafReads:
         self, function: FunctionCode, root: str, inside: tuple[FunctionCode, ...]
     ) -> list[Any]:
         """What every call gives a function under a name that it gives no other value."""
-        found: list[Any] = []
+        objects: list[Any] = []
         if function.bindings.get(root):
-            return found
-        for one in function.parameters_called(root):
-            assert isinstance(one.value, ast.arg)
-            for call, given in self._ran.arguments(function, one.value):
-                code, name = self._ran.code(call), dotted(given)
-                found += self.values(code, given, name, (*inside, function))
+            return objects
+        for parameter in function.parameters_called(root):
+            for call, argument in self._recorded.arguments(parameter):
+                file, name = self._recorded.file_of(call), dotted(argument)
+                objects += self.objects(file, argument, name, (*inside, function))
         # a student and a teacher take turns there
-        return found[:1] if len(set(map(id, found))) == 1 else []
+        return objects[:1] if len(set(map(id, objects))) == 1 else []
 
-    def value(self, node: AST) -> Any:
+    def object_at(self, value: AST) -> Any:
         """What a variable of the running code has; None of what is none."""
-        name, code = dotted(node), self._ran.code(node)
-        return next(self.values(code, node, name), None) if name else None
+        name, file = dotted(value), self._recorded.file_of(value)
+        return next(self.objects(file, value, name), None) if name else None
 
-    def live(self, node: AST) -> torch.Tensor | None:
+    def tensor_with_graph(self, value: AST) -> torch.Tensor | None:
         """The same, of a tensor that has a graph."""
-        value = self.value(node)
-        return value if is_a(value, torch.Tensor) and value.requires_grad else None
+        held = self.object_at(value)
+        return held if is_a(held, torch.Tensor) and held.requires_grad else None
 
-    def of(self, tensor: torch.Tensor) -> set[AST]:
+    def of(self, tensor: torch.Tensor) -> list[AST]:
         """The values that are a leaf, or are computed by the module that has it."""
-        found = set[AST]()
-        for node, tensors in self.read.items():
-            if any(each is tensor for each in tensors):
-                found.add(node)
-        return found
+        return [
+            value
+            for value, leaves in self.leaves.items()
+            if any(leaf is tensor for leaf in leaves)
+        ]
 
 
-def _add(leaves: Leaves, node: AST, tensors: Sequence[torch.Tensor]) -> None:
+def _add(leaves: Leaves, value: AST, tensors: Sequence[torch.Tensor]) -> None:
     if tensors:
-        leaves.setdefault(node, []).extend(tensors)
+        leaves.setdefault(value, []).extend(tensors)
 
 
 def class_file(kind: type) -> str:
@@ -156,22 +161,26 @@ def _parameters(module: torch.nn.Module, whole: bool) -> list[torch.Tensor]:
     """The parameters of a module that require grad; and of those inside it, if `whole`,
     or if it computes with them itself.
     """
-    inside = [module]
+    modules = [module]
     if whole or is_a(module, torch.nn.MultiheadAttention):
-        inside = [inner for _, inner in submodules(module)]
-    tensors = [tensor for each in inside for _, tensor in members(each, "_parameters")]
-    return [tensor for tensor in tensors if tensor.requires_grad]
+        modules = [inner for _, inner in submodules(module)]
+    return [
+        parameter
+        for inner in modules
+        for _, parameter in members(inner, "_parameters")
+        if parameter.requires_grad
+    ]
 
 
 def _own_to_torch(module: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters of a module and of those inside it, of classes of torch's own."""
-    found, waiting = list[torch.Tensor](), [module]
-    while waiting:
-        each = waiting.pop()
-        if type(each).__module__.startswith("torch."):
-            found += _parameters(each, whole=False)
-            waiting += [child for _, child in members(each, "_modules")]
-    return found
+    parameters, todo = list[torch.Tensor](), [module]
+    while todo:
+        inner = todo.pop()
+        if type(inner).__module__.startswith("torch."):
+            parameters += _parameters(inner, whole=False)
+            todo += [child for _, child in members(inner, "_modules")]
+    return parameters
 
 
 def _item(value: Any, key: Any) -> Any:
@@ -191,5 +200,5 @@ def _trained(value: Any) -> list[torch.Tensor]:
         values = list(value.values())[:MOST]
     elif type(value) in (list, tuple):
         values = list(value[:MOST])
-    tensors = [each for each in values if is_a(each, torch.Tensor)]
-    return [each for each in tensors if each.requires_grad and each.is_leaf]
+    tensors = [tensor for tensor in values if is_a(tensor, torch.Tensor)]
+    return [tensor for tensor in tensors if tensor.requires_grad and tensor.is_leaf]

@@ -82,24 +82,24 @@ COMPARED: dict[type[ast.cmpop], str] = {
 class Inflow(NamedTuple):
     """A value that goes into another one. `kind`: its graph does not, and how it is lost.
 
-    `enters` is the call whose argument it is, `leaves` the call that returns it, and
-    `element` which one of the values that it returns.
+    `argument_of` is the call that it is given to, `result_of` the call that returns it,
+    and `element` which one of the values that this returns.
     """
 
     value: AST
     kind: DetachKind | None = None
-    enters: Call | None = None
-    leaves: Call | None = None
+    argument_of: Call | None = None
+    result_of: Call | None = None
     element: int | None = None
 
 
 class Effect(NamedTuple):
-    """`inputs` are the values that go in. `operation` is what cuts, as torch calls it.
+    """`inflows` are the values that go in. `operation` is what cuts, as torch calls it.
 
-    `computes`: where one of the inputs has a graph, a node is made.
+    `computes`: where one of them has a graph, a node is made.
     """
 
-    inputs: Sequence[Inflow] = ()
+    inflows: Sequence[Inflow] = ()
     operation: str = ""
     computes: bool = False
 

@@ -20,7 +20,7 @@ from gradviz.walker.walk import Walked, capture
 if TYPE_CHECKING:
     import ast
 
-    from gradviz.cuts.engine import FoundCut
+    from gradviz.cuts.finder import FoundCut
     from gradviz.run.outputs import LiveOutputs
 
 
@@ -35,7 +35,7 @@ def with_cuts(
     lost = [i for i, root in enumerate(graph.roots) if root.node is None]
     parts: list[tuple[FoundCut, tuple[torch.Tensor, ...]]] = []
     for found in cuts:
-        held = live_value(found.lost)
+        held = live_value(found.value)
         tensors = found.leaves if held is None else (held,)
         if tensors and (found.nodes or lost) and all(map(_can_be_walked, tensors)):
             parts.append((found, tensors))

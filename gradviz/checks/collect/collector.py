@@ -34,7 +34,6 @@ from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Kind
 from gradviz.checks.words import all_names
 from gradviz.cuts.answers import Answers
-from gradviz.cuts.no_effect import without_effect
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph
 from gradviz.graph.collector import paused
@@ -188,19 +187,18 @@ class Collector:
 
     def _answer(self, call: BackwardCall, reading: Reading, answers: Answers) -> None:
         """Note what was cut off, and why leaves get no gradient."""
-        engine = answers.engine
         entered: dict[int, list[Cut]] = defaultdict(list)
         for found in answers.cuts:
             for node in found.nodes:
                 entered[node].append(found.cut)
         call.entered = {node: tuple(cuts) for node, cuts in entered.items()}
-        self.run.trained_with |= engine.lines_behind()
-        for source, *about in without_effect(engine.ran, engine.reads):
+        self.run.trained_with |= answers.lines()
+        for source, *about in answers.without_effect():
             self.recorder.note(Kind.NO_EFFECT, source, *about)
-        off = engine.switched_off()
-        before = [found.cut for found in answers.before]
+        off = answers.switched_off()
+        before = [found.cut for found in answers.cuts_of_outputs]
         call.cuts_before = (off,) if off is not None else tuple(before)
-        call.origin = engine.origin()
+        call.origin = answers.origin()
 
         missing = [(tensor, names[0]) for tensor, names in answers.missing()]
         # the checks may have other names for parameters
