@@ -67,14 +67,3 @@ def shape(graph: Graph, node: int) -> Sizes:
 def users(graph: Graph, node: int) -> list[int]:
     """The operations that take what a node made."""
     return [edge.consumer for edge in graph.consumers(node)]
-
-
-def user(graph: Graph, node: int) -> int | None:
-    """The operation that takes what a node made, behind changes of shape, when there is
-    one only.
-    """
-    while len(edges := graph.consumers(node)) == 1:
-        node = edges[0].consumer
-        if kind(graph, node) not in RESHAPES:
-            return node
-    return None

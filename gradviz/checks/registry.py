@@ -1,7 +1,7 @@
 """The registry of health checks, and running them.
 
 A check is one function: it takes `BackwardCall` and yields what it found. Its docstring
-is its page (see `output`). Adding a check is writing one function with `@check(...)` in
+is its page (see `pages`). Adding a check is writing one function with `@check(...)` in
 one of the family modules.
 """
 
@@ -45,7 +45,7 @@ FAMILIES = (
     "memory",
     "raised",
 )
-"""Modules of this package that hold checks, in the order in which checks are listed."""
+"""Modules of `checks.rules`, which hold the checks, in the order in which checks are listed."""
 
 
 class Diagnosis(NamedTuple):

@@ -2,7 +2,7 @@
 deflated and in base64.
 
 Numbers are written as differences, zigzag, in bytes of 7 bits: what repeats or counts
-up becomes runs of equal bytes, which deflate well. `web/data.js` reads it. Knows no
+up becomes runs of equal bytes, which deflate well. `web/model.js` reads it. Knows no
 graph.
 """
 

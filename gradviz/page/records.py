@@ -251,6 +251,7 @@ def _known(number: int | None) -> int:
 
 
 # -- what backward does, step by step: which function runs, which bytes it frees, which
+# gradients wait
 #
 # The order is the measured one when the graph has it, else the engine's rule is
 # followed: of what is ready, the highest sequence number first, AccumulateGrad before

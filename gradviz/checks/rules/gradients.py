@@ -42,7 +42,7 @@ class Layer(NamedTuple):
 _EXPLODES = Row(
     "the gradient explodes: {count} of {total} get a huge one",
     "the gradient of {name} has a norm of {norm:.1e}; its root mean square is {rms:.1e}, and {reference:.1e} nearest to the "
-    "output: a ratio of {ratio:.1e} (threshold 10000)",
+    "output: a ratio of {ratio:.1e} (threshold {limit:g})",
     "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
 )
 
