@@ -16,13 +16,9 @@ from gradviz.features import hook
 from gradviz.graph import (
     Absent,
     Base,
-    Data,
     Function,
     Graph,
-    Leaf,
-    Root,
     SavedTensor,
-    Scope,
     SourceLine,
     TensorInfo,
     column,
@@ -56,15 +52,22 @@ def records(graph: Graph, held: Iterable[int]) -> Pack:
         consumer=column(graph.edges, "consumer"),
         position=column(graph.edges, "position"),
         output=column(graph.edges, "output"),
+        leafElements=(known_elements(leaf.tensor) for leaf in graph.leaves),
     )
     pack.put(
         texts=texts.rows,
         storageKinds=kinds.rows,
-        leaves=[_leaf(leaf) for leaf in graph.leaves],
-        roots=[_root(root) for root in graph.roots],
-        data=[_data(data) for data in graph.data],
-        scopes=[_scope(scope) for scope in graph.scopes],
-        marks=[mark[:-1] for mark in graph.marks],  # all but the kind
+        leaves=_table(
+            graph.leaves,
+            "node names tensor kind has_grad hooks storage base",
+            storage=NOTHING,
+        ),
+        roots=_table(graph.roots, "node output name tensor why base", node=NOTHING),
+        data=_table(graph.data, "names tensor storage", storage=NOTHING),
+        scopes=_table(
+            graph.scopes, "path type call parameters output", parameters=0, output=""
+        ),
+        marks=_table(graph.marks, "number id words nodes edges outputs"),
         absent=[_absent(absent) for absent in graph.absent],
         ofRanks=bool(graph.by_rank),
         formulas=_formulas(graph),
@@ -93,7 +96,7 @@ def _nodes(graph: Graph, pack: Pack, texts: Table) -> None:
         firsts[leaf.node] = firsts[leaf.node] or leaf.tensor
 
     tensors, sources = Table(_tensor_lines), Table(_source)
-    attributes, names = Table(_attributes), Table(_names)
+    attributes, names = Table(_attributes), Table(_cell)
     pack.add(
         op=texts.numbers(column(nodes, "op")),
         outs=tensors.numbers(outputs),
@@ -164,10 +167,6 @@ def _tensor_lines(tensors: Iterable[TensorInfo | None]) -> list[str]:
     return [tensor_line(tensor) for tensor in tensors]
 
 
-def _names(names: Iterable[str]) -> list[str]:
-    return [one_line(name) for name in names]
-
-
 def _as_text(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple([(name, str(value)) for name, value in attributes.items()])
 
@@ -185,53 +184,35 @@ def _source(source: SourceLine) -> list[Any]:
     return [file_text(source.file), source.line, function, text]
 
 
-def _leaf(leaf: Leaf) -> list[Any]:
-    return [
-        leaf.node,
-        [one_line(name) for name in leaf.names],
-        tensor_line(leaf.tensor),
-        leaf.kind,
-        leaf.has_grad,
-        leaf.hooks,
-        _known(leaf.storage),
-        known_elements(leaf.tensor),
-        _base(leaf.base),
-    ]
+def _table(records: Iterable[Any], fields: str, **nothing: Any) -> dict[str, Any]:
+    """Rows of these fields, whose names are written once; a field that is None is
+    written as what `nothing` has for it.
+    """
+    names = fields.split()
+
+    def cell(record: Any, name: str) -> Any:
+        value = getattr(record, name)
+        return nothing.get(name) if value is None else _cell(value)
+
+    rows = [[cell(record, name) for name in names] for record in records]
+    return {"fields": names, "rows": rows}
 
 
-def _root(root: Root) -> list[Any]:
-    tensor = tensor_line(root.tensor)
-    return [
-        _known(root.node),
-        root.output,
-        one_line(root.name),
-        tensor,
-        one_line(root.why),
-        _base(root.base),
-    ]
-
-
-def _data(data: Data) -> list[Any]:
-    names = [one_line(name) for name in data.names]
-    return [names, tensor_line(data.tensor), _known(data.storage)]
-
-
-def _base(base: Base | None) -> list[Any] | None:
-    if base is None:
-        return None
-    names = ", ".join(one_line(name) for name in base.names)
-    return [names, tensor_line(base.tensor)]
-
-
-def _scope(scope: Scope) -> list[Any]:
-    output = tensor_line(scope.output) if scope.output is not None else ""
-    return [
-        one_line(scope.path),
-        one_line(scope.type),
-        scope.call,
-        scope.parameters or 0,
-        output,
-    ]
+def _cell(value: Any) -> Any:
+    """A value as JSON has it: a line for text and for a tensor, a word for a number
+    that is not finite.
+    """
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, TensorInfo):
+        return tensor_line(value)
+    if isinstance(value, Base):
+        return [", ".join(map(one_line, value.names)), tensor_line(value.tensor)]
+    if isinstance(value, tuple):
+        return [_cell(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
 
 
 def _absent(absent: Absent) -> list[str]:
@@ -244,10 +225,6 @@ def _absent(absent: Absent) -> list[str]:
         tensor_line(absent.tensor),
         one_line(f"{absent.reason}{where}"),
     ]
-
-
-def _known(number: int | None) -> int:
-    return NOTHING if number is None else number
 
 
 # -- what backward does, step by step: which function runs, which bytes it frees, which
@@ -271,15 +248,15 @@ def _backward(graph: Graph, pack: Pack) -> None:
         stepFilled=steps.filled,
     )
     small = [
-        [
-            step.node,
-            *map(_plain, (step.arrived, step.value, step.sent, step.spread)),
-            step.freed,
-        ]
+        step
         for step in graph.backward
         if step.arrived or step.value or step.sent or step.spread or step.freed
     ]
-    pack.put(heldAtFirst=sum(steps.freed), measured=bool(graph.backward), small=small)
+    pack.put(
+        heldAtFirst=sum(steps.freed),
+        measured=bool(graph.backward),
+        small=_table(small, "node arrived value sent spread freed"),
+    )
     if graph.backward:
         pack.put(norms=[_norm(step.norm) for step in graph.backward])
 
@@ -292,13 +269,6 @@ def _norm(norm: float | None) -> float | str | None:
         return float(f"{norm:.4g}")
     # also nan: JSON has neither of the two
     return "inf"
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as JSON has them: what is not finite as a word."""
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
-    return value if math.isfinite(value) else repr(value)
 
 
 class BackwardSteps(NamedTuple):

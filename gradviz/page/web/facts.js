@@ -11,7 +11,7 @@ import { edgeKinds, edgesBehind } from "./trace.js";
 /** @import { Model } from "./model.js" */
 
 /**
- * @typedef {{node: number, names: string[], tensor: string, kind: string, hasGrad: boolean, hooks:
+ * @typedef {{node: number, names: string[], tensor: string, kind: string, has_grad: boolean, hooks:
  *   number, storage: number, elements: number, base: any[] | null}} Leaf
  */
 /**
@@ -41,13 +41,12 @@ import { edgeKinds, edgesBehind } from "./trace.js";
  */
 
 /**
- * Rows as records with these fields.
- * @param {any[][]} rows
- * @param {string} fields
+ * Rows as records: `records.py` names their fields.
+ * @param {{fields: string[], rows: any[][]}} table
  * @returns {any[]}
  */
-const records = (rows, fields) =>
-  rows.map((row) => Object.fromEntries(fields.split(" ").map((name, i) => [name, row[i]])));
+const records = ({ fields, rows }) =>
+  rows.map((row) => Object.fromEntries(fields.map((name, i) => [name, row[i]])));
 
 export class Facts {
   /** @param {Block} block @param {Model} model */
@@ -71,20 +70,18 @@ export class Facts {
     /** @type {[string, string, string][]} */
     this.absent = head.absent;
     /** @type {Leaf[]} */
-    this.leaves = records(
-      head.leaves,
-      "node names tensor kind hasGrad hooks storage elements base"
-    );
+    this.leaves = records(head.leaves);
+    this.leaves.forEach((leaf, i) => (leaf.elements = this.c.leafElements[i]));
     /** @type {Root[]} */
-    this.roots = records(head.roots, "node output name tensor why base");
+    this.roots = records(head.roots);
     /** @type {Data[]} */
-    this.data = records(head.data, "names tensor storage");
+    this.data = records(head.data);
     /** @type {Scope[]} */
-    this.scopes = records(head.scopes, "path type call parameters output");
+    this.scopes = records(head.scopes);
     /** @type {Mark[]} */
-    this.marks = records(head.marks, "number id words nodes edges outputs");
+    this.marks = records(head.marks);
     /** @type {Small[]} */
-    const small = records(head.small, "node arrived value sent spread freed");
+    const small = records(head.small);
     this.smallOf = new Map(small.map((one) => [one.node, one]));
     this.leafOf = new Map(this.leaves.map((leaf) => [leaf.node, leaf]));
     this.anyCut = this.flags.some((flags) => flags.some(([flag]) => flag === "cut"));

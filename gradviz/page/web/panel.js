@@ -339,7 +339,7 @@ function leafRows(node) {
     ["tensor", leaf.tensor],
     ["elements", count(leaf.elements)],
     ["kind", leaf.kind],
-    [".grad", leaf.hasGrad ? "set" : "None"],
+    [".grad", leaf.has_grad ? "set" : "None"],
     ["hooks", leaf.hooks],
     ["storage", storageText(leaf.storage)],
     ["base of the view", baseText(leaf.base)],

@@ -203,7 +203,7 @@ function cellLines(cell) {
   const tensors = facts.tensorsOf(node).join(", ");
   const leaf = facts.leafOf.get(node);
   if (leaf) {
-    const state = leaf.hasGrad ? "set" : "None";
+    const state = leaf.has_grad ? "set" : "None";
     return [title, `${leaf.kind} ${tensors}`, `.grad was ${state} before this call`];
   }
   if (model.kind[cell] === DATA) return [title, model.line(cell), kindText(cell)];
