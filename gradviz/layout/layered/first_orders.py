@@ -3,34 +3,28 @@
 The one from a depth-first walk upwards from the ends already has few crossings or none
 for networks made of blocks in series. Where blocks pass several values on, as recurrent
 networks do, others are better starts.
+
+An order is a key for each box, and then for each bend, which has that of its edge:
+sorting a row by them gives its order from left to right.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import Mask, counts, place_in_group
+from gradviz.layout.layered.grouping import Mask, place_in_group
 from gradviz.layout.layered.neighbours import Neighbours
 
 
-class FirstOrder(NamedTuple):
-    """Sorting a row by the keys of its boxes, and those of the edges that pass it,
-    gives its order from left to right.
-    """
-
-    box: Ints
-    edge: Ints
-
-
-def given_order(near: Neighbours) -> FirstOrder:
+def given_order(near: Neighbours, bend_edge: Ints) -> Ints:
     """The order in which the boxes were given."""
-    return FirstOrder(np.arange(near.size), near.upper)
+    return np.append(np.arange(near.size), near.upper[bend_edge])
 
 
-def depth_order(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> FirstOrder:
+def depth_order(
+    near: Neighbours, bend_edge: Ints, rank: Ints, port: Mask, main: Mask
+) -> Ints:
     """The order in which a depth-first walk upwards from the ends meets boxes and
     edges, deepest inputs first.
     """
@@ -57,7 +51,9 @@ def depth_order(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> FirstOr
                 stack.append(other)
         clock += 1
 
-    return FirstOrder(np.array(node_key, np.int64), np.array(edge_key, np.int64))
+    return np.append(
+        np.array(node_key, np.int64), np.array(edge_key, np.int64)[bend_edge]
+    )
 
 
 def _preference(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> Floats:
@@ -65,9 +61,8 @@ def _preference(near: Neighbours, rank: Ints, port: Mask, main: Mask) -> Floats:
     turns to the right and left of the main stream.
     """
     preference: Floats = rank[near.upper] / (float(rank.max(initial=0)) + 1.0)
-    uses, inputs = counts(near.upper, near.size), counts(near.lower, near.size)
-    leaf = (uses == 1) & (inputs == 0) & ~port
-    beside = np.flatnonzero(leaf[near.upper] & ~main & (inputs[near.lower] > 1))
+    leaf = (near.uses == 1) & (near.inputs == 0) & ~port
+    beside = np.flatnonzero(leaf[near.upper] & ~main & (near.inputs[near.lower] > 1))
     place = place_in_group(near.lower[beside])
     preference[beside] = np.where(place % 2, -1.0 - place, 2.0 + place)
     return preference

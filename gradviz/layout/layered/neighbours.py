@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from gradviz.layout import Ints
-from gradviz.layout.layered.grouping import group
+from gradviz.layout.layered.grouping import counts, group
 
 
 @dataclass
@@ -21,6 +21,16 @@ class Neighbours:
     size: int
     upper: Ints
     lower: Ints
+
+    @cached_property
+    def uses(self) -> Ints:
+        """How many edges leave each node downwards."""
+        return counts(self.upper, self.size)
+
+    @cached_property
+    def inputs(self) -> Ints:
+        """How many edges enter each node from above."""
+        return counts(self.lower, self.size)
 
     @cached_property
     def below(self) -> list[list[int]]:

@@ -11,14 +11,13 @@ crossings are tried from other first orders too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.first_orders import FirstOrder
 from gradviz.layout.layered.grouping import counts, group, places, ranges, starts_of
 from gradviz.layout.layered.layers import Layers
 
@@ -41,9 +40,7 @@ class Order:
 
     def __init__(self, layers: Layers, key: Ints) -> None:
         self.layers = layers
-        self.line = layers.line
-        self.lines = layers.lines
-        self.line_start = starts_of(counts(layers.line, self.lines))
+        self.line_start = starts_of(counts(layers.line, layers.lines))
         self.sort(key)
         above, below, above_offset, below_offset, _ = layers.pieces
         self.above_port = self._port(above, above_offset)
@@ -62,17 +59,17 @@ class Order:
 
     def sort(self, key: Ints | Floats) -> None:
         """Order every line by the keys of its points."""
-        self.at = np.lexsort((key, self.line))
+        self.at = np.lexsort((key, self.layers.line))
         self.place = places(self.at)
 
     def neighbours(self) -> Ints:
         """Places whose right neighbour is in the same line."""
-        line = self.line[self.at]
+        line = self.layers.line[self.at]
         return np.flatnonzero(line[:-1] == line[1:])
 
     def crossings(self) -> Ints:
         """Crossings below every line."""
-        crossings = np.zeros(self.lines, np.int64)
+        crossings = np.zeros(self.layers.lines, np.int64)
         above, below = self.layers.pieces[:2]
         if not len(above):
             return crossings
@@ -81,8 +78,8 @@ class Order:
         lower = self.place[below] * PORT_STEPS + self.below_port
         beyond = self.layers.size * PORT_STEPS
         order = np.argsort(upper * beyond + lower, kind="stable")
-        line = self.line[above[order]]
-        return inversions(lower[order], line, self.lines)
+        line = self.layers.line[above[order]]
+        return inversions(lower[order], line, self.layers.lines)
 
 
 def inversions(values: Ints, groups: Ints, count: int) -> Ints:
@@ -123,7 +120,7 @@ LARGEST = 50_000  # points; in larger drawings neighbours are exchanged, and tha
 LARGEST_PAIR = 4096
 
 
-def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Order:
+def best_order(layers: Layers, starts: Sequence[Ints]) -> Order:
     """An order with few crossings: for every component the best that was found from
     these first orders.
     """
@@ -141,15 +138,11 @@ def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Or
     return order
 
 
-def _improvements(
-    order: Order, starts: Sequence[Callable[[], FirstOrder]]
-) -> Iterator[Ints]:
+def _improvements(order: Order, starts: Sequence[Ints]) -> Iterator[Ints]:
     """Bring points into one order after another: the crossings of every component."""
-    bend_edge = order.layers.bends.edge
     sweeps = SWEEPS if order.layers.size <= LARGEST else 0
     for start in starts[: 1 + sweeps]:
-        box, edge = start()
-        order.sort(np.append(box, edge[bend_edge]))
+        order.sort(start)
         seen = set[tuple[bool, bytes]]()
         for turn in range(sweeps + 1):
             # down and up in turn: either way alone sorts by one neighbour row only
@@ -174,7 +167,7 @@ def exchange(order: Order, rounds: int) -> None:
     """
     points, place = order.at, order.place
     pairs = order.neighbours()
-    line = order.line[points[pairs]]
+    line = order.layers.line[points[pairs]]
     turn = (line % 2) * 2 + (pairs - order.line_start[line]) % 2
     sets = [pairs[turn == k] for k in range(4)]
 

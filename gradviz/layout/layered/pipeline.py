@@ -34,11 +34,9 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
 
     phase("ordering")
     # two first orders, since crossings are only ever improved from where one begins
-    starts = (
-        lambda: depth_order(near, row, sheet.pin != FREE, main),
-        lambda: given_order(near),
-    )
-    order = best_order(layers, starts)
+    bend_edge = layers.bends.edge
+    by_depth = depth_order(near, bend_edge, row, sheet.pin != FREE, main)
+    order = best_order(layers, (by_depth, given_order(near, bend_edge)))
     _mirror(order, layers, sheet)
     key = order.place.copy()
     key[: sheet.size] += sheet.side * layers.size

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts
+from gradviz.layout.layered.grouping import Mask, by_key
 from gradviz.layout.layered.neighbours import Neighbours
 from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP
 
@@ -124,10 +124,9 @@ def longest_ways(near: Neighbours, component: Ints, entry: Mask) -> Mask:
     stream. Of equal ways it is the one in the middle.
     """
     height = np.array(near.heights[0], np.int64)
-    uses, inputs = counts(near.upper, near.size), counts(near.lower, near.size)
     # of several entries not one that goes everywhere, as an embedding of time does; of
     # other beginnings not one that is used once
-    later = np.where(entry, uses > 2, uses + inputs < 2)
+    later = np.where(entry, near.uses > 2, near.uses + near.inputs < 2)
     order = np.lexsort((later, -height, ~entry, component))
     first = np.flatnonzero(np.diff(component[order])) + 1
     straight = np.zeros(len(near.upper), np.bool_)
