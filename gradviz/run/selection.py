@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import CodeType
-from typing import Protocol
 
 from gradviz.packages import users_frame
 from gradviz.run.engine import EngineCall
@@ -38,44 +37,39 @@ CALLS = 1000
 """For how many calls of `autograd.grad` at most."""
 
 
-class CallWatch(Protocol):
+class CallWatch:
     """What follows calls that are not read, at little cost. `seen_enough`: whatever
     comes now follows from what was read.
-
-    `engine_ended` is asked when a call has run: whether to look at what that left.
     """
 
-    seen_enough: bool
-
-    def engine_ended(self) -> bool: ...
+    seen_enough = False
 
     def passes(self, number: int, call: EngineCall) -> bool:
         """Whether call `number`, which is about to run, is passed over."""
+        return False
 
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         """Whether call `number`, which is about to run, is to be read; `reading` when
         it is anyway.
         """
+        return False
+
+    def engine_ended(self) -> bool:
+        """Whether to look at what a call left that has run."""
+        return False
 
     def after(self, filled: bool | None, call: EngineCall) -> bool:
-        """The same when it has run. `filled` as in `Afterwards`."""
+        """The same as `before` when it has run. `filled` as in `Afterwards`."""
+        return False
 
 
-class OneTurn:
+class OneTurn(CallWatch):
     """The watch of one turn of a training: of each line the first call. It is over when
     one of them calls for the `TURNS`-th time.
     """
 
-    seen_enough = False
-
     def __init__(self) -> None:
         self._lines = Counter[tuple[CodeType, int]]()
-
-    def engine_ended(self) -> bool:
-        return False
-
-    def passes(self, number: int, call: EngineCall) -> bool:
-        return False
 
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         frame = users_frame(call.frame) or call.frame
@@ -83,9 +77,6 @@ class OneTurn:
         self._lines[line] += 1
         self.seen_enough |= self._lines[line] >= TURNS
         return self._lines[line] == 1 and (call.accumulates or number == 1)
-
-    def after(self, filled: bool | None, call: EngineCall) -> bool:
-        return False
 
 
 class Selection:

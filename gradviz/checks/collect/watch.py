@@ -34,6 +34,7 @@ from gradviz.packages import users_frame
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
+from gradviz.run.selection import CallWatch
 from gradviz.variables.scanner import namespaces
 
 FREE, SHARE = 0.2, 0.05
@@ -70,7 +71,7 @@ class _Unmet:
     met: bool = False
 
 
-class RunWatch:
+class RunWatch(CallWatch):
     """Of one run. Where losses are scaled, gradients that are not finite are part of
     the plan.
     """
@@ -92,7 +93,6 @@ class RunWatch:
         self._next = FIRST
         self._pause = Pause(recorder)
         self._broke = False  # a call that nobody watched left a gradient that is NaN
-        self.seen_enough = False
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
