@@ -109,8 +109,7 @@ class Program:
 
         if target.kind == "script":
             self._folder = os.path.dirname(os.path.realpath(target.place))
-            # not normalised, as in Python
-            file, text = (os.path.join(os.getcwd(), target.place), _read(target.place))
+            file, text = target.path, _read(target.place)
             self.parts[file] = text
             if target.is_notebook:
                 notebook = read_notebook(file, target.place, text)
@@ -225,9 +224,8 @@ def _main(target: Target) -> ModuleType | None:
         return None
 
     if target.is_imported:
-        file = os.path.join(os.getcwd(), target.place)
-        loader = SourceFileLoader(target.stem, file)
-        return module_from_spec(ModuleSpec(target.stem, loader, origin=file))
+        loader = SourceFileLoader(target.stem, target.path)
+        return module_from_spec(ModuleSpec(target.stem, loader, origin=target.path))
 
     main = ModuleType("__main__")
     attributes: dict[str, Any] = {"__builtins__": builtins}
@@ -235,10 +233,9 @@ def _main(target: Target) -> ModuleType | None:
         # what IPython adds, as it is outside of IPython
         attributes |= {"display": print, "get_ipython": lambda: None}
     elif target.kind == "script":
-        file = os.path.join(os.getcwd(), target.place)
         attributes |= {
-            "__file__": file,
-            "__loader__": SourceFileLoader("__main__", file),
+            "__file__": target.path,
+            "__loader__": SourceFileLoader("__main__", target.path),
         }
 
     if sys.version_info < (3, 14):

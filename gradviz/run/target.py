@@ -59,6 +59,11 @@ class Target:
         return os.path.basename(self.place)
 
     @property
+    def path(self) -> str:
+        """Where the file is, not normalised, as in Python."""
+        return os.path.join(os.getcwd(), self.place)
+
+    @property
     def is_notebook(self) -> bool:
         """Whether it is a notebook, a script in cells."""
         return self.kind == "script" and self.place.lower().endswith(NOTEBOOK)
