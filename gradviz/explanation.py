@@ -214,15 +214,14 @@ def _groups(variables: Sequence[Namespace], tensor: torch.Tensor) -> Iterator[st
 
 def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
     """The shortest way from an output to a node of its graph."""
-    roots = [root.node for root in graph.roots if root.node is not None]
     # the nearest come first, so the first way that reaches a node is a shortest one
     towards: dict[int, int] = {}
-    for consumer in behind(graph, roots):
+    for consumer in behind(graph, graph.roots_of):
         for producer in makers(graph, consumer):
             towards.setdefault(producer, consumer)
 
     nodes = [node]
-    while nodes[-1] not in roots:
+    while nodes[-1] not in graph.roots_of:
         nodes.append(towards[nodes[-1]])
 
     for current in reversed(nodes):

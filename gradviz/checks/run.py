@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 NOTHING = 1e-6
 """Of the first learning rate: a step with less changes nothing."""
+HABIT = 2
+"""Times, calls or steps from which something is a habit of the code. Once may be on
+purpose, as in training against each other.
+"""
 LOSSES = 1000
 """Losses that are kept."""
 
@@ -73,10 +77,6 @@ class Event:
     call: int = 0  # the backward call before it
     lines: set[tuple[str, int]] = field(default_factory=set)  # that led there
 
-    @property
-    def letter(self) -> str:
-        return self.kind.value
-
     def concerns(self, optimizer: OptimizerRow) -> bool:
         """Whether it is about what an optimizer holds, as far as that is known."""
         return self.tensors is None or not optimizer.held.isdisjoint(self.tensors)
@@ -87,7 +87,7 @@ Log = Sequence[Event]
 
 def letters(log: Log) -> str:
     """The order of events as one word."""
-    return "".join(event.letter for event in log)
+    return "".join(event.kind.value for event in log)
 
 
 class Interval(NamedTuple):

@@ -75,10 +75,6 @@ def near(name: str, valid: Iterable[str]) -> str:
     return f" {hint}" if hint.startswith("Did you") else ""
 
 
-def _is_scale(value: Any) -> bool:
-    return type(value) in (int, float) and 0.1 <= value <= 20
-
-
 def _are_texts(value: Any) -> bool:
     return isinstance(value, tuple) and {*map(type, value)} <= {str}
 
@@ -158,7 +154,9 @@ class Options:
         None,
         "Pixels of a PNG for one of the drawing; by default 2, less where it is large.",
         (float,),
-        lambda value: value is None or _is_scale(value),
+        lambda value: (
+            value is None or (type(value) in (int, float) and 0.1 <= value <= 20)
+        ),
         "Give a number from 0.1 to 20.",
     )
     theme: Theme = _choice(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from gradviz.fold.grouping import grouped
 from gradviz.fold.titles import ends, list_of, together
 from gradviz.graph import Graph, Node, TensorInfo
 from gradviz.graph.amounts import forward_order, known_elements, parameter_elements
-from gradviz.graph.origins import ScopeTree, op_text
+from gradviz.graph.origins import ScopeTree, op_text, outer_paths
 from gradviz.graph.written import code_of
 
 LEAST = 3
@@ -77,13 +77,13 @@ def with_absent(graph: Graph, rows: Sequence[OutlineRow]) -> list[OutlineRow]:
     """The rows, and below the last of the module around it one for each module that has
     parameters, of which none gets a gradient.
     """
-    paths = (_prefixes(scope.path) for scope in graph.scopes)
+    paths = (outer_paths(scope.path) for scope in graph.scopes)
     known = {*chain.from_iterable(paths)}
     sizes: Counter[tuple[str, str, str]] = Counter()
     for absent in graph.absent:
         around = ""
         module = absent.names[0].rpartition(".")[0]
-        for path in _prefixes(module):
+        for path in outer_paths(module):
             if path not in known:
                 sizes[around, path, absent.reason] += known_elements(absent.tensor)
                 break
@@ -101,12 +101,6 @@ def with_absent(graph: Graph, rows: Sequence[OutlineRow]) -> list[OutlineRow]:
         row = OutlineRow(depth, around, path=path, type=reason, registered=count)
         joined.insert(place, row)
     return joined
-
-
-def _prefixes(path: str) -> list[str]:
-    """A module's path and those of the modules around it, outermost first."""
-    parts = path.split(".") if path else []
-    return list(accumulate(parts, "{}.{}".format))
 
 
 def builds(graph: Graph, tree: ScopeTree) -> dict[int, int]:

@@ -17,6 +17,7 @@ from gradviz.gradients.values import held_tensors, tensor_in, why_unreadable
 from gradviz.graph import Graph
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import saved_number
+from gradviz.walker.tensors import PLAIN
 
 MOST = 64
 """Elements of a tensor whose numbers are kept."""
@@ -27,7 +28,6 @@ CLOSED = {"packed", "hidden", "checkpoint", "compiled"}
 """Flags of nodes that may hold what nobody can read."""
 
 Numbers = tuple[float, ...]
-PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def numbers(tensor: torch.Tensor | None) -> Numbers:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from gradviz.graph.amounts import forward_order
@@ -75,6 +76,15 @@ def module_path(scopes: Sequence[Scope], scope: int | None) -> str:
     """The path of the innermost module that a scope is, or lies in; "" for none."""
     inside = (scopes[outer] for outer in around(scopes, scope))
     return next((record.path for record in inside if record.kind == "module"), "")
+
+
+def outer_paths(path: str) -> list[str]:
+    """A module's path and those of the modules around it, outermost first.
+
+    >>> outer_paths("a.b.c")
+    ['a', 'a.b', 'a.b.c']
+    """
+    return list(accumulate(path.split(".") if path else [], "{}.{}".format))
 
 
 class ScopeTree:

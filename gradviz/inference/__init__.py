@@ -27,7 +27,7 @@ from typing import NamedTuple
 from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import Ownership, Registered, around, common
 from gradviz.inference.alignment import Alignment
-from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS, stem_of
+from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, PRODUCTS, VIEWS, stem_of
 from gradviz.inference.order import ForwardOrder, InferredCall, find_calls, inputs_of
 
 _RESHAPING = ELEMENTWISE | frozenset(
@@ -44,7 +44,6 @@ _RESHAPING = ELEMENTWISE | frozenset(
     )
 )
 _LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
-_PRODUCTS = frozenset(("Addmm", "Mm"))
 
 
 Inputs = Sequence[Sequence[int]]
@@ -122,7 +121,7 @@ def _turned_weights(graph: Graph, inputs: Inputs) -> set[int]:
     """
     turned: set[int] = set()
     for node, producers in zip(graph.nodes, inputs):
-        if stem_of(node.op) in _PRODUCTS:
+        if stem_of(node.op) in PRODUCTS:
             ops = {producer: graph.nodes[producer].op for producer in producers}
             turned.update(i for i, op in ops.items() if op.startswith("TBackward"))
     return turned
@@ -192,7 +191,7 @@ def _is_layer(graph: Graph, node: int, inputs: Sequence[int]) -> bool:
         graph.nodes[producer].op.startswith("TBackward") for producer in inputs
     )
     return stem in _LAYERS or (
-        stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0
+        stem in PRODUCTS and turned and graph.nodes[node].none_inputs > 0
     )
 
 

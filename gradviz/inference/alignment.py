@@ -9,7 +9,7 @@ from functools import cache
 from itertools import islice, pairwise, product
 
 from gradviz.graph.origins import Registered
-from gradviz.inference.layers import VIEWS, makes_so
+from gradviz.inference.layers import PRODUCTS, VIEWS, makes_so
 from gradviz.inference.order import ForwardOrder, InferredCall
 from gradviz.inference.scripts import End, Item, Scripts, Way
 
@@ -25,7 +25,6 @@ _AGAIN = 0.3  # by code that made one like it right before
 _INSIDE = 0.01  # for each call inside the one that is around both ends
 _PASSED = 0.05  # for each module with parameters that was not called on the way
 _NEVER = 1e9
-_PRODUCTS = frozenset(("Addmm", "Mm"))
 
 
 class Alignment:
@@ -159,7 +158,7 @@ class Alignment:
             return False
         shape = shapes[after] or ()
         return (
-            self._is_matrix(position, VIEWS | _PRODUCTS)
+            self._is_matrix(position, VIEWS | PRODUCTS)
             and not self._is_matrix(after)
             and self._order.stems[after] in VIEWS
             and shape[-1:] == (shapes[position] or ())[-1:]

@@ -101,6 +101,9 @@ _CALLED: dict[str, tuple[str, ...]] = {
 torch whose parameters need no gradient, or one that "begins" or "ends" with it.
 """
 
+PRODUCTS = frozenset(("Addmm", "Mm"))
+"""What the product in a linear layer is recorded as."""
+
 
 def stem_of(op: str) -> str:
     """Name of an operation without "Backward0"."""

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
+from gradviz.graph.origins import outer_paths
 from gradviz.packages import with_text
 from gradviz.recording.assigned import AssignedNames
 from gradviz.recording.event_log import (
@@ -343,12 +344,12 @@ def _frozen(parameters: Mapping[str, torch.Tensor]) -> Iterator[str]:
     trained: set[str] = set()
     for name, parameter in parameters.items():
         if parameter.requires_grad:
-            trained.update(_prefixes(name))
+            trained.update(outer_paths(name))
 
     frozen: dict[str, None] = {}
     for name, parameter in parameters.items():
         if not parameter.requires_grad:
-            free = (prefix for prefix in _prefixes(name) if prefix not in trained)
+            free = (prefix for prefix in outer_paths(name) if prefix not in trained)
             frozen[next(free)] = None
     if frozen:
         yield f"frozen: {few(list(frozen), FROZEN)}"
@@ -356,12 +357,6 @@ def _frozen(parameters: Mapping[str, torch.Tensor]) -> Iterator[str]:
 
 FROZEN = 12
 """Frozen modules that are named."""
-
-
-def _prefixes(name: str) -> list[str]:
-    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def _arguments(

@@ -12,16 +12,15 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.armour.isolation import isolated
 from gradviz.errors import text_of
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, is_foundation, with_text
 from gradviz.variables.objects import is_a, tensors_in
 from gradviz.variables.scanner import Namespace, local_variables, namespaces
 from gradviz.walker.names import module_paths
-from gradviz.walker.tensors import grad_fn_of
+from gradviz.walker.tensors import has_graph
 
-_CALL = torch.nn.Module._call_impl.__code__
+MODULE_CALL = torch.nn.Module._call_impl.__code__
 
 
 class LastOutputs(NamedTuple):
@@ -51,7 +50,7 @@ def last_outputs(error: BaseException, variables: Sequence[Namespace]) -> LastOu
 
     candidates: list[tuple[str, object]] = []
     module = None
-    calls = [frame for frame, _ in frames if frame.f_code is _CALL]
+    calls = [frame for frame, _ in frames if frame.f_code is MODULE_CALL]
     if calls:
         module, inputs = _call(calls[-1], [*variables, *local])
         candidates += [(f"input of {module}", tensor) for tensor in inputs]
@@ -83,16 +82,8 @@ def _with_graph(candidates: Sequence[tuple[str, object]]) -> dict[str, torch.Ten
     outputs: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
     for name, tensor in candidates:
-        if is_a(tensor, torch.Tensor) and id(tensor) not in seen and _has_graph(tensor):
+        if is_a(tensor, torch.Tensor) and id(tensor) not in seen and has_graph(tensor):
             seen.add(id(tensor))
             numbered = f"{name} ({len(outputs)})" if name in outputs else name
             outputs[numbered] = tensor
     return outputs
-
-
-def _has_graph(tensor: torch.Tensor) -> bool:
-    try:
-        with isolated():
-            return grad_fn_of(tensor) is not None
-    except RuntimeError:
-        return False

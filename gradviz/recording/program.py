@@ -9,7 +9,6 @@ are not known has no loops, and a loop whose border nothing shows has no turns.
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,14 +19,13 @@ from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
 from gradviz.recording.constructs import Draft, calls_of, constructs_of, is_told_apart
 from gradviz.recording.event_log import ModuleCall, Moment
-from gradviz.recording.running import RunningCall
+from gradviz.recording.running import RESUMED, RunningCall
 from gradviz.source.spots import OWN_CODE, Spot, Spots, spots_of
 from gradviz.source.syntax import Statement
 from gradviz.walker.places import BareGraph
 
 MOST_TURNS = 1_000
 """Turns of a loop that are told apart: no picture shows more."""
-_RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 Turns = dict[ast.AST, Hashable]
@@ -241,7 +239,7 @@ class _Reader:
             if site is not None and running.code is not None:
                 if site.code is running.code:
                     here, site = site, site.caller
-                elif site.code.co_flags & _RESUMED:
+                elif site.code.co_flags & RESUMED:
                     yield site, site
                     site = site.caller
                     continue

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradviz.recording.event_log import ModuleCall
 
 NO_SITES: Mapping[tuple[int, int], CallSite] = {}
-_RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class RunningCall:
@@ -60,7 +60,7 @@ def running_call(
         code = frame.f_code
         if module is not None and id(frame) == module.frame and code is module.code:
             call = module.function
-        elif not (is_foundation(code.co_filename) or code.co_flags & _RESUMED):
+        elif not (is_foundation(code.co_filename) or code.co_flags & RESUMED):
             mark = frame.f_trace
             if isinstance(mark, RunningCall):
                 call = mark

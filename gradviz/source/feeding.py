@@ -47,7 +47,7 @@ def lines_behind(source: SourceLine | None) -> list[SourceLine]:
 def _simple(body: Body, number: int) -> list[ast.stmt]:
     """The statements that go over a line and have none inside."""
     nodes = [node for node in body.statements if covers(node, number)]
-    return [node for node in nodes if not _is_block(node)]
+    return [node for node in nodes if not hasattr(node, "body")]
 
 
 def _computing(node: ast.stmt) -> Sequence[ast.AST]:
@@ -57,10 +57,6 @@ def _computing(node: ast.stmt) -> Sequence[ast.AST]:
     value = getattr(node, "value", None)
     parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
     return [part for part in parts if not isinstance(part, _PLAIN)] or [node]
-
-
-def _is_block(node: ast.stmt) -> bool:
-    return hasattr(node, "body")
 
 
 def _gives(node: ast.stmt) -> tuple[Sequence[str], ast.expr | None]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.graph import Shape, Storage, StorageKind, TensorInfo
 from gradviz.variables.objects import members, paths_with_ancestors
 from gradviz.walker import private
@@ -97,14 +98,15 @@ def memory_of(tensor: torch.Tensor) -> tuple[int, int] | None:
     return private.address(tensor) or identity, nbytes
 
 
-_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Types of tensors that no code of the user's answers for."""
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the tensor is one dense block: no subclass, which may be made of other
     tensors, and no sparse layout.
     """
-    return type(tensor) in _PLAIN_TYPES and tensor.layout == torch.strided
+    return type(tensor) in PLAIN and tensor.layout == torch.strided
 
 
 def answers_itself(tensor: torch.Tensor) -> bool:
@@ -126,7 +128,7 @@ def parts_of(tensor: torch.Tensor) -> tuple[tuple[str, torch.Tensor], ...]:
     """
     if is_plain(tensor):
         return ()
-    if type(tensor) not in _PLAIN_TYPES and hasattr(tensor, "__tensor_flatten__"):
+    if type(tensor) not in PLAIN and hasattr(tensor, "__tensor_flatten__"):
         return _inner(tensor)
     names = _SPARSE_PARTS.get(tensor.layout, ())
     return tuple((name.strip("_"), getattr(tensor, name)()) for name in names)
@@ -192,6 +194,12 @@ def grad_fn_of(tensor: torch.Tensor, *, asked_for: bool = False) -> Node | None:
         return None
     except RuntimeError:
         return None
+
+
+def has_graph(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a `grad_fn` to be read, whatever its class says."""
+    with isolated():
+        return grad_fn_of(tensor) is not None
 
 
 def why_no_graph(tensor: torch.Tensor) -> str:

@@ -26,7 +26,6 @@ import torch
 
 from gradviz.armour.isolation import isolated
 from gradviz.armour.taps import Began
-from gradviz.checks.collect.behind import PLAIN
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.slopes import faults_of, is_real
 from gradviz.checks.run import Kind
@@ -36,6 +35,7 @@ from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
 from gradviz.source.search import keeps_on_first_argument, returned_by
 from gradviz.variables.scanner import local_variables
+from gradviz.walker.tensors import PLAIN
 
 SECONDS = 5.0
 """How long replays may take, one or all of them."""

@@ -23,7 +23,7 @@ from gradviz.recording.session import running
 from gradviz.source.search import addition_to
 from gradviz.variables.objects import class_attribute, own_attributes, tensors_in
 from gradviz.variables.scanner import as_written, scan
-from gradviz.walker.tensors import grad_fn_of
+from gradviz.walker.tensors import grad_fn_of, has_graph
 from gradviz.walker.walk import Walked
 
 
@@ -96,16 +96,9 @@ def held_by(variables: Variables) -> dict[str, list[torch.Tensor]]:
     groups: dict[str, list[torch.Tensor]] = {}
     for variable in scan(variables):
         tensor = variable.value
-        if variable.kind == "tensor" and _has_graph(tensor):
+        if variable.kind == "tensor" and has_graph(tensor):
             groups.setdefault(_holder(variable.name), []).append(tensor)
     return groups
-
-
-def _has_graph(tensor: torch.Tensor) -> bool:
-    try:
-        return tensor.requires_grad and grad_fn_of(tensor) is not None
-    except RuntimeError:  # a view that torch refuses to follow
-        return False
 
 
 # -- parts of earlier steps ------------------------------------------------------------

@@ -8,7 +8,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, product
+from itertools import product
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from gradviz.checks.run import Kind
 from gradviz.cuts.classes import made_at
 from gradviz.explanation import optimizers
 from gradviz.graph import Leaf, SourceLine
+from gradviz.graph.origins import outer_paths
 from gradviz.packages import definition_of
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
@@ -107,7 +108,7 @@ def _parameters(
                 continue
 
             owner = path.rpartition(".")[0]
-            around = ["", *accumulate(owner.split("."), "{}.{}".format)]
+            around = ["", *outer_paths(owner)]
             run = ModuleRun(-1)
             if recording is not None:
                 run = recording.run_of(modules[owner])

@@ -28,6 +28,7 @@ from gradviz.checks.run import Kind
 from gradviz.checks.words import as_code, listed
 from gradviz.graph import SourceLine
 from gradviz.packages import script_lines, users_frame
+from gradviz.recording.failure import MODULE_CALL
 from gradviz.recording.session import running
 from gradviz.source.code_line import parsed
 from gradviz.source.statements import called, expressions_at, loops_around
@@ -42,10 +43,7 @@ _DROPOUTS = (
     functional.alpha_dropout,
 )
 _COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.GeneratorExp
-_CALLS = {
-    torch.nn.Module._call_impl.__code__,
-    torch.nn.Module._wrapped_call_impl.__code__,
-}
+_CALLS = {MODULE_CALL, torch.nn.Module._wrapped_call_impl.__code__}
 
 
 class ModeWatch:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.collect.behind import PLAIN
 from gradviz.checks.run import Kind
 from gradviz.gradients.values import BASE
+from gradviz.walker.tensors import PLAIN
 
 _REVERSAL = re.compile(r"grad\w*rev|rev\w*grad|reversal|reverselayer", re.IGNORECASE)
 """Names of a gradient reversal."""

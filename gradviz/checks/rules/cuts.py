@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import PRODUCTS, RESHAPES, behind, kind, made, spread, users
+from gradviz.checks.ops import (
+    PRODUCTS,
+    RESHAPES,
+    behind,
+    kind,
+    kinds_after,
+    made,
+    spread,
+    users,
+)
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
 from gradviz.checks.run import Kind
@@ -178,7 +187,7 @@ def _derivatives(context: BackwardCall) -> Diagnoses:
     graph, trained = context.graph, _trained(context)
     for node, cuts in context.entered.items():
         wrong = [cut for cut in cuts if cut.kind == "grad"][:1]
-        after = {kind(graph, each) for each in spread([node], partial(users, graph))}
+        after = kinds_after(graph, node)
         # a changed input, or weight, goes through the model again
         if kind(graph, node) not in SUMS or not after.isdisjoint(PRODUCTS):
             continue

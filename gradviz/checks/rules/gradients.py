@@ -5,12 +5,19 @@ where ReLUs have died.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall, LeafGradient
-from gradviz.checks.ops import PRODUCTS, behind, kind, makers, spread, users
+from gradviz.checks.ops import (
+    PRODUCTS,
+    behind,
+    kind,
+    kinds_after,
+    makers,
+    spread,
+    users,
+)
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import first_names, listed, made_at, nodes_of, verb
 from gradviz.graph import Leaf, SourceLine
@@ -211,8 +218,9 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
     # what is asked for is reached, or there is nothing to learn any more
     if not dead or context.loss == 0:
         return
-    roots = [root.node for root in graph.roots if root.node is not None]
-    passing = set(spread(roots, lambda n: [] if n in dead else makers(graph, n)))
+    passing = set(
+        spread(graph.roots_of, lambda n: [] if n in dead else makers(graph, n))
+    )
     zero = {leaf.node: leaf for leaf in _dried(context) if leaf.node not in passing}
     for node in sorted(dead & passing):
         leaves = [
@@ -220,7 +228,7 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         ]
         if not leaves:
             continue
-        after = {kind(graph, each) for each in spread([node], partial(users, graph))}
+        after = kinds_after(graph, node)
         what, gave = _WHAT.get(kind(graph, node), _CUT_OFF)
         had = any(context.run.nonzero.get(name) for name in first_names(leaves))
         mend = _SLOWER if had else _ANEW

@@ -10,17 +10,13 @@ from itertools import product
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import all_cut_words, mend_all
-from gradviz.checks.run import Kind, OptimizerRow, TrainingRun, letters
+from gradviz.checks.run import HABIT, Kind, OptimizerRow, TrainingRun, letters
 from gradviz.checks.words import code, line
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
 from gradviz.source.statements import blocks_around, covers
 from gradviz.wording import clip, one_line, plural
-
-ENOUGH = 2
-"""Calls, or steps, from which something is a habit of the code."""
-
 
 _NO_STEP = Row(
     "{title} took no step in {calls}",
@@ -86,7 +82,7 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     yield from _without_a_rate(context)
     yield from _made_anew(run)
     for optimizer in run.optimizers:
-        idle = optimizer.steps >= ENOUGH and not (optimizer.given or optimizer.reached)
+        idle = optimizer.steps >= HABIT and not (optimizer.given or optimizer.reached)
         if idle and not run.scaled:
             yield _updates_nothing(context, optimizer)
         elif _never_steps(run, optimizer):
@@ -113,7 +109,7 @@ def _made_anew(run: TrainingRun) -> Diagnoses:
     alike = [r for r in rows if (r.source, r.held) == (first.source, first.held)]
     # another tensor may have the identity of one that is gone
     leaves = [row.reached for key, row in run.leaves.items() if key in first.held]
-    if len(alike) >= LONG and min(leaves, default=0) >= ENOUGH:
+    if len(alike) >= LONG and min(leaves, default=0) >= HABIT:
         yield _NEW.filled(
             first.subject,
             first.source,
@@ -165,7 +161,7 @@ def _without_a_rate(context: BackwardCall) -> Diagnoses:
         if steps < max(LONG, optimizer.steps // 4):
             continue
         log = context.run.about(optimizer)
-        scheduled = [event.source for event in log if event.letter == "l"]
+        scheduled = [event.source for event in log if event.kind is Kind.SCHEDULE]
         source = scheduled[-1] if scheduled else None
         yield _NO_RATE.filled(
             optimizer.subject,
@@ -231,8 +227,8 @@ def _cuts(run: TrainingRun, optimizer: OptimizerRow) -> list[Cut]:
 
 def _never_steps(run: TrainingRun, optimizer: OptimizerRow) -> bool:
     word = letters(run.about(optimizer))
-    reset = word.count("z") > ENOUGH and "s" not in word
-    signs = reset, not run.stepped, run.ended and run.calls >= ENOUGH
+    reset = word.count("z") > HABIT and "s" not in word
+    signs = reset, not run.stepped, run.ended and run.calls >= HABIT
     # `w -= lr * w.grad` updates, too, and no hook tells of it
     by_hand = any(row.moved for key, row in run.leaves.items() if key in optimizer.held)
     idle = not (optimizer.steps or run.scaled or by_hand)

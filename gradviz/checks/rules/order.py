@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.run import Event, Kind, OptimizerRow, TrainingRun, letters
+from gradviz.checks.run import HABIT, Event, Kind, OptimizerRow, TrainingRun, letters
 from gradviz.checks.words import code
 from gradviz.source.search import matching
 from gradviz.wording import one_line, plural
 
-TIMES = 2
-"""Times from which an order is a habit of the code."""
 _TOO_EARLY = re.compile("b[^bzs]*(?P<reset>z)[^bs]*(?P<step>s)")
 _ROW = Row(
     "{names} updates nothing: the gradients are reset before it takes its step",
@@ -85,7 +83,7 @@ def no_update(context: BackwardCall) -> Diagnoses:
         word = letters(log)
         early = list(_TOO_EARLY.finditer(word))
         # it may have taken a single step
-        often = len(early) >= min(TIMES, word.count("s"))
+        often = len(early) >= min(HABIT, word.count("s"))
         if early and often and not optimizer.given:
             reset = log[early[0].start("reset")].source
             times = plural(len(early), "time")
@@ -107,7 +105,7 @@ def _lost(
         return
     thrown = list(_THROWN_AWAY.finditer(word))
     # now and then a step is left out, as for a batch that raises
-    if len(thrown) >= max(TIMES, word.count("s") / 2):
+    if len(thrown) >= max(HABIT, word.count("s") / 2):
         calls = plural(thrown[0].group().count("b"), "call")
         reset = log[thrown[0].start("reset")].source
         yield _LOST.filled(optimizer.subject, reset, calls=calls)
@@ -115,7 +113,7 @@ def _lost(
     dropped = list(_NO_STEP.finditer(word))
     lost, every = sum(len(one["calls"]) for one in dropped), word.count("b")
     # at the end of an epoch, a few are left over; of two losses, one may be meant
-    if optimizer.given and len(dropped) >= TIMES and 2 * lost > every:
+    if optimizer.given and len(dropped) >= HABIT and 2 * lost > every:
         reset = log[dropped[0].start("reset")].source
         calls = plural(every, "backward call")
         yield _DROPPED.filled(optimizer.subject, reset, lost=lost, calls=calls)
@@ -179,7 +177,7 @@ def other_gradient(context: BackwardCall) -> Diagnoses:
         return
     for optimizer in run.optimizers:
         found = list(_with_others(run, optimizer))
-        if len(found) >= TIMES:
+        if len(found) >= HABIT:
             first, last, other = found[0]
             yield _OTHERS.filled(
                 optimizer.subject,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.ops import users
@@ -21,6 +20,7 @@ from gradviz.checks.words import (
     places,
 )
 from gradviz.graph import Function, SourceLine
+from gradviz.graph.origins import outer_paths
 from gradviz.source.code_line import as_leaf
 from gradviz.source.search import grad_reads, returned_by
 from gradviz.wording import one_line, plural
@@ -167,22 +167,17 @@ def _modules(context: BackwardCall, members: Sequence[Parameter]) -> str:
     for parameter in context.parameters:
         # a module of which another parameter is used must not be named as a whole
         if parameter.names[0] not in chosen:
-            spoiled.update(_prefixes(parameter.module))
+            spoiled.update(outer_paths(parameter.module))
     # what ran is not named as what never ran
     if not members[0].run.calls:
         spoiled.update(scope.path for scope in context.graph.scopes)
 
     for path, kind in dict.fromkeys((one.module, one.type) for one in members):
-        whole = (prefix for prefix in _prefixes(path) if prefix not in spoiled)
+        whole = (prefix for prefix in outer_paths(path) if prefix not in spoiled)
         outer = next(whole, path)
         titled = f"{path} ({kind})" if kind and outer == path else outer
         outermost[titled if outer else context.models[members[0].model].type] = None
     return listed(outermost)
-
-
-def _prefixes(path: str) -> Iterator[str]:
-    """`a`, `a.b`, `a.b.c` for `a.b.c`."""
-    return accumulate(path.split(".") if path else (), "{}.{}".format)
 
 
 # -- none-grad -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.leaves import recorded_updates
-from gradviz.checks.run import Interval, RetainedHistory, steps_of
+from gradviz.checks.run import HABIT, Interval, RetainedHistory, steps_of
 from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of
 from gradviz.graph import Leaf
 from gradviz.source.search import grad_reads
@@ -116,10 +116,6 @@ def _stored(history: RetainedHistory, losses: Sequence[str]) -> str:
 
 # -- gradients and updates -------------------------------------------------------------
 
-TIMES = 2
-"""Times from which something is a habit of the code. Once may be on purpose, as in
-training against each other.
-"""
 _NOT_RESET = Row(
     "the gradients of {names} add up from step to step",
     "by backward call {call} each had been updated twice, and nothing had reset .grad: backward() adds to what is there, so "
@@ -191,7 +187,7 @@ def _piles_up(context: BackwardCall, leaf: Leaf, optimized: bool) -> bool:
     """
     since = context.intervals.get(leaf.node, Interval())
     times = since.steps if optimized else since.changes
-    return since.updated and times == TIMES
+    return since.updated and times == HABIT
 
 
 def _reset(context: BackwardCall, leaves: Sequence[Leaf]) -> str:

@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.rules.mending import mend_all, to_change
-from gradviz.checks.run import LeafRow, TrainingRun
+from gradviz.checks.run import HABIT, LeafRow, TrainingRun
 from gradviz.checks.words import all_names, as_code, first_names, line, listed, places
 from gradviz.cuts.answers import Answer
 from gradviz.wording import one_line, plural
-
-ENOUGH = 2
-"""Calls, or steps, from which something is a habit of the code."""
 
 _FORGOTTEN = Row(
     "{count} of {model} {has} a gradient, and nothing updates {them}",
@@ -153,7 +150,7 @@ def never_reached(context: BackwardCall) -> Diagnoses:
     run = context.run
     listed = {*all_names(context.parameters)}
     for optimizer in run.optimizers:
-        enough = optimizer.steps >= (ENOUGH if run.ended else LONG)
+        enough = optimizer.steps >= (HABIT if run.ended else LONG)
         if not (enough and optimizer.given):
             continue
         dry = optimizer.current - optimizer.given
@@ -189,7 +186,7 @@ def _forgotten(context: BackwardCall) -> dict[str, list[LeafRow]]:
     holding, asleep = run.holding, {m.name for m in context.models if not m.training}
     trained = {row.model for key, row in run.leaves.items() if key in holding} - {None}
     for key, row in run.leaves.items() if run.stepped and trained else ():
-        still = row.moved is False and row.reached >= ENOUGH and key not in holding
+        still = row.moved is False and row.reached >= HABIT and key not in holding
         # one in eval() mode that no optimizer holds is looked at
         if still and row.model is not None and row.model not in asleep - trained:
             forgotten.setdefault(row.model, []).append(row)

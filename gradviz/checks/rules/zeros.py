@@ -143,8 +143,7 @@ def _onward(graph: Graph, node: int) -> tuple[list[int], list[int]]:
 
 def _passing(graph: Graph) -> Iterator[int]:
     """The nodes that a gradient other than 0 may come to."""
-    roots = [root.node for root in graph.roots if root.node is not None]
-    return spread(roots, lambda node: _onward(graph, node)[0])
+    return spread(graph.roots_of, lambda node: _onward(graph, node)[0])
 
 
 def _stopping(graph: Graph, passing: set[int]) -> Iterator[int]:
