@@ -9,11 +9,10 @@ import math
 import re
 from collections.abc import Collection
 from itertools import islice, zip_longest
-from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread
-from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
+from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import LossArguments
 from gradviz.checks.words import first_names, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
@@ -38,19 +37,6 @@ _LAYERS = frozenset(
 )
 
 
-class _Pair(NamedTuple):
-    """An operation that is directly behind another, and what is wrong with that. {op}
-    and {by} are filled in.
-    """
-
-    user: str
-    made_by: Collection[str]
-    summary: str
-    why: str
-    fix: str
-    at_user: bool = False  # the line of the loss is the one to change
-
-
 _NO_LOG = Row(
     "kl_div is given probabilities, and wants their logarithm first",
     "{code} gives it what {by} made, so that it is no divergence: it is below 0, and least elsewhere",
@@ -60,40 +46,34 @@ _SCORES = (
     "Give the scores themselves to the loss: leave out this {by}. Where probabilities are wanted, as for printing, compute them "
     "there."
 )
-_PAIRS = (
-    _Pair(
-        "LogSoftmax",
-        ("Softmax", "Sigmoid"),
+_MADE = "{loss} gets what {maker} made; "
+_PAIRS: dict[tuple[str, Collection[str]], Row] = {
+    ("LogSoftmax", ("Softmax", "Sigmoid")): Row(
         "softmax is taken of a {by}",
-        "cross entropy takes log_softmax of its input itself; of probabilities, which lie between 0 and 1, that is nearly flat: "
-        "the loss cannot come near 0, and gradients are small",
+        f"{_MADE}cross entropy takes log_softmax of its input itself; of probabilities, which lie between 0 and 1, that is nearly "
+        "flat: the loss cannot come near 0, and gradients are small",
         _SCORES,
     ),
-    _Pair(
-        "BinaryCrossEntropyWithLogits",
-        ("Sigmoid", "Softmax"),
+    ("BinaryCrossEntropyWithLogits", ("Sigmoid", "Softmax")): Row(
         "the sigmoid is taken twice",
-        "binary_cross_entropy_with_logits takes the sigmoid of its input itself; of numbers between 0 and 1 that lies between 0.5 "
-        "and 0.73, whatever the model says",
+        f"{_MADE}binary_cross_entropy_with_logits takes the sigmoid of its input itself; of numbers between 0 and 1 that lies "
+        "between 0.5 and 0.73, whatever the model says",
         _SCORES,
     ),
-    _Pair(
-        "NllLoss",
-        ("Softmax", "Sigmoid"),
+    ("NllLoss", ("Softmax", "Sigmoid")): Row(
         "nll_loss is given probabilities, not their logarithms",
-        "it takes the logarithm of nothing: it averages minus the number that stands at each target, and that is bounded by -1",
+        f"{_MADE}it takes the logarithm of nothing: it averages minus the number that stands at each target, and that is bounded "
+        "by -1",
         "Use log_softmax in place of this {by}; or give the scores themselves to torch.nn.CrossEntropyLoss.",
     ),
-    _Pair(
-        "NllLoss",
-        _LAYERS,
+    ("NllLoss", _LAYERS): Row(
         "nll_loss is given scores, not logarithms of probabilities",
-        "it averages minus the number that stands at each target: scores can make that as negative as they like, so the loss falls "
-        "without end",
+        f"{_MADE}it averages minus the number that stands at each target: scores can make that as negative as they like, so the "
+        "loss falls without end",
         "Use torch.nn.CrossEntropyLoss in place of NLLLoss, or put log_softmax(scores, dim=1) before it.",
-        True,
     ),
-)
+}
+"""An operation that is directly behind one of others, and what is wrong with that."""
 
 
 _SHAPES = Row(
@@ -171,18 +151,35 @@ def loss_input(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    graph = context.graph
-    for node in range(len(graph.nodes)):
-        op = kind(graph, node)
-        for pair in _PAIRS:
-            producer = _origin(graph, node, pair) if op == pair.user else None
-            if producer is not None:
-                yield _wrong(graph, node, producer, pair)
-                return
+    pair = next(_pairs(context.graph), None)
+    if pair is not None:
+        yield pair
+        return
     yield from _weights(context)
     yield from _differences(context)
     if context.is_last:
         yield from _arguments(context)
+
+
+def _pairs(graph: Graph) -> Diagnoses:
+    """Losses that get what is none of theirs to take."""
+    for node in range(len(graph.nodes)):
+        op = kind(graph, node)
+        for (user, made_by), row in _PAIRS.items():
+            producer = _origin(graph, node, made_by) if op == user else None
+            if producer is None:
+                continue
+            # of scores, the line of the loss is the one to change
+            at_loss = made_by is _LAYERS
+            wrong, other = (node, producer) if at_loss else (producer, node)
+            yield row.filled(
+                (),
+                by=kind(graph, producer).lower(),
+                loss=title_and_code(graph, node),
+                maker=title_and_code(graph, producer),
+                nodes=(wrong, other),
+                where=place(graph, wrong),
+            )
 
 
 def _weights(context: BackwardCall) -> Diagnoses:
@@ -314,29 +311,16 @@ def _target(source: SourceLine, function: str) -> str:
     return ""
 
 
-def _wrong(graph: Graph, loss: int, producer: int, pair: _Pair) -> Diagnosis:
-    by, member = kind(graph, producer).lower(), loss if pair.at_user else producer
-    return Diagnosis(
-        pair.summary.format(by=by),
-        (),
-        f"{title_and_code(graph, loss)} gets what {title_and_code(graph, producer)} made; {pair.why}",
-        pair.fix.format(by=by),
-        # `member`, then the other one of the two
-        (member, loss + producer - member),
-        where=place(graph, member),
-    )
-
-
 _MOST = 100  # operations between a loss and what made its input
 
 
-def _origin(graph: Graph, loss: int, pair: _Pair) -> int | None:
+def _origin(graph: Graph, loss: int, made_by: Collection[str]) -> int | None:
     """The first of the operations that all ways behind the first input of a loss end
-    at, when all are of those of a pair. Leaves are left out.
+    at, when all are of these kinds. Leaves are left out.
     """
 
     def is_end(member: int) -> bool:
-        return kind(graph, member) in pair.made_by
+        return kind(graph, member) in made_by
 
     def onward(member: int) -> list[int]:
         if is_end(member):

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.rules.mending import BARE, all_cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, line, listed
 from gradviz.graph import Root, SourceLine
 from gradviz.source.search import freezes
 from gradviz.wording import one_line
 
-
-class _Reason(NamedTuple):
-    """Why outputs have no graph, what to do, and the line to look at."""
-
-    why: str
-    fix: str
-    source: SourceLine | None
-
-
-_OFF = (
+# why outputs have no graph, and what to do
+_OFF = Row(
+    "",
     "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active",
     "Compute the output, and call backward(), outside the block that switches recording off.",
 )
-_FROZEN = (
-    "all {0:,} parameters of the model are frozen (requires_grad=False){1}",
-    "In {0}, do not freeze what should be trained, such as the last layers. Or call requires_grad_(True) on it.",
+_FROZEN = Row(
+    "",
+    "all {count:,} parameters of the model are frozen (requires_grad=False){by}",
+    "In {line}, do not freeze what should be trained, such as the last layers. Or call requires_grad_(True) on it.{then}",
 )
-_LEAF = (
+_LEAF = Row(
+    "",
     "no operation leads to it",
     "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
     "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
 )
-_PLAIN = (
-    "it was computed in {0}; it was computed from {1}, which do not require grad",
-    "Compute it from what the model returned, not from data and targets alone; or create what should be trained as a leaf, "
-    "torch.nn.Parameter(...), or call requires_grad_() on it before {0}.",
+_UNREAD = Row(
+    "",
+    "{name}, which an optimizer holds, does not reach it: {words}",
+    "Use {name} where the loss is computed.",
 )
-_UNKNOWN = (
-    "it was computed in {0}",
+_PLAIN = Row(
+    "",
+    "it was computed in {code}; it was computed from {plain}, which do not require grad",
+    "Compute it from what the model returned, not from data and targets alone; or create what should be trained as a leaf, "
+    "torch.nn.Parameter(...), or call requires_grad_() on it before {line}.",
+)
+_UNKNOWN = Row(
+    "",
+    "it was computed in {code}",
     "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, .item(), "
-    ".numpy(), argmax or a comparison on the way. Look in what {0} calls.",
+    ".numpy(), argmax or a comparison on the way. Look in what {line} calls.",
 )
 
 
@@ -103,54 +103,55 @@ def _is_real(root: Root) -> bool:
     return root.tensor.dtype.startswith(("float", "bfloat", "complex"))
 
 
-def _reason(context: BackwardCall, root: Root) -> _Reason:
+def _reason(context: BackwardCall, root: Root) -> Diagnosis:
     """The first of these that holds: causes come before guesses."""
     cuts, origin = context.cuts_before, context.origin
     bare = _bare_checkpoint(context)
     if bare is not None and all(cut.kind == "no_grad" for cut in cuts):
-        row = BARE.filled((), bare)
-        return _Reason(row.why, row.fix, bare)
+        return BARE.filled((), bare)
     if cuts:
-        return _Reason(all_cut_words(cuts), mend_all(cuts), to_change(cuts[0]))
+        source = to_change(cuts[0])
+        return Diagnosis("", (), all_cut_words(cuts), mend_all(cuts), source=source)
     if not context.grad_enabled:
-        return _Reason(*_OFF, origin.made)
+        return _OFF.filled((), origin.made)
 
     found = _unread(context) or _frozen(context, root)
     if found is not None:
         return found
     if root.node is not None:
-        return _Reason(*_LEAF, origin.made)
-    why, fix = _PLAIN if origin.plain else _UNKNOWN
-    why = why.format(code(origin.made), listed(origin.plain))
-    return _Reason(why, fix.format(line(origin.made)), origin.made)
+        return _LEAF.filled((), origin.made)
+    row = _PLAIN if origin.plain else _UNKNOWN
+    return row.filled((), origin.made, plain=listed(origin.plain))
 
 
-def _unread(context: BackwardCall) -> _Reason | None:
+def _unread(context: BackwardCall) -> Diagnosis | None:
     """A tensor that an optimizer holds, of which a line says why it does not reach the
     output.
     """
     for name in all_names(t for one in context.optimizers for t in one.tensors):
         answer = context.answers.get(name)
         if answer is not None and answer.kind == "unread":
-            name = one_line(name)
-            why = f"{name}, which an optimizer holds, does not reach it: {answer.words}"
-            fix = f"Use {name} where the loss is computed."
-            return _Reason(why, fix, answer.source)
+            words = answer.words
+            return _UNREAD.filled((), answer.source, name=one_line(name), words=words)
     return None
 
 
-def _frozen(context: BackwardCall, root: Root) -> _Reason | None:
+def _frozen(context: BackwardCall, root: Root) -> Diagnosis | None:
     """All parameters are frozen."""
     parameters = context.parameters
     if not parameters or any(each.requires_grad for each in parameters):
         return None
-    at = freezes(context.body.file)
-    by = f" by {code(at)}" if at else ""
-    fix = _FROZEN[1].format(line(at) or "the model")
+    at, then = freezes(context.body.file), ""
     if root.node is not None:
-        fix += f" Then leave out what tells {one_line(root.name)} to require grad."
-    why = _FROZEN[0].format(len(parameters), by)
-    return _Reason(why, fix, at or context.origin.made)
+        then = f" Then leave out what tells {one_line(root.name)} to require grad."
+    return _FROZEN.filled(
+        (),
+        at or context.origin.made,
+        count=len(parameters),
+        by=f" by {code(at)}" if at else "",
+        line=line(at) or "the model",
+        then=then,
+    )
 
 
 def _bare_checkpoint(context: BackwardCall) -> SourceLine | None:
@@ -163,11 +164,7 @@ def _bare_checkpoint(context: BackwardCall) -> SourceLine | None:
 
 
 def _told(context: BackwardCall, root: Root) -> Diagnosis:
-    reason, name, cuts = (
-        _reason(context, root),
-        one_line(root.name),
-        context.cuts_before,
-    )
+    name, cuts = one_line(root.name), context.cuts_before
     summary, seen = f"{name} has no graph", f"{name} {root.why}"
     if cuts and _is_real(root):
         seen = f"{name} has no grad_fn"
@@ -175,8 +172,9 @@ def _told(context: BackwardCall, root: Root) -> Diagnosis:
         summary = f"{name} is a leaf: no parameter gets a gradient from it"
         seen = f"backward() fills .grad of {name} and nothing else"
 
+    reason = _reason(context, root)
     why = f"{seen}; {reason.why}"
-    told = Diagnosis(summary, (root.name,), why, reason.fix, source=reason.source)
+    told = reason._replace(summary=summary, names=(root.name,), why=why)
     if not cuts or reason.source != to_change(cuts[0]):
         return told
     second = any(cut.asks_for_graph for cut in cuts)
