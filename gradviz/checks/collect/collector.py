@@ -21,7 +21,8 @@ from gradviz.checks.call import BackwardCall, Gradients, Model, NamedTensor, Par
 from gradviz.checks.collect.held import cycles, made_in_place
 from gradviz.checks.collect.ledger import Ledger
 from gradviz.checks.collect.loop import LoopWatch
-from gradviz.checks.collect.models import Reading, homes_of, note_misuse, read_objects
+from gradviz.checks.collect.misuse import note_misuse
+from gradviz.checks.collect.models import Reading, homes_of, read_objects
 from gradviz.checks.collect.modes import ModeWatch
 from gradviz.checks.collect.numbers import (
     at_poles,

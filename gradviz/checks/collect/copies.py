@@ -18,7 +18,7 @@ import torch
 
 from gradviz.armour.isolation import isolated
 from gradviz.checks.collect.behind import Models, Variables
-from gradviz.checks.collect.recorder import Recorder
+from gradviz.checks.collect.recorder import Note, Recorder
 from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
@@ -55,7 +55,7 @@ def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> Non
         if source is None or match is None:
             return
         if match[2]:
-            _note(recorder, source, match[1], match[2])
+            recorder.note(*_copied(source, match[1], match[2]))
             return
         found = matching(source.file, r" = ([\w.]+)\.state_dict\(\)$")
         kept, name = next(((line, kept[1]) for line, kept in found), (source, match[1]))
@@ -76,13 +76,13 @@ def _is_same(given: Any, held: torch.Tensor) -> bool:
     )
 
 
-def note_copies(recorder: Recorder, file: str, variables: Variables) -> None:
+def untied_or_copied(file: str, variables: Variables) -> Iterator[Note]:
     """The loops of a file over the parameters of two networks that are one, and change
     the first one; in a function, with what it is given. Weights that a line ties, and
     that are two Parameters now.
     """
     for body in bodies(file):
-        _note_untied(recorder, body, variables)
+        yield from _untied(body, variables)
         for source, match in matching(file, _LOOP, body):
             loop = loops_around(file, source.line)[-1]
             if not _CHANGES.search(ast.unparse(loop)):
@@ -92,7 +92,7 @@ def note_copies(recorder: Recorder, file: str, variables: Variables) -> None:
             for target, given in pairs:
                 held = _held(target, variables)
                 if target != given and held and held == _held(given, variables):
-                    _note(recorder, source, target, given)
+                    yield _copied(source, target, given)
 
 
 def _held(path: str, variables: Variables) -> list[int]:
@@ -109,17 +109,19 @@ def _value(path: str, variables: Variables) -> Any:
     return attribute_of(value_of(first, variables), rest)
 
 
-def note_ties(recorder: Recorder, models: Models) -> None:
-    """The same of lines in the constructors of modules."""
+def untied_by_modules(models: Models) -> Iterator[Note]:
+    """Weights that a line in the constructor of a module ties, and that are two
+    Parameters now.
+    """
     for _, model in models:
         for _, module in submodules(model):
             code = getattr(type(module).__init__, "__code__", None)
             if code is not None and not is_foundation(code.co_filename):
                 own = [{code.co_varnames[0]: module}]
-                _note_untied(recorder, body_of(code), own)
+                yield from _untied(body_of(code), own)
 
 
-def _note_untied(recorder: Recorder, body: Body, variables: Variables) -> None:
+def _untied(body: Body, variables: Variables) -> Iterator[Note]:
     bound = Counter[str]()
     for statement in body.statements:
         # a loop gives its variable another value in each turn
@@ -133,7 +135,7 @@ def _note_untied(recorder: Recorder, body: Body, variables: Variables) -> None:
         blocks = blocks_around(body.file, source.line, ast.If)
         # under a condition, nobody knows whether it ran
         if untied and not any(isinstance(block, ast.If) for block in blocks):
-            recorder.note(
+            yield (
                 Kind.NO_EFFECT,
                 source,
                 match[0],
@@ -142,12 +144,12 @@ def _note_untied(recorder: Recorder, body: Body, variables: Variables) -> None:
             )
 
 
-def _note(recorder: Recorder, source: SourceLine, target: str, given: str) -> None:
+def _copied(source: SourceLine, target: str, given: str) -> Note:
     """A line copies one network to itself: told where the second name was given to it."""
     last, of = target.rpartition(".")[2], given.rpartition(".")[2]
     second = rf"\b{last} = (?:copy\.copy\()?(?:\w+\.)*{of}\)?$"
     made: Iterator[SourceLine] = (line for line, _ in matching(source.file, second))
-    recorder.note(
+    return (
         Kind.NO_EFFECT,
         next(made, source),
         f"the copy from {given} to {target}",

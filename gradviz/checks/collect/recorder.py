@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FrameType
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -30,6 +31,10 @@ KEPT = 1000
 """Events that are logged; what an order is like shows in the first few."""
 NOTES = 100
 """Lines of which something is said once."""
+
+
+Note = tuple[Any, ...]
+"""What `Recorder.note` takes: the kind, the line, and what it is about."""
 
 
 class Recorder:

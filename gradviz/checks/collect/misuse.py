@@ -1,0 +1,159 @@
+"""What does something else than it looks like: attributes that freeze nothing, hooks
+that pile up or let nothing through, forward() called past hooks or past apply(), weights
+that are tied no more, copies of a network to itself.
+
+Each generator yields one kind of it, and `note_misuse` puts all into the log of the run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from types import CodeType, FunctionType
+
+import torch
+
+from gradviz.checks.collect.copies import untied_by_modules, untied_or_copied
+from gradviz.checks.collect.models import Reading
+from gradviz.checks.collect.recorder import Note, Recorder
+from gradviz.checks.run import Kind
+from gradviz.graph import SourceLine
+from gradviz.packages import definition_of
+from gradviz.source.search import freezes, matching
+from gradviz.source.statements import assigned, body_of
+from gradviz.variables.objects import joined, own_attributes, parameters, submodules
+from gradviz.variables.scanner import value_of
+
+
+def note_misuse(recorder: Recorder, reading: Reading) -> None:
+    """Note all of it that one call shows."""
+    spaces = reading.live.variables
+    # the files that variables belong to
+    files = dict.fromkeys(space.get("__file__") for space in spaces)
+    written = [file for file in files if type(file) is str]
+    notes = [
+        _hooked(reading, recorder.hooks),
+        _switched_off(reading, written),
+        untied_by_modules(reading.models),
+    ]
+    for file in sorted(written):
+        notes += untied_or_copied(file, spaces), _called_past(reading, file)
+    for note in chain.from_iterable(notes):
+        recorder.note(*note)
+
+
+def _modules(reading: Reading) -> Iterator[tuple[str, str, torch.nn.Module]]:
+    """Every module, after the name of its model and its path in that."""
+    for name, model in reading.models:
+        for path, module in submodules(model):
+            yield name, path, module
+
+
+def _switched_off(reading: Reading, files: Iterable[str]) -> Iterator[Note]:
+    """Modules that somebody wants to freeze by an attribute which torch does not read."""
+    off = [
+        joined(name, path)
+        for name, path, module in _modules(reading)
+        if own_attributes(module).get("requires_grad") is False
+        and any(tensor.requires_grad for tensor in parameters(module))
+    ]
+    if off:
+        source = next(filter(None, map(freezes, files)), None)
+        yield Kind.NO_SWITCH, source, *off
+
+
+# -- forward() called by the code ------------------------------------------------------
+
+_HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks"
+_FUNCTION = torch.autograd.Function
+
+
+def _called_past(reading: Reading, file: str) -> Iterator[Note]:
+    """Where forward() of a module with hooks, or of a custom Function, is called in
+    place of the module or of apply().
+    """
+    calls = list(matching(file, r"([\w.]+)\.forward\("))
+    passed: dict[str, str] = {}
+    for name, path, module in _modules(reading) if calls else ():
+        if _is_passed(reading, module):
+            passed[path.rpartition(".")[2]] = joined(name, path)
+
+    for source, match in calls:
+        holder, last = match[1], match[1].rpartition(".")[2]
+        value = value_of(holder, reading.live.variables)
+        if last in passed:
+            yield Kind.NO_HOOK, source, passed[last]
+        is_custom = isinstance(value, type) and issubclass(value, _FUNCTION)
+        named = f"{getattr(value, '__name__', '')}Backward"
+        if is_custom and named not in reading.walked.graph.ops:
+            yield Kind.NO_APPLY, source, holder
+
+
+def _is_passed(reading: Reading, module: torch.nn.Module) -> bool:
+    """Whether a module with hooks takes part in the graph and was not called, as far as
+    that is known.
+    """
+    held, recording = own_attributes(module), reading.live.recording
+    return (
+        any(map(held.get, _HOOKS))
+        and any(id(tensor) in reading.leaf_of for tensor in parameters(module))
+        and recording is not None
+        and not recording.run_of(module).calls
+    )
+
+
+# -- hooks of tensors ------------------------------------------------------------------
+
+HOOKS = 3
+"""Hooks of one line on one tensor, from which a loop adds one in each turn."""
+_CLAMPED = (
+    r"(?:torch\.cl(?:am|i)p\(NAME, |NAME\.cl(?:am|i)p_?\()"
+    r"(?:min=)?0(?:\.0*)?, (?:max=)?[\d.]+\)"
+)
+
+
+def _hooked(reading: Reading, seen: dict[tuple[str, CodeType], int]) -> Iterator[Note]:
+    """Hooks that are there several times, more often than when they were first `seen`,
+    and those that let no negative gradient through.
+    """
+    for (name, hook), times in Counter(_hooks(reading)).items():
+        first = seen.setdefault((name, hook), times)
+        # a constructor may register several
+        if times >= HOOKS and times > first:
+            yield Kind.HOOKED, definition_of(hook), name, str(times)
+        source = _without_sign(hook)
+        if source is not None:
+            yield Kind.NO_NEGATIVE, source, name
+
+
+def _hooks(reading: Reading) -> Iterator[tuple[str, CodeType]]:
+    """The Python functions that change gradients of named tensors, with the name."""
+    for tensor, names in reading.walked.names.named():
+        for hook in (tensor._backward_hooks or {}).values():
+            if isinstance(hook, FunctionType):
+                yield names[0], hook.__code__
+
+
+def _without_sign(code: CodeType) -> SourceLine | None:
+    """The line of a hook that returns the gradient itself, clamped to numbers from 0
+    on, and nothing else.
+    """
+    clamped = _CLAMPED.replace("NAME", "".join(code.co_varnames[:1]))
+    source = definition_of(code)
+    if code.co_name == "<lambda>":
+        is_all = re.search(rf"lambda \w+: {clamped}(?=[),]|$)", source.text)
+        return source if is_all else None
+    body, made = body_of(code), dict[str, str]()
+    for statement in body.statements:
+        names, value = assigned(statement)
+        made |= dict.fromkeys(names, ast.unparse(value) if value is not None else "")
+    returns = [
+        s.value for s in body.statements if isinstance(s, ast.Return) and s.value
+    ]
+    texts = map(ast.unparse, returns)
+    if not returns or not all(re.fullmatch(clamped, made.get(t, t)) for t in texts):
+        return None
+    return next((line for line, _ in matching(body.file, clamped, body)), source)
