@@ -154,7 +154,7 @@ def save(
 # -- the registry of formats -----------------------------------------------------------
 
 Renderer = Callable[[Any, Options], str | bytes | Iterator[str]]
-"""What a row's `target` names: of a graph, or of a draft where it is `folded`. Large outputs come as an iterator of pieces."""
+"""What a row's `target` names: of a graph, or of a sketch where it is `folded`. Large outputs come as an iterator of pieces."""
 
 
 _NO_PICTURE = {"by", "max_rows", "columns", "links", "scale"}
@@ -166,8 +166,9 @@ class Format(NamedTuple):
     propose; `mark` is a pattern that each file of the format matches, by which a later
     run knows that it may replace it.
 
-    A `folded` format is a picture for a person: what is open of the graph, as a draft.
-    One that is `still` shows a module in focus alone, since nothing in it can be opened.
+    A `folded` format is a picture for a person: it is given a `Sketch` of what is open,
+    any other one the `Graph`. Where a module is in focus, one that is `still` shows that
+    alone, since nothing in it can be opened; else `still` changes nothing.
     """
 
     name: str

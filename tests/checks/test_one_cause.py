@@ -17,7 +17,7 @@ from gradviz.checks.causes import joined
 from gradviz.checks.excerpt import Excerpt, code_lines, excerpt
 from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.output import report
-from gradviz.checks.rules.mending import mend
+from gradviz.checks.telling.mending import mend
 from gradviz.cli.main import cli
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut

@@ -1,1 +1,3 @@
-"""The rules of the health checks, one family to a module."""
+"""The rules of the health checks, one family to a module, and nothing else: what several
+families say is in `checks.telling`.
+"""

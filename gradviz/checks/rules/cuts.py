@@ -18,8 +18,8 @@ from gradviz.checks.ops import (
     users,
 )
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.mending import all_cut_words, mend_all, to_change
 from gradviz.checks.run import Kind
+from gradviz.checks.telling.mending import all_cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, first_names, line, listed, made_at
 from gradviz.graph import Graph, Leaf
 from gradviz.source.cut import Cut

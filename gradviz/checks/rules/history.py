@@ -8,7 +8,7 @@ from typing import Any
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import behind
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.rules.old_tensors import (
+from gradviz.checks.telling.old_tensors import (
     OldTensors,
     detached,
     in_one_loop,

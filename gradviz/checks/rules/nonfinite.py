@@ -13,7 +13,7 @@ from gradviz.checks.call import BackwardCall, Gradients
 from gradviz.checks.ops import kind_of
 from gradviz.checks.poles import POLES, UNKNOWN, culprit, explained, not_finite_behind
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.diverged import diverged, from_the_update
+from gradviz.checks.telling.diverged import diverged, from_the_update
 from gradviz.checks.words import (
     Names,
     all_names,

@@ -9,8 +9,8 @@ from itertools import product
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.mending import all_cut_words, mend_all
 from gradviz.checks.run import HABIT, Kind, OptimizerRow, TrainingRun, letters
+from gradviz.checks.telling.mending import all_cut_words, mend_all
 from gradviz.checks.words import code, line
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut

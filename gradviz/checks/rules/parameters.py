@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gradviz.checks.call import BackwardCall, NamedTensor, Parameter
 from gradviz.checks.ops import users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.verdicts import QUIET, Case, Cases
+from gradviz.checks.telling.verdicts import QUIET, Case, Cases
 from gradviz.checks.words import (
     all_names,
     code,

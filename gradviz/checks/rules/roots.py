@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
-from gradviz.checks.rules.mending import BARE, all_cut_words, mend_all, to_change
+from gradviz.checks.telling.mending import BARE, all_cut_words, mend_all, to_change
 from gradviz.checks.words import all_names, code, line, listed
 from gradviz.graph import Root, SourceLine
 from gradviz.source.search import freezes

@@ -8,7 +8,7 @@ from gradviz.checks.call import BackwardCall, NamedTensor
 from gradviz.checks.ops import RESHAPES, kind, makers, spread
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import freed_fix, joints_behind
-from gradviz.checks.rules.old_tensors import old_tensors
+from gradviz.checks.telling.old_tensors import old_tensors
 from gradviz.checks.words import (
     Names,
     all_names,

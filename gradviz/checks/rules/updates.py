@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.rules.mending import mend_all, to_change
 from gradviz.checks.run import HABIT, LeafRow, TrainingRun
+from gradviz.checks.telling.mending import mend_all, to_change
 from gradviz.checks.words import all_names, as_code, first_names, line, listed, places
 from gradviz.cuts.answers import Answer
 from gradviz.wording import one_line, plural

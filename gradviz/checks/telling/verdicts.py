@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall, Parameter
 from gradviz.checks.registry import Diagnosis, Row
-from gradviz.checks.rules.mending import BARE, cut_words, mend, to_change
+from gradviz.checks.telling.mending import BARE, cut_words, mend, to_change
 from gradviz.checks.words import Names, all_names, code, line, nodes_of
 from gradviz.cuts.answers import Answer
 from gradviz.graph import SourceLine
