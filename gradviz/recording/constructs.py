@@ -13,6 +13,7 @@ from gradviz.fold.order import is_view
 from gradviz.graph import Construct, ConstructKind, SourceLine
 from gradviz.graph.written import written_code
 from gradviz.packages import code_line, with_text
+from gradviz.source.spots import Spot, Spots
 from gradviz.walker.places import BareGraph
 
 
@@ -31,7 +32,7 @@ class Draft:
     around: Draft | None
     scope: int | None
     text: str
-    frame: object = None
+    frame: CallFrame | None = None
     source: CodeType | None = None
     node: ast.AST | None = None
     line: int = 0
@@ -53,6 +54,46 @@ class Draft:
         while around is not None and not around.is_kept:
             around = around.around
         return around
+
+
+@dataclass(slots=True, eq=False)
+class Within:
+    """A loop, or a statement, that a function is in. `passed`: places of the turn that
+    every turn has; `goes_on`: the loop was asked for its next turn.
+    """
+
+    part: Draft
+    turn: Draft | None = None
+    passed: set[object] = field(default_factory=set)
+    goes_on: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class CallFrame:
+    """One call of one function, and where it is: the loops and the statement that it is
+    in, the last place, the `callee` that ran there, or the ops that were `seen`.
+    """
+
+    spots: Spots | None
+    part: Draft | None
+    scope: int | None
+    steps: list[Within] = field(default_factory=list)
+    last: Spot | None = None
+    callee: object = None
+    seen: set[str] = field(default_factory=set)
+    call: Draft | None = None
+    is_blind: bool = False
+
+    def turns(self) -> list[Draft]:
+        """The turns that it is in."""
+        return [step.turn for step in self.steps if step.turn is not None]
+
+    def inside(self, steps: int) -> Draft | None:
+        """The construct that so many steps lead to."""
+        if not steps:
+            return self.part
+        step = self.steps[steps - 1]
+        return step.turn or step.part
 
 
 Inside = Mapping[Draft | None, Sequence[Draft]]
@@ -79,7 +120,7 @@ def _is_kept(part: Draft, inside: Inside, bare: BareGraph) -> bool:
     if not (part.nodes or part.scopes or part in inside):
         return False
     frame, around = part.frame, part.around
-    if frame is not None and getattr(frame, "is_blind", False):
+    if frame is not None and frame.is_blind:
         return False  # some of its calls are not known
     if part.kind == "loop":
         return _settle_loop(part, inside)

@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gradviz.fold.order import is_view
 from gradviz.graph import Construct, ConstructKind
 from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
-from gradviz.recording.constructs import Draft, calls_of, constructs_of, is_told_apart
+from gradviz.recording.constructs import (
+    CallFrame,
+    Draft,
+    Within,
+    calls_of,
+    constructs_of,
+    is_told_apart,
+)
 from gradviz.recording.event_log import ModuleCall, Moment
 from gradviz.recording.running import RESUMED, RunningCall
-from gradviz.source.spots import OWN_CODE, Spot, Spots, spots_of
+from gradviz.source.spots import OWN_CODE, Spot, spots_of
 from gradviz.source.syntax import Statement
 from gradviz.walker.places import BareGraph
 
@@ -102,18 +108,6 @@ def _events(
 # -- as it happened --------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
-class _Within:
-    """A loop, or a statement, that a function is in. `passed`: places of the turn that
-    every turn has; `goes_on`: the loop was asked for its next turn.
-    """
-
-    part: Draft
-    turn: Draft | None = None
-    passed: set[object] = field(default_factory=set)
-    goes_on: bool = False
-
-
 class _Done(NamedTuple):
     """What a call of a function did at a place: it called a `callee`, else made an `op`.
     `is_whole`: all of that is one call, of torch or of a library.
@@ -124,34 +118,6 @@ class _Done(NamedTuple):
     is_whole: bool
 
 
-@dataclass(slots=True, eq=False)
-class _Frame:
-    """One call of one function, and where it is: the loops and the statement that it is
-    in, the last place, the `callee` that ran there, or the ops that were `seen`.
-    """
-
-    spots: Spots | None
-    part: Draft | None
-    scope: int | None
-    steps: list[_Within] = field(default_factory=list)
-    last: Spot | None = None
-    callee: object = None
-    seen: set[str] = field(default_factory=set)
-    call: Draft | None = None
-    is_blind: bool = False
-
-    def turns(self) -> list[Draft]:
-        """The turns that it is in."""
-        return [step.turn for step in self.steps if step.turn is not None]
-
-    def inside(self, steps: int) -> Draft | None:
-        """The construct that so many steps lead to."""
-        if not steps:
-            return self.part
-        step = self.steps[steps - 1]
-        return step.turn or step.part
-
-
 class _Reader:
     """Reads events one after the other."""
 
@@ -160,7 +126,7 @@ class _Reader:
     ) -> None:
         self._bare, self._start, self._scopes = bare, start, scopes
         self._op: dict[Hashable, str] = {}
-        self._frames: dict[Hashable, _Frame] = {}
+        self._frames: dict[Hashable, CallFrame] = {}
         self._parts: list[Draft] = []
         self._unread: dict[str, str] = {}
         self._turns: dict[int | RunningCall | ModuleCall, list[Draft]] = {}
@@ -191,7 +157,7 @@ class _Reader:
         elif part is not None and event.node is not None:
             part.nodes.append(event.node)
 
-    def _note_turns(self, frame: _Frame, event: _Event) -> None:
+    def _note_turns(self, frame: CallFrame, event: _Event) -> None:
         """The turns that the innermost function is in."""
         if event.called is not None:
             self._turns[event.called] = frame.turns()
@@ -211,7 +177,7 @@ class _Reader:
             return _Done(event, "", False)
         return _Done(None, self._op_of(event.node), is_whole)
 
-    def _note_doubt(self, frame: _Frame) -> None:
+    def _note_doubt(self, frame: CallFrame) -> None:
         """The text of a function that made a node is not what ran."""
         if frame.spots is not None and frame.spots.doubt:
             file = frame.spots.code.co_filename
@@ -257,7 +223,7 @@ class _Reader:
         site: CallSite | None,
         around: Draft | None,
         scope: int | None,
-    ) -> _Frame:
+    ) -> CallFrame:
         # a generator goes on as long as what it runs in is the same
         name: Hashable = key
         if isinstance(key, CallSite):
@@ -282,7 +248,7 @@ class _Reader:
                 part = self._new("function", around, scope, code.co_name)
                 part.source, part.line = code, code.co_firstlineno
 
-        frame = self._frames[name] = _Frame(spots, part, scope)
+        frame = self._frames[name] = CallFrame(spots, part, scope)
         return frame
 
     def _is_around(self, key: RunningCall | CallSite) -> bool:
@@ -305,7 +271,7 @@ class _Reader:
         around: Draft | None,
         scope: int | None,
         text: str,
-        frame: _Frame | None = None,
+        frame: CallFrame | None = None,
     ) -> Draft:
         part = Draft(kind, around, scope, text)
         if frame is not None and frame.spots is not None:
@@ -315,7 +281,7 @@ class _Reader:
 
     # -- in one call of a function -----------------------------------------------------
 
-    def _at(self, frame: _Frame, site: CallSite | None, done: _Done) -> Draft | None:
+    def _at(self, frame: CallFrame, site: CallSite | None, done: _Done) -> Draft | None:
         """Where a call of a function is now: the innermost construct in it."""
         spots = frame.spots
         if spots is None:
@@ -342,7 +308,7 @@ class _Reader:
         frame.last, frame.callee = spot, done.callee
         return part
 
-    def _calls(self, frame: _Frame, spot: Spot, callee: object) -> Draft | None:
+    def _calls(self, frame: CallFrame, spot: Spot, callee: object) -> Draft | None:
         """A function of the user's, or a module, is called at a place."""
         around = frame.inside(len(frame.steps))
         if not _is_comprehension(callee):
@@ -352,7 +318,9 @@ class _Reader:
         frame.call = None
         return around
 
-    def _makes(self, frame: _Frame, spot: Spot, op: str, again: bool) -> Draft | None:
+    def _makes(
+        self, frame: CallFrame, spot: Spot, op: str, again: bool
+    ) -> Draft | None:
         """A node is made at a place, by a call of torch or of a library."""
         around = frame.inside(len(frame.steps))
         if again or frame.last is not spot:
@@ -362,7 +330,7 @@ class _Reader:
         frame.seen.add(op)
         return frame.call or around
 
-    def _move(self, frame: _Frame, spot: Spot, done: _Done) -> bool:
+    def _move(self, frame: CallFrame, spot: Spot, done: _Done) -> bool:
         """Leave and enter loops and statements until the call is at a place. Whether it
         goes there again, in another turn.
         """
@@ -386,7 +354,7 @@ class _Reader:
             turns[-1].passed.add(spot)
         return again
 
-    def _entered_step(self, frame: _Frame, here: ast.AST | Statement) -> _Within:
+    def _entered_step(self, frame: CallFrame, here: ast.AST | Statement) -> Within:
         around = frame.inside(len(frame.steps))
         assert frame.spots is not None and frame.spots.function is not None
         if isinstance(here, Statement):
@@ -398,12 +366,12 @@ class _Reader:
             part.code = ", ".join(frame.spots.function.carried(here))
             part.node = here
         part.line = getattr(part.node, "lineno", 0)
-        step = _Within(part)
+        step = Within(part)
         if part.kind == "loop":
             self._begin_turn(step, frame)
         return step
 
-    def _begin_turn(self, step: _Within, frame: _Frame) -> None:
+    def _begin_turn(self, step: Within, frame: CallFrame) -> None:
         loop = step.part
         _leave(step)
         step.passed, step.goes_on = set(), False
@@ -416,7 +384,7 @@ class _Reader:
             step.turn.turn = loop.turn
 
     def _goes_round(
-        self, frame: _Frame, innermost: int, spot: Spot, done: _Done
+        self, frame: CallFrame, innermost: int, spot: Spot, done: _Done
     ) -> bool:
         """Whether the innermost loop that a place and the last one are in began another
         turn between them.
@@ -473,7 +441,7 @@ def _certain(turns: Sequence[Draft]) -> Turns:
     return found
 
 
-def _common(steps: Sequence[_Within], around: Sequence[ast.AST | Statement]) -> int:
+def _common(steps: Sequence[Within], around: Sequence[ast.AST | Statement]) -> int:
     """How many of the steps lead to a place, too."""
     for i, (step, here) in enumerate(zip(steps, around)):
         if step.part.node is not (here.node if isinstance(here, Statement) else here):
@@ -481,7 +449,7 @@ def _common(steps: Sequence[_Within], around: Sequence[ast.AST | Statement]) -> 
     return min(len(steps), len(around))
 
 
-def _leave(step: _Within) -> None:
+def _leave(step: Within) -> None:
     """A turn of a loop is over: note what every turn has passed."""
     loop = step.part
     if step.turn is not None:
