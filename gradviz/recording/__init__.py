@@ -7,8 +7,9 @@ runs.
 2. When a graph is walked, `record` gives the walker an attribution: `attribution` finds
    the `Moment` of each node in the logs.
 3. What the code says of these moments is read then: loops and statements (`program`,
-   `constructs`), variables (`assigned`), and what ops were given that needs no gradient
-   (`operands`, `given`).
+   `constructs`), variables (`assigned`), and what ops were given that needs no gradient:
+   `operands` asks `given` for the expressions, `moments` follows their names from
+   function to caller, `numbers` says what is no tensor, `expressions` what the rest is.
 
 `failure` reads what a forward had computed when it failed.
 """

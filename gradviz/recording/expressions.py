@@ -1,0 +1,155 @@
+"""What an expression that an op was given is: its text, the tensor that it stands for,
+and what is equal for the same value.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+import torch
+
+from gradviz.packages import package_of
+from gradviz.recording.event_log import ModuleCall
+from gradviz.recording.moments import Callers, Where, forward_of
+from gradviz.recording.numbers import NumberReader
+from gradviz.source.bindings import dotted
+from gradviz.source.expressions import is_comparison, names, variables
+from gradviz.source.spots import Spot, spots_of
+from gradviz.walker.places import Operand
+
+
+class ExpressionReader:
+    """Of one graph. `arguments` are living data that modules were called with, by call
+    and parameter, `scopes` those of module calls.
+    """
+
+    def __init__(
+        self,
+        callers: Callers,
+        numbers: NumberReader,
+        arguments: Mapping[tuple[ModuleCall, str], torch.Tensor],
+        scopes: Mapping[ModuleCall, int],
+    ) -> None:
+        self._callers, self._numbers = callers, numbers
+        self._arguments, self._scopes = arguments, scopes
+
+    def operand(
+        self, expression: ast.expr, position: int | None, slot: str, where: Where
+    ) -> Operand | None:
+        expression, where = self._callers.followed(expression, where)
+        if self._numbers.is_number(expression, where):
+            return None
+        in_library = bool(package_of(where.site.code.co_filename))
+        if in_library and self._is_called_by_script(where):
+            return None
+        text = where.spot.file.of(expression)
+        value = self._held(expression, where)
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return None
+        return Operand(
+            text,
+            position,
+            slot,
+            self._key(expression, text, where),
+            tuple(self._sources(expression, where)),
+            value if isinstance(value, torch.Tensor) else None,
+            where.site.code.co_name != "<module>",
+            self._stays(expression, where),
+            self._scopes.get(where.module, -1) if where.module is not None else -1,
+            self._is_mask(expression, where),
+        )
+
+    def _is_called_by_script(self, where: Where) -> bool:
+        """Whether the script called a library's function, no module, that this is in."""
+        module = where.module
+        outer: Where | None = where
+        while outer is not None and outer.module is module:
+            if not package_of(outer.site.code.co_filename):
+                return True
+            outer = self._callers.caller(outer)
+        return False
+
+    def _key(self, expression: ast.expr, text: str, where: Where) -> Hashable:
+        """Equal for what is the same value: the call of the function, what is written,
+        and what gave its names their values, in which turn.
+        """
+        parts: list[Hashable] = []
+        is_name = isinstance(expression, ast.Name)
+        for name in dict.fromkeys(names(expression)):
+            parts.append(self._version(name, where, not is_name))
+        if any(isinstance(part, ast.Call) for part in ast.walk(expression)):
+            # each time that it is computed it is another tensor
+            turn = self._turn(where.spot.loops, where)
+            parts += [where.call, id(expression), turn]
+        return (text, *parts)
+
+    def _version(self, name: str, where: Where, with_changes: bool) -> Hashable:
+        home = self._callers.home(name, where)
+        if home is None:
+            return where.key, name
+        there = home[0]
+        own: list[Hashable] = [there.call]
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            part = ".".join(parts[:end])
+            some = there.bindings.before(part, there.spot.node, with_changes)
+            own += [
+                id(some.binding.node) if some.binding is not None else None,
+                self._turn(some.loops, there),
+            ]
+        return name, *own
+
+    def _turn(self, loops: Sequence[ast.AST], where: Where) -> Hashable:
+        """Equal for the same turn of all of these loops."""
+        return tuple(where.turns.get(loop, where.key) for loop in loops)
+
+    def _sources(self, expression: ast.expr, where: Where) -> Iterator[Operand]:
+        """The variables in an expression, but for attributes of `self`; of a variable of
+        a function, those in what gives it its value.
+        """
+        bound = self._callers.bound_of(expression, where)
+        if bound is not None:
+            where, binding = bound.where, bound.binding
+            if where.site.code.co_name == "<module>" or not bound.is_certain:
+                return
+            if binding.value is None:
+                return
+            expression, spots = binding.value, spots_of(where.site.code)
+            spot = Spot(spots, where.spot.function, binding.node, is_exact=True)
+            where = where._replace(spot=spot)
+        for node in variables(expression):
+            # what a module holds is said by the text: `self.mask[:T]`
+            if node is expression or dotted(node).startswith("self."):
+                continue
+            if not self._numbers.is_number(node, where):
+                source = self.operand(node, None, "", where)
+                if source is not None:
+                    yield source
+
+    def _stays(self, expression: ast.expr, where: Where) -> bool:
+        """Whether a variable of the script is given its value once, before this."""
+        if where.site.code.co_name != "<module>":
+            return False
+        if not isinstance(expression, ast.Name):
+            return False
+        binding = where.bindings.only(expression.id)
+        return binding is not None and not where.bindings.loops_of(binding.node)
+
+    def _is_mask(self, expression: ast.expr, where: Where) -> bool:
+        """Whether it compares, or is made of what does alone."""
+        bound = self._callers.bound_of(expression, where)
+        if bound is None:
+            return is_comparison(expression)
+        value = bound.binding.value
+        return bound.is_certain and value is not None and is_comparison(value)
+
+    def _held(self, expression: ast.expr, where: Where) -> object:
+        """What a parameter of a module's forward, or its attribute, holds."""
+        bound = self._callers.bound_of(expression, where)
+        if bound is None:
+            return self._callers.attribute_of(expression, where)
+        module = forward_of(bound.where)
+        if module is None or not bound.binding.is_parameter:
+            return None
+        return self._arguments.get((module, bound.name))
