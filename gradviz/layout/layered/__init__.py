@@ -15,6 +15,18 @@ To read in this order:
    `columns`, `shelves`. What makes them fast and keeps deep drawings narrow is said in
    `ranks`, `ordering` and `coordinates`.
 
+Where things went, from the inside out:
+
+=================  =================================  =====================================
+type               made by                            counts from
+=================  =================================  =====================================
+`LayerPlacement`   `rows`, changed by `columns`       an origin for each component
+`SheetPlacement`   `shelves`, for one run             the upper left corner of each drawing
+`_HalfPlaces`      `halves`, for the two of a U       its left border, the middle of its left
+`FramedPlacement`  `frames`, for boxes and frames     the upper left corner of the page
+`Placement`        `place`, in terms of the drawing   the same
+=================  =================================  =====================================
+
 `grouping`, `neighbours` and `routes` are the data that all work on: arrays in groups, a
 graph, polylines. Nothing here knows of graphs of autograd, ops or text, and nothing walks
 a graph by recursion.

@@ -27,8 +27,8 @@ SHORT = 180.0  # px: the longest column at least
 LANES = 3  # sources of edges that go on, where no place has one alone
 STUMP = 0.25  # of the length of a column, what the last one has at least
 WORTH = 0.75  # of the length, what the longest column may have
-CHANNEL = 3.0  # of the gap between boxes, between two columns
-LANE = 8.0  # px between two lines that go on
+COLUMN_GAPS = 3.0  # gaps between boxes that are between two columns
+BETWEEN_LINES = 8.0  # px between two that go on
 
 
 def in_columns(
@@ -41,7 +41,7 @@ def in_columns(
     if not 0 < len(sheet.above) <= EDGES:
         return placed
 
-    channel = CHANNEL * sheet.gap
+    channel = COLUMN_GAPS * sheet.gap
     sources = _sources(layers)
     is_long = (height > np.minimum(rooms, LONG)) & (height < LONGEST)
     for component in np.flatnonzero(is_long).tolist():
@@ -153,7 +153,7 @@ class _Column:
     @property
     def room(self) -> float:
         """What the lanes take."""
-        return LANE * (len(self.sources) - 1)
+        return BETWEEN_LINES * (len(self.sources) - 1)
 
     def add(self, edge: int, line: Floats) -> None:
         """Take up the part of a line that lies in the column."""
@@ -188,7 +188,7 @@ class _Column:
     def turn(self, edge: int, following: _Column, channel: float) -> Floats:
         """The way of an edge to above the next column."""
         x, end_x = self.parts[edge][-1, 0], following.parts[edge][0, 0]
-        aside = LANE * self.sources.index(round(x, 1))
+        aside = BETWEEN_LINES * self.sources.index(round(x, 1))
         foot, head = self.bottom + self.move[1] + aside, TURN + self.room - aside
         middle = self.right + channel / 2 + aside
         down = [x + self.move[0], foot], [middle, foot]
@@ -210,7 +210,7 @@ def _broken(
         for column in ways[edge]:
             column.add(edge, lines[edge])
 
-    channel = CHANNEL * sheet.gap
+    channel = COLUMN_GAPS * sheet.gap
     for column in columns:
         column.narrow(2 * sheet.gap)
     for column, following in pairwise(columns):

@@ -19,7 +19,7 @@ from gradviz.layout.layered.rows import PORT_GAP
 from gradviz.layout.layered.sheet import SkipEnds
 from gradviz.layout.layered.u_shapes import UShape
 
-CHANNEL = 110.0  # px between the halves, where skips have their words
+BETWEEN_HALVES = 110.0  # px, where skips have their words
 LANE = 12.0  # px between two lines that turn
 
 LEFT, RIGHT, BORDER = range(3)
@@ -90,7 +90,7 @@ class _HalfPlaces(NamedTuple):
 def _put_beside(sizes: Floats, drop: float) -> _HalfPlaces:
     """Halves of these sizes, the middle of the right one so far below the other's."""
     wide, high = sizes.T
-    begin, end = wide[LEFT], wide[LEFT] + CHANNEL
+    begin, end = wide[LEFT], wide[LEFT] + BETWEEN_HALVES
     right = end + wide[RIGHT]
     x = np.array([begin / 2, right - wide[RIGHT] / 2, (begin + end) / 2])
     y = np.array([0.0, drop])
