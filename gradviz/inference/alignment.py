@@ -11,10 +11,9 @@ from itertools import islice, pairwise, product
 from gradviz.graph.origins import Registered
 from gradviz.inference.layers import PRODUCTS, VIEWS, makes_so
 from gradviz.inference.order import ForwardOrder, InferredCall
-from gradviz.inference.scripts import End, Item, Scripts, Way
+from gradviz.inference.scripts import MOST, End, Item, Scripts, Way
 
 _LONGEST = 2000  # operations between two that are certain
-_MOST = 12  # ways through all forwards around that are tried
 
 # What it costs that an operation was made so. Less is more likely.
 _OUTSIDE = 1.1
@@ -98,7 +97,7 @@ class Alignment:
             ways = ways or [self._scripts.as_registered(outer, first, last)]
             unexpected = Item(outer, None, "?", _UNEXPECTED)
             middle = [Way([*items, unexpected], passed) for items, passed in ways]
-        for chosen in islice(product(*tails, middle, *reversed(heads)), _MOST):
+        for chosen in islice(product(*tails, middle, *reversed(heads)), MOST):
             items: list[Item] = []
             depths: list[int] = []
             for place, way in enumerate(chosen):

@@ -17,22 +17,16 @@ from typing import NamedTuple
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import Registered
+from gradviz.graph.walks import makers
 from gradviz.inference.layers import MASKED, stem_of
-
-
-def inputs_of(graph: Graph) -> list[Sequence[int]]:
-    """By node the ids of the nodes that it takes its inputs from. Makes no edge record,
-    of which large graphs keep none.
-    """
-    producers = column(graph.edges, "producer")
-    places = map(graph.input_places, range(len(graph.nodes)))
-    return [producers[place.start : place.stop] for place in places]
 
 
 class ForwardOrder:
     """Positions 0, 1, ... of all nodes but leaves."""
 
-    def __init__(self, graph: Graph, inputs: Sequence[Sequence[int]]) -> None:
+    def __init__(self, graph: Graph) -> None:
+        self.inputs = [makers(graph, node) for node in range(len(graph.nodes))]
+        """By node id, of leaves too, the nodes that it takes its inputs from."""
         sequences = column(graph.nodes, "sequence")
         self.nodes = [
             node for node in forward_order(graph) if sequences[node] is not None
@@ -43,7 +37,7 @@ class ForwardOrder:
         self.stems = [stem_of(names[node]) for node in self.nodes]
         """Names of the operations without "Backward0"."""
         self.kinds = [
-            _kind(graph, stem, node, inputs[node], names)
+            _kind(graph, stem, node, self.inputs[node], names)
             for stem, node in zip(self.stems, self.nodes)
         ]
         """The same, where multiplication by a tensor without gradient has a name of its
@@ -58,7 +52,9 @@ class ForwardOrder:
         position = self.position
         self.producers = []
         for node in self.nodes:
-            ops = [position[source] for source in inputs[node] if source in position]
+            ops = [
+                position[source] for source in self.inputs[node] if source in position
+            ]
             self.producers.append(ops)
 
     def __len__(self) -> int:

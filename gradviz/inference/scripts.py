@@ -13,11 +13,12 @@ from gradviz.graph.origins import Registered
 from gradviz.inference.forwards import keys_of
 from gradviz.inference.order import InferredCall
 
-_MOST = 12  # ways that are tried, and modules of a list that are looked at
 _DEEPEST = 6
 _SYNTAX = ("", "if", "else", "end", "return")
 _ONE = frozenset(("add", "sub", "mul", "div", "pow"))
 """What code calls so is one operation."""
+MOST = 12
+"""Ways through forwards that are tried, and modules of a list that are looked at."""
 UNKNOWN = 1.0
 """What it costs that a function of which nothing is known made an operation."""
 
@@ -198,7 +199,7 @@ class Scripts:
         silent = callees.silent if callees is not None else []
         start = bisect(silent, before) if isinstance(before, int) else 0
         end = bisect(silent, after) if isinstance(after, int) else len(silent)
-        for child in silent[start:end][:_MOST]:
+        for child in silent[start:end][:MOST]:
             yield from self._silent(call, child, 0)
 
     def _silent(self, call: InferredCall, module: int, depth: int) -> Iterator[Item]:
@@ -260,7 +261,7 @@ def _pairs(starts: Sequence[int], ends: Sequence[int], length: int) -> list[rang
     """From where to where, shortest first; where it is never behind, around a call."""
     pairs = [range(start, end) for start in starts for end in ends if start < end]
     again = [range(starts[-1], length), range(-1, ends[0])]
-    return sorted(pairs, key=len)[:_MOST] or again
+    return sorted(pairs, key=len)[:MOST] or again
 
 
 def _after(steps: Sequence[_Read], place: int) -> int:
