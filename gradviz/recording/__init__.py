@@ -11,5 +11,10 @@ runs.
    `operands` asks `given` for the expressions, `moments` follows their names from
    function to caller, `numbers` says what is no tensor, `expressions` what the rest is.
 
+Five words for where code is: a `Place` is a line, with the script's own where that called
+a library; a `CallSite` is an instruction and the site that called its function; a `Spot`
+(`source/spots.py`) is the expression that stands there; a `Moment` is a site in one call
+of a function and of a module; and `Where` is a moment whose spot and turns are known.
+
 `failure` reads what a forward had computed when it failed.
 """

@@ -6,4 +6,7 @@ instruction stands, by `files`, `compiled` and `syntax`; `bindings`, `expression
 `results` say what that is made of, and where it goes. From a line: `statements` has
 those of a function, `code_line` reads one alone, `search` and `feeding` find others.
 `cut` is the record of a line at which a tensor loses its graph.
+
+Others ask it what a line says: `recording/moments.py` for the one value that a name had
+at a moment, `inference/forwards.py` for what a forward may call.
 """
