@@ -37,6 +37,9 @@ class ExpressionReader:
     def operand(
         self, expression: ast.expr, position: int | None, slot: str, where: Where
     ) -> Operand | None:
+        """The operand that an expression is; None for a number, and for what has a
+        gradient.
+        """
         expression, where = self._callers.followed(expression, where)
         if self._numbers.is_number(expression, where):
             return None

@@ -107,6 +107,7 @@ class Callers:
         return None
 
     def bound(self, name: str, where: Where) -> Bound | None:
+        """What gives a name its value, where that is known."""
         home = self.home(name, where)
         if home is None or home[1].binding is None:
             return None
