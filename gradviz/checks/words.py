@@ -119,6 +119,14 @@ def made_at(graph: Graph, node: int | None) -> SourceLine | None:
     return own_line(graph.nodes[node]) if node is not None else None
 
 
+_INDEX = re.compile(r"(\[[^\]]*\])+$")
+
+
+def variable_of(name: str) -> str:
+    """The variable that holds what is called so: `net[0].state` of `net[0].state[1]`."""
+    return _INDEX.sub("", name)
+
+
 def as_code(name: str) -> str:
     """A name as Python takes it: torch calls the parts of a Sequential "net.0".
 

@@ -17,6 +17,7 @@ import torch
 from gradviz.checks.call import Cycle
 from gradviz.checks.collect.behind import Variables, names_behind
 from gradviz.checks.run import RetainedHistory, steps_of
+from gradviz.checks.words import variable_of
 from gradviz.cuts.classes import assignment_in
 from gradviz.graph import Graph, SourceLine
 from gradviz.recording.session import running
@@ -75,7 +76,6 @@ def made_in_place(graph: Graph) -> frozenset[int]:
 # from which it is said: the sum of two networks' losses is of three steps already
 _STEPS = 4
 _TENSORS = 200  # of one variable that are looked at
-_INDEX = re.compile(r"(\[[^\]]*\])+$")
 _FIELD = re.compile(r"(?<=\[)(\d+\]).*\..*$")  # of an element of a list
 
 
@@ -86,7 +86,7 @@ def _holder(name: str) -> str:
     >>> [_holder(name) for name in ("losses[1]", "agent.memory[3].value", "kept['a'][0]", "states['a'].h", "a.b")]
     ['losses', 'agent.memory', 'kept', "states['a'].h", 'a.b']
     """
-    return _INDEX.sub("", _FIELD.sub(r"\1", name))
+    return variable_of(_FIELD.sub(r"\1", name))
 
 
 def held_by(variables: Variables) -> dict[str, list[torch.Tensor]]:

@@ -53,16 +53,13 @@ _UNLISTED = Row(
     "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the optimizer is "
     "made. Or give them to the optimizer yourself.",
 )
-_HIDDEN = _UNLISTED._replace(
-    fix="In {line}, make {attribute} a {container}(...), and make the optimizer after that."
-)
-
 _PLAIN = Row(
     "{names} {is_} no Parameter, so parameters() does not list {them}",
     "{code} makes a plain tensor that requires grad: backward() fills its .grad at every call, no optimizer holds it, and it "
     "never changes",
     "In {line}, make {attribute} a {container}(...), and make the optimizer after that.",
 )
+_HIDDEN = _UNLISTED._replace(fix=_PLAIN.fix)
 
 
 @check(

@@ -4,12 +4,11 @@ cuts them off.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.words import Names, as_code, line, listed
+from gradviz.checks.words import Names, as_code, line, listed, variable_of
 from gradviz.graph import Edge, SourceLine
 from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
@@ -52,7 +51,7 @@ def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
         names |= dict.fromkeys(producer.names[:1] or _names(context, edge))
         for name in producer.names[:1]:
             # a container that is not emptied
-            kept = _variable(name) if name != _variable(name) else kept
+            kept = variable_of(name) if name != variable_of(name) else kept
         source = producer.source
         if source is not None:
             again |= source in new or in_one_loop(source, backward)
@@ -60,7 +59,7 @@ def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
             elsewhere = backward is None or source.function != backward.function
             again |= elsewhere and any("." in name for name in names)
 
-    variables = dict.fromkeys(map(_variable, names))
+    variables = dict.fromkeys(map(variable_of, names))
     return OldTensors(tuple(variables), again, _cut(list(names)), kept)
 
 
@@ -85,20 +84,12 @@ def _names(context: BackwardCall, edge: Edge) -> Names:
     computed = [tensor for tensor in context.named_tensors if not tensor.leaf]
     held = [name for tensor in computed for name in (*tensor.names, *tensor.aliases)]
     of_the_line = tuple(name for name in held if _last(name) in taken)
-    return of_the_line or tuple(name for name in held if _variable(name) in carried)
-
-
-_INDEX = re.compile(r"(\[[^\]]*\])+$")
-
-
-def _variable(name: str) -> str:
-    """The variable that holds what is called so: `net[0].state` of `net[0].state[1]`."""
-    return _INDEX.sub("", name)
+    return of_the_line or tuple(name for name in held if variable_of(name) in carried)
 
 
 def _last(name: str) -> str:
     """What code in any function calls it: `state` of `net[0].state[1]`."""
-    return _variable(name).rpartition(".")[2]
+    return variable_of(name).rpartition(".")[2]
 
 
 def _cut(names: Sequence[str]) -> str:
@@ -109,7 +100,7 @@ def _cut(names: Sequence[str]) -> str:
     """
     cuts = dict[str, None]()
     for name in map(as_code, names):
-        variable, cut = _variable(name), f"{name} = {name}.detach()"
+        variable, cut = variable_of(name), f"{name} = {name}.detach()"
         # nobody can assign to a part of a tuple
         if name.count("[") == variable.count("[") + 1 and not name.endswith("']"):
             cut = f"{variable} = tuple(part.detach() for part in {variable})"
