@@ -65,14 +65,12 @@ class Alignment:
         kinds = tuple(self._order.kinds[gap.start : gap.stop])
         least = _NEVER
         chosen: list[Item] = []
-        for items, depths, passed in self._expected(before, after):
-            shape = tuple(
-                (item.name, item.cost, depth) for item, depth in zip(items, depths)
-            )
-            places, cost = self._aligned(kinds, shape)
+        for items, passed in self._expected(before, after):
+            costs = tuple((item.name, item.cost, depth) for item, depth in items)
+            places, cost = self._aligned(kinds, costs)
             if cost + _PASSED * passed < least:
                 least = cost + _PASSED * passed
-                chosen = [items[place] for place in places]
+                chosen = [items[place][0] for place in places]
         for position, item in zip(gap, chosen):
             _widen(item.call, position)
             if item.call is not None and item.silent is not None:
@@ -80,9 +78,9 @@ class Alignment:
 
     def _expected(
         self, before: int | None, after: int | None
-    ) -> Iterator[tuple[list[Item], list[int], int]]:
+    ) -> Iterator[tuple[list[tuple[Item, int]], int]]:
         """What may come between two operations, by the ways through all forwards around:
-        the items, how deep inside each is, and the modules passed.
+        the items, each with how deep inside it is, and the modules passed.
         """
         earlier, later = self._around(before), self._around(after)
         outer: InferredCall | None = None
@@ -98,13 +96,11 @@ class Alignment:
             unexpected = Item(outer, None, "?", _UNEXPECTED)
             middle = [Way([*items, unexpected], passed) for items, passed in ways]
         for chosen in islice(product(*tails, middle, *reversed(heads)), MOST):
-            items: list[Item] = []
-            depths: list[int] = []
+            items: list[tuple[Item, int]] = []
             for place, way in enumerate(chosen):
-                items += way.items
-                inner = abs(place - len(tails))
-                depths += [inner + (item.silent is not None) for item in way.items]
-            yield items, depths, sum(way.passed for way in chosen)
+                depth = abs(place - len(tails))
+                items += [(one, depth + (one.silent is not None)) for one in way.items]
+            yield items, sum(way.passed for way in chosen)
 
     def _inner(
         self, calls: Sequence[InferredCall], end: End, *, is_tail: bool
