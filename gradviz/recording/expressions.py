@@ -15,7 +15,6 @@ from gradviz.recording.moments import Callers, Where, forward_of
 from gradviz.recording.numbers import NumberReader
 from gradviz.source.bindings import dotted
 from gradviz.source.expressions import is_comparison, names, variables
-from gradviz.source.spots import Spot, spots_of
 from gradviz.walker.places import Operand
 
 
@@ -118,9 +117,7 @@ class ExpressionReader:
                 return
             if binding.value is None:
                 return
-            expression, spots = binding.value, spots_of(where.site.code)
-            spot = Spot(spots, where.spot.function, binding.node, is_exact=True)
-            where = where._replace(spot=spot)
+            expression, where = binding.value, where.given(binding)
         for node in variables(expression):
             # what a module holds is said by the text: `self.mask[:T]`
             if node is expression or dotted(node).startswith("self."):

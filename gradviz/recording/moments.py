@@ -45,6 +45,11 @@ class Where(NamedTuple):
         """What gives the names of its function their values."""
         return bindings_of(self.spot.function)
 
+    def given(self, binding: Binding) -> Where:
+        """The moment at which a binding gave its name a value."""
+        spots, function = spots_of(self.site.code), self.spot.function
+        return self._replace(spot=Spot(spots, function, binding.node, is_exact=True))
+
 
 class Bound(NamedTuple):
     """What gives a name its value, and the moment at which it does, in the function that
@@ -112,7 +117,10 @@ class Callers:
         if home is None or home[1].binding is None:
             return None
         there, reaching = home
-        return Bound(name, there, home[1].binding, reaching.is_certain)
+        is_certain = reaching.is_certain
+        if reaching.later:
+            is_certain = all(_is_first_turn(loop, there) for loop in reaching.later)
+        return Bound(name, there, home[1].binding, is_certain)
 
     def bound_of(self, expression: ast.expr, where: Where) -> Bound | None:
         """What gives its value to an expression that is a name."""
@@ -137,32 +145,27 @@ class Callers:
         return None
 
     def followed(self, expression: ast.expr, where: Where) -> tuple[ast.expr, Where]:
-        """What the caller wrote for a name that a function was given."""
+        """What the caller wrote for a name that a function was given; of a variable of
+        several names the first, where that is still its name.
+        """
+        found = expression, where
         for _ in range(MOST_STEPS):
             bound = self.bound_of(expression, where)
-            if bound is None:
+            if bound is None or not bound.is_certain:
                 break
             if bound.binding.is_parameter:
                 passed = self.passed(bound)
                 if passed is None or not names_variable(passed[0]):
                     break
-                expression, where = passed
-            elif bound.is_certain and self._is_copy(bound):
-                assert bound.binding.value is not None
+                found = expression, where = passed
+            elif isinstance(bound.binding.value, ast.Name):
                 expression, where = bound.binding.value, bound.where
+                if _is_still(bound):
+                    found = expression, where
+                where = where.given(bound.binding)
             else:
                 break
-        return expression, where
-
-    def _is_copy(self, bound: Bound) -> bool:
-        """Whether a name is another name of a variable that is still the same."""
-        name, where, binding, _ = bound
-        value = binding.value
-        if not isinstance(value, ast.Name):
-            return False
-        then = where.bindings.before(value.id, binding.node)
-        now = where.bindings.before(value.id, where.spot.node)
-        return value.id != name and then.binding == now.binding and now.is_certain
+        return found
 
     def passed(self, bound: Bound) -> tuple[ast.expr, Where] | None:
         """What was passed as a parameter, and where."""
@@ -218,6 +221,30 @@ class Callers:
                 return None
             where = outer
         return None
+
+
+def _is_first_turn(loop: ast.AST, where: Where) -> bool:
+    """Whether this is the first turn of a loop: each turn has made something, and none
+    may have run without gradients.
+    """
+    turn = where.turns.get(loop)
+    if turn is None or turn.turn > 1 or turn.around is None or not turn.around.sure:
+        return False
+    return not any(
+        isinstance(part, ast.With) or "grad" in getattr(part, "attr", "")
+        for part in ast.walk(loop)
+    )
+
+
+def _is_still(bound: Bound) -> bool:
+    """Whether a name is another name of a variable that is still the same."""
+    name, where, binding, _ = bound
+    value = binding.value
+    if not isinstance(value, ast.Name) or value.id == name:
+        return False
+    then = where.bindings.before(value.id, binding.node)
+    now = where.bindings.before(value.id, where.spot.node)
+    return then.binding == now.binding and now.is_certain
 
 
 def forward_of(where: Where) -> ModuleCall | None:

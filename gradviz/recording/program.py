@@ -34,7 +34,7 @@ MOST_TURNS = 1_000
 """Turns of a loop that are told apart: no picture shows more."""
 
 
-Turns = dict[ast.AST, Hashable]
+Turns = dict[ast.AST, Draft]
 """The turn of each loop that a place stands in, equal for one turn alone; a loop of
 which the turns are not certain is not in it.
 """

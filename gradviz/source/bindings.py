@@ -35,12 +35,13 @@ class Binding(NamedTuple):
 class Reaching(NamedTuple):
     """The last binding before a use, None where the function has none. Not
     `is_certain`: another one may be the last that ran. With the loops around the use in
-    which the name gets a value.
+    which the name gets a value; in the first turns of `later` ones, it is the last.
     """
 
     binding: Binding | None
     is_certain: bool = False
     loops: tuple[ast.AST, ...] = ()
+    later: tuple[ast.AST, ...] = ()
 
 
 class Bindings:
@@ -66,9 +67,10 @@ class Bindings:
             return Reaching(None, False, tuple(turning))
         last = max(earlier, key=lambda one: order[one.node])
         own = self.loops_of(last.node)
-        later = [loop for loop in turning if loop not in own]
-        is_certain = not later and self._dominates(last, around)
-        return Reaching(last, is_certain, tuple(turning))
+        later = tuple(loop for loop in turning if loop not in own)
+        if not self._dominates(last, around):
+            return Reaching(last, False, tuple(turning))
+        return Reaching(last, not later, tuple(turning), later)
 
     def _known(
         self, name: str, around: Sequence[ast.AST], with_changes: bool

@@ -181,6 +181,26 @@ CASES = {
         "    return nn.MultiheadAttention(8, 2)(h, h, h, attn_mask=mine, need_weights=False)[0]\nloss = f().sum()",
         [("later", ()), ("mine", ("ScaledDotProductFlashAttentionForCpu",))],
     ),
+    "the first turn of a loop that hands on a variable": (
+        "def block(v):\n    return v @ w + v\ndef net(given):\n    h = given\n    for _ in range(3):\n        h = block(h)\n"
+        "    return h - given\nloss = net(x).sum()",
+        [("x", ("Add", "Mm", "Sub"))],
+    ),
+    "another name that a loop keeps": (
+        "def net(given):\n    h = skip = given\n    for _ in range(3):\n        before = h\n        h = h @ w\n"
+        "        h = h.exp() + before\n    return h\nloss = net(x).sum()",
+        [("x", ("Add", "Mm"))],
+    ),
+    "a loop that begins without gradients": (
+        "def f(h, turn):\n    return h @ w + h if turn > 1 else h + 1\ndef net(h):\n    for turn in range(4):\n"
+        "        torch.set_grad_enabled(turn > 1)\n        h = f(h, turn)\n    return h\nloss = net(x).sum()",
+        [("h", ("Add", "Mm"))],
+    ),
+    "a loop whose first turn is another": (
+        "def net(given):\n    h = given\n    for turn in range(3):\n        if turn == 0:\n            h = given + noise\n"
+        "        h = h @ w + h\n    return h\nloss = net(x).sum()",
+        [("h", ("Add", "Mm"))],
+    ),
     "an empty tensor": ("loss = torch.cat([w, torch.empty(0)]).sum()", [("torch.empty(0)", ("Cat",))]),
 }
 
