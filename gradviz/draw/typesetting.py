@@ -301,6 +301,7 @@ MAX_LETTERS = 48  # longer lines are broken
 MOST_LINES = 3  # of one text that is broken; the tooltip has it in full
 FRAME_NAME = 44  # letters of the name in a frame's title
 _FACTS = re.compile(r", (?=call \d|[\d,]+ (?:of|parameter)|frozen|takes )")
+_CALL = re.compile(r"call \d[\d,]*(?<!,)")
 
 
 class Sized(NamedTuple):
@@ -362,19 +363,23 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
 
 def frame_titles(title: str) -> tuple[str, ...]:
     """A frame's title, with a shorter name where that is long, and its name alone, for
-    where there is no room. A loop keeps how often it ran.
+    where there is no room. A loop keeps how often it ran, a module which call it is.
 
     >>> frame_titles("for block, skip in zip(self.decoder, reversed(skips)) ×3")[-1]
     'for block, skip in zip(self.decoder,… ×3'
+    >>> frame_titles("encoder Encoder, call 2, 256 parameters")[-1]
+    'encoder Encoder, call 2'
     """
     # and not at the commas of a loop's head
     name, *facts = _FACTS.split(one_line(title), maxsplit=1)
+    call = _CALL.match(", ".join(facts))
     words, times, count = name.rpartition(" ×")
     short = shorten(name, FRAME_NAME)
     if times and short != name:
         short = shorten(words, FRAME_NAME - len(times + count))
         short = f"{short.rpartition(' ')[0]}{ELLIPSIS}{times}{count}"
-    return one_line(title), ", ".join((short, *facts)), short
+    least = f"{short}, {call[0]}" if call else short
+    return one_line(title), ", ".join((short, *facts)), least
 
 
 def title_width(title: str) -> float:
