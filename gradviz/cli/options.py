@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import Field
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from gradviz.cli.completion import module_paths
+from gradviz.cli.streams import Command
 from gradviz.draw.options import option_fields
 from gradviz.errors import FormatError
 from gradviz.features import is_there
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]  # later versions of click have it generic
 else:
     _ParamType = click.ParamType
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FieldType(_ParamType):
@@ -61,13 +60,13 @@ class FieldType(_ParamType):
 _ROWS = ("by", "max_rows", "columns")  # which a tree has, and no picture
 
 
-def render_options(*names: str) -> Callable[[F], F]:
+def render_options(*names: str) -> Callable[[Command], Command]:
     """Adds the named options of `Options` to a command, or all of a picture.
 
     They arrive as keyword arguments, by field name.
     """
 
-    def add(function: F) -> F:
+    def add(function: Command) -> Command:
         for item in reversed(option_fields()):
             if item.name in names or (not names and item.name not in _ROWS):
                 function = _option(item)(function)
@@ -76,7 +75,7 @@ def render_options(*names: str) -> Callable[[F], F]:
     return add
 
 
-def _option(item: Field[Any]) -> Callable[[F], F]:
+def _option(item: Field[Any]) -> Callable[[Command], Command]:
     flag = "--" + item.name.replace("_", "-")
     help, choices, default = (
         item.metadata["help"],
@@ -110,7 +109,9 @@ def _option(item: Field[Any]) -> Callable[[F], F]:
     )
 
 
-def with_feature(feature: str, option: Callable[[F], F]) -> Callable[[F], F]:
+def with_feature(
+    feature: str, option: Callable[[Command], Command]
+) -> Callable[[Command], Command]:
     """The option, where its feature is there. Where it is not, the command gets no
     value: its parameter has a default.
     """
@@ -127,13 +128,15 @@ run_custom_option = with_feature(
 )
 
 
-def top_option(rows: int, subject: str = "Rows to show") -> Callable[[F], F]:
+def top_option(
+    rows: int, subject: str = "Rows to show"
+) -> Callable[[Command], Command]:
     """`--top`: None unless it is given, which `row_limit` turns into `rows`."""
     help = f"{subject}; 0 for all. [default: {rows}]"
     return click.option("--top", type=click.IntRange(min=0), metavar="N", help=help)
 
 
-def json_option(help: str) -> Callable[[F], F]:
+def json_option(help: str) -> Callable[[Command], Command]:
     """`--json`, which the command gets as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=help)
 

@@ -30,7 +30,8 @@ from gradviz.report.results import console
 if TYPE_CHECKING:
     from gradviz.run.ending import RunResult
 
-F = TypeVar("F", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., Any])
+"""The function of a command, to which a decorator adds options."""
 
 SHORT = "gradviz.short"
 """Of a command's context: no command was named, so the script is checked."""
@@ -84,7 +85,7 @@ def forced() -> bool:
     return bool(click.get_current_context().meta.get(_FORCE))
 
 
-def file_options(function: F) -> F:
+def file_options(function: Command) -> Command:
     """Adds `--open` and `--force`, for a command that writes a file."""
     for name, callback, help in (
         ("--force", _note_force, "Replace a file that gradviz did not write."),

@@ -6,9 +6,9 @@ What is read of it is in `gradviz.cli.source`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,6 +17,7 @@ from gradviz.cli.help import GroupedCommand
 from gradviz.cli.launch import launched, rank_option
 from gradviz.cli.progress import running
 from gradviz.cli.source import Source
+from gradviz.cli.streams import Command
 from gradviz.run.inputs import parse_input
 from gradviz.run.target import (
     Target,
@@ -26,8 +27,6 @@ from gradviz.run.target import (
     with_inputs,
 )
 from gradviz.wording import few
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 ARGUMENTS = "gradviz.arguments"  # of a command's context: those of the script
 
@@ -118,7 +117,7 @@ input_option = click.option(
 """For a command that may call a model. `target_argument` makes it a part of the source."""
 
 
-def target_argument(function: F) -> F:
+def target_argument(function: Command) -> Command:
     """Adds TARGET, `-m`, `--at` and `--continue`. The command gets them as one
     `source: Source`.
     """
