@@ -86,12 +86,13 @@ class Optimizer(NamedTuple):
 
 class LeafGradient(NamedTuple):
     """The gradient that a leaf would get, or has been left with. `nonfinite` of its
-    elements are NaN or Inf.
+    elements are NaN or Inf. `is_zero`: so is the leaf itself, where the gradient is 0.
     """
 
     node: int
     norm: float  # 0 only where all elements are
     nonfinite: int
+    is_zero: bool = False
 
 
 class Gradients(NamedTuple):

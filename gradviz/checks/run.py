@@ -61,6 +61,7 @@ class Kind(Enum):
     SAME_SIGN = "R"
     HOOKED = "k"  # one hook, several times; about the tensor and how often
     NO_NEGATIVE = "-"  # a hook lets no negative gradient through; about the tensor
+    LATE = "L"  # hooks of a loop share a variable of it; about that and how many
 
 
 @dataclass(slots=True, eq=False)
@@ -237,6 +238,8 @@ class TrainingRun:
     held: dict[str, RetainedHistory] = field(default_factory=dict)
     loss_arguments: dict[SourceLine, LossArguments] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)  # names of what takes part in a call
+    # names of parameters that no call has reached, and that change all the same
+    by_hand: set[str] = field(default_factory=set)
     # leaves behind the inputs of `autograd.grad`, by identity
     differentiated_by: set[int] = field(default_factory=set)
     # lines that graphs of backward calls were computed from

@@ -297,7 +297,82 @@ for step in range(4):
             params[i] = p - 0.01 * p.grad
             p.grad = None
 """
+PRUNED = f"""{BEGIN}
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1))
+def prune():
+    for layer in (net[0], net[2]):
+        mask = (torch.rand_like(layer.weight) > 0.5).float()
+        layer.weight.register_hook(lambda grad: grad * mask.mean())
+prune()
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    loss = net(torch.randn(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+ADAPTED = f"""{BEGIN}
+class Adapted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(4, 3).requires_grad_(False)
+        self.down = nn.Parameter(torch.zeros(4, 2))
+        self.up = nn.Parameter(torch.zeros(2, 3))
+        self.bias = nn.Parameter(torch.zeros(3))
+    def forward(self, x):
+        return self.base(x) + x @ self.down @ self.up * 0.5 + self.bias
+net = Adapted()
+def objective():
+    return net(torch.randn(8, 4)).square().mean()
+{END}"""
+SYNCED = f"""{BEGIN}
+import copy
+online = nn.Linear(4, 2)
+target = copy.deepcopy(online)
+opt = torch.optim.SGD(online.parameters(), lr=0.01)
+for step in range(12):
+    x = torch.randn(8, 4)
+    with torch.no_grad():
+        goal = 1 + 0.9 * target(x + 0.1).amax(1)
+    loss = F.mse_loss(online(x).amax(1), goal)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    if step % 5 == 4:
+        target = online
+"""
+MOMENTUM = f"""{BEGIN}
+import copy
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(4, 3)
+        self.keys = copy.deepcopy(self.query)
+    def forward(self, x):
+        with torch.no_grad():
+            for q, k in zip(self.query.parameters(), self.keys.parameters()):
+                k.data = 0.9 * k.data + 0.1 * q.data
+            keys = self.keys(x + 0.1)
+        return F.mse_loss(self.query(x), keys)
+net = Net()
+def objective():
+    return net(torch.randn(8, 4))
+{END}"""
 FAULTS = {
+    "hooks that share the last mask": Fault(
+        "wrong-backward", "lambda grad", "mask=mask", "lambda grad: grad", "lambda grad, mask=mask: grad", PRUNED
+    ),
+    "two factors that begin at 0": Fault(
+        "no-slope", "x @ self.down", "Begin one of them", "torch.zeros(4, 2)", "torch.randn(4, 2)", ADAPTED
+    ),
+    "a target that becomes the network itself": Fault(
+        "no-effect",
+        "target = online",
+        "copy.deepcopy(online)",
+        "target = online",
+        "target = copy.deepcopy(online)",
+        SYNCED,
+    ),
     "a single class": Fault(
         "loss-input", "return ", "BCEWithLogitsLoss", "F.cross_entropy", "F.binary_cross_entropy_with_logits", COLUMN
     ),
@@ -358,6 +433,23 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "an average of another network, that an optimizer holds": MOMENTUM,
+    "hooks that share what no loop changes": PRUNED.replace(
+        "        mask =", "        scale = 0.5\n        mask ="
+    ).replace("mask.mean()", "scale"),
+    "hooks with a variable of their own": PRUNED.replace(
+        "def prune():", "def own(layer, mask):\n    pass\ndef prune():"
+    ).replace("lambda grad: grad * mask.mean()", "(lambda mask: lambda grad: grad * mask.mean())(mask)"),
+    "a hook in each of two steps": PRUNED.replace("for layer in (net[0], net[2])", "for layer in (net[0],)"),
+    "a bias and a scale that begin at 0": ADAPTED.replace(
+        "x @ self.down @ self.up", "x.sum(1, True) * self.up.sum(0)"
+    ).replace("        self.down = nn.Parameter(torch.zeros(4, 2))\n", ""),
+    "a network of two names, as somebody chose": SYNCED.replace(
+        "target = copy.deepcopy(online)",
+        "if len('one'):\n    target = online\nelse:\n    target = copy.deepcopy(online)",
+    )
+    .replace("        target = online\n", "        pass\n", 1)
+    .replace("target(x + 0.1)", "target(x + 0.1).detach()"),
     "samples of dropout": DRAWS,
     "samples of dropout, in a loop": DRAWS.replace("    spread = torch.stack([net(x) for _ in range(9)]).std(0)", "")
     + "    drawn = []\n    for _ in range(9):\n        drawn.append(net(x))\n",

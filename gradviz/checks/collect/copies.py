@@ -29,6 +29,7 @@ from gradviz.source.statements import (
     blocks_around,
     bodies,
     body_of,
+    covers,
     loops_around,
 )
 from gradviz.variables.objects import attribute_of, is_a, parameters, submodules
@@ -93,6 +94,32 @@ def untied_or_copied(file: str, variables: Variables) -> Iterator[Note]:
                 held = _held(target, variables)
                 if target != given and held and held == _held(given, variables):
                     yield _copied(source, target, given)
+
+
+def rebound(variables: Variables) -> Iterator[Note]:
+    """The lines that give the name of a copy to the network that it was copied from,
+    where both names hold that now.
+    """
+    for file in files_of(variables):
+        for source, match in matching(file, r"^([\w.]+) = ([\w.]+)$"):
+            target, given = match.groups()
+            last, of = target.rpartition(".")[2], given.rpartition(".")[2]
+            is_copy = rf"\b{last} = copy\.deepcopy\((?:\w+\.)*{of}\)"
+            held = _held(target, variables)
+            if last == of or not held or held != _held(given, variables):
+                continue
+            # an `if` may choose between the two
+            blocks = blocks_around(file, source.line, ast.If)
+            chosen = [block for block in blocks if isinstance(block, ast.If)]
+            for copy, _ in matching(file, is_copy):
+                if not any(covers(block, copy.line) for block in chosen):
+                    yield _copied(source, target, given)
+
+
+def files_of(variables: Variables) -> list[str]:
+    """The files that variables belong to."""
+    files = dict.fromkeys(space.get("__file__") for space in variables)
+    return sorted(file for file in files if type(file) is str)
 
 
 def _held(path: str, variables: Variables) -> list[int]:

@@ -65,6 +65,8 @@ class Ledger:
         # that had a gradient at a step since a call reached them, by identity
         self._stepped = set[int]()
         self._leaves: ByTensor[LeafRow] = WeakIdKeyDictionary()
+        # of parameters that no call has reached
+        self._marks: ByTensor[object] = WeakIdKeyDictionary()
         self._left: ByTensor[_Left] = WeakIdKeyDictionary()
         self._number = 0  # of the call that was read last
 
@@ -204,8 +206,7 @@ class Ledger:
     def reached(self, reading: Reading) -> None:
         """A call is about to run through these leaves."""
         call, names = reading.live.call or 0, self._run.names
-        for parameter, tensor in reading.parameters:
-            names[id(tensor)] = parameter.names
+        self._look_at_parameters(reading)
         for optimizer, trained in list(self._optimizers.items()):
             # an optimizer of the user's own may hold anything
             with suppress(Exception):
@@ -230,6 +231,15 @@ class Ledger:
             row.node, row.call = node, call
             row.first = row.first or call
             row.reached += 1
+
+    def _look_at_parameters(self, reading: Reading) -> None:
+        """Note their names, and which of those that no call reaches change."""
+        for parameter, tensor in reading.parameters:
+            self._run.names[id(tensor)] = parameter.names
+            if parameter.node is None and parameter.requires_grad:
+                mark = mark_of(tensor)
+                if self._marks.setdefault(tensor, mark) != mark:
+                    self._run.by_hand.update(parameter.names)
 
     def held(self, reading: Reading) -> Iterator[Optimizer]:
         """The optimizers with what they hold, of which the names are noted."""

@@ -10,20 +10,21 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from types import CodeType, FunctionType
 
 import torch
 
-from gradviz.checks.collect.copies import untied_by_modules, untied_or_copied
+from gradviz.checks.collect.copies import files_of, untied_by_modules, untied_or_copied
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.recorder import Note, Recorder
 from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
 from gradviz.packages import definition_of
 from gradviz.source.search import freezes, matching
-from gradviz.source.statements import assigned, body_of
+from gradviz.source.statements import assigned, bodies, body_of, covers, flattened
+from gradviz.source.syntax import LOOPS
 from gradviz.variables.objects import joined, own_attributes, parameters, submodules
 from gradviz.variables.scanner import value_of
 
@@ -31,15 +32,13 @@ from gradviz.variables.scanner import value_of
 def note_misuse(recorder: Recorder, reading: Reading) -> None:
     """Note all of it that one call shows."""
     spaces = reading.live.variables
-    # the files that variables belong to
-    files = dict.fromkeys(space.get("__file__") for space in spaces)
-    written = [file for file in files if type(file) is str]
+    written = files_of(spaces)
     notes = [
         _hooked(reading, recorder.hooks),
         _switched_off(reading, written),
         untied_by_modules(reading.models),
     ]
-    for file in sorted(written):
+    for file in written:
         notes += untied_or_copied(file, spaces), _called_past(reading, file)
     for note in chain.from_iterable(notes):
         recorder.note(*note)
@@ -116,10 +115,18 @@ _CLAMPED = (
 
 
 def _hooked(reading: Reading, seen: dict[tuple[str, CodeType], int]) -> Iterator[Note]:
-    """Hooks that are there several times, more often than when they were first `seen`,
-    and those that let no negative gradient through.
+    """Hooks that are there several times, more often than when they were first `seen`;
+    those that let no negative gradient through, and those that share a variable which a
+    loop changes.
     """
-    for (name, hook), times in Counter(_hooks(reading)).items():
+    hooks = list(_hooks(reading))
+    by_code: dict[CodeType, list[FunctionType]] = {}
+    for _, function in hooks:
+        by_code.setdefault(function.__code__, []).append(function)
+    for code, functions in by_code.items():
+        for shared in _shared(code, functions):
+            yield Kind.LATE, definition_of(code), shared, str(len(functions))
+    for (name, hook), times in Counter((n, f.__code__) for n, f in hooks).items():
         first = seen.setdefault((name, hook), times)
         # a constructor may register several
         if times >= HOOKS and times > first:
@@ -129,12 +136,35 @@ def _hooked(reading: Reading, seen: dict[tuple[str, CodeType], int]) -> Iterator
             yield Kind.NO_NEGATIVE, source, name
 
 
-def _hooks(reading: Reading) -> Iterator[tuple[str, CodeType]]:
+def _hooks(reading: Reading) -> Iterator[tuple[str, FunctionType]]:
     """The Python functions that change gradients of named tensors, with the name."""
     for tensor, names in reading.walked.names.named():
         for hook in (tensor._backward_hooks or {}).values():
             if isinstance(hook, FunctionType):
-                yield names[0], hook.__code__
+                yield names[0], hook
+
+
+def _shared(code: CodeType, hooks: Sequence[FunctionType]) -> Iterator[str]:
+    """The variables that these hooks of one line share, and to which the loop around it
+    gives another value in each turn.
+    """
+    if len(hooks) < 2:
+        return
+    cells = [
+        set(zip(code.co_freevars, map(id, hook.__closure__ or ()))) for hook in hooks
+    ]
+    shared = {name for name, _ in set.intersection(*cells)}
+    source = definition_of(code)
+    for body in bodies(source.file):
+        loops = [each for each in body.statements if isinstance(each, LOOPS)]
+        around = [loop for loop in loops if covers(loop, source.line)]
+        # what is looked up in the module is shared by all
+        is_module = body.function == "<module>"
+        late = shared.union(code.co_names) if is_module else shared
+        for statement in flattened(around[-1:]):
+            names, value = assigned(statement)
+            if not isinstance(value, ast.Constant):
+                yield from late.intersection(names)
 
 
 def _without_sign(code: CodeType) -> SourceLine | None:

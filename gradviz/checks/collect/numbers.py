@@ -83,7 +83,10 @@ def gradients_left(leaves: Mapping[int, torch.Tensor]) -> tuple[LeafGradient, ..
                 wrong = true_in(torch.logical_not(torch.isfinite(grad)))
                 norm = float(BASE.item(torch.max(torch.abs(grad))))
 
-            left.append(LeafGradient(key, norm, wrong))
+            leaf, zero = leaves[key], False
+            if not (norm or wrong) and is_readable(leaf):
+                zero = is_zero(BASE.detach(leaf)) is True
+            left.append(LeafGradient(key, norm, wrong, zero))
 
     return tuple(left)
 

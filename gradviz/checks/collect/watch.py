@@ -25,6 +25,7 @@ from gradviz.checks.collect.behind import (
     names_behind,
     nodes_behind,
 )
+from gradviz.checks.collect.copies import rebound
 from gradviz.checks.collect.numbers import at_poles, gradients_left, is_broken, loss_of
 from gradviz.checks.collect.pause import Pause
 from gradviz.checks.collect.recorder import Recorder
@@ -243,14 +244,19 @@ class RunWatch(CallWatch):
         if number >= self._next:
             self._next = number * APART
             if self._may_look():
-                self._recorder.look(namespaces(users_frame(call.frame)))
+                self._look_at(namespaces(users_frame(call.frame)))
 
     def ended(self, variables: Variables) -> None:
         """The script has come to its end: nothing more will meet a graph."""
         with self._timed():
             self._take_passes()
             self._note_unmet()
-            self._recorder.look(variables)
+            self._look_at(variables)
+
+    def _look_at(self, variables: Variables) -> None:
+        self._recorder.look(variables)
+        for note in rebound(variables):
+            self._recorder.note(*note)
 
     def _compare(self, call: EngineCall, retains: bool) -> None:
         """Which passes, and which graphs that were retained, a call meets."""

@@ -166,6 +166,11 @@ _ROWS = {
         "{code} lets numbers from 0 on through alone",
         "In {line}, clamp to both sides of 0, as in clamp(-1, 1).",
     ),
+    Kind.LATE: Row(
+        "{1} hooks all use the {0} of the last turn of a loop",
+        "{code} looks {0} up when backward() runs, and by then the loop has given it its last value",
+        "In {line}, let each hook keep its own: give it a default value, {0}={0}.",
+    ),
 }  # fmt: skip
 
 
@@ -183,7 +188,7 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
     Nothing fails: the model trains along the wrong direction. Likewise where the
     derivative of backward() is asked for, and part of it has no graph; where a reversal
     keeps the sign; where a hook clamps gradients to numbers from 0 on; and where a loop
-    registers a hook in each turn.
+    registers a hook in each turn, or several that share its variable.
 
     How it is found: when such a Function of yours is applied for the first time, it is
     replayed in a child process (one thread, 5 seconds at most), in double precision:

@@ -46,7 +46,8 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     (unless it is the one given as `model=`) is a note; a parameter that another backward
     call of the same run uses, or that `torch.func.functional_call` replaces, is none.
     An expert that no data was routed to is a note where the same one of another layer
-    ran.
+    ran; so is a parameter that changes without a gradient, as the average of another
+    network does.
     Only a recording knows what ran: the command line always records, `gradviz.check`
     takes `recording=`.
 
@@ -113,14 +114,21 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
             continue
 
         case = every.of(parameter)
-        # what no optimizer holds, though there is one, is not to be trained
-        idle = held and held.isdisjoint(parameter.names)
         chosen = not parameter.run.calls and elements.chooses(parameter.names[0])
+        idle = _is_idle(context, parameter, held)
         alarming = not (case.kind in QUIET or idle or chosen or context.guessed)
         place = case.source if case.answer.cut is not None else None
         key = parameter.model if alarming else None, alarming, case.kind, place
         groups.setdefault(key, []).append(case)
     return groups
+
+
+def _is_idle(context: BackwardCall, parameter: Parameter, held: set[str]) -> bool:
+    """Whether a parameter is not to be trained: no optimizer holds it, though there is
+    one, or the code updates it by hand, as an average of others.
+    """
+    by_hand = not context.run.by_hand.isdisjoint(parameter.names)
+    return by_hand or bool(held and held.isdisjoint(parameter.names))
 
 
 class _UsedElements:

@@ -20,6 +20,7 @@ _FLAT = {
 }
 """Operations whose derivative is 0 everywhere, with what to do."""
 _SCALES = RESHAPES | {"Mul", "Div", "Neg", "Clamp"}
+_MULTIPLIES = RESHAPES | {"Mm", "Bmm", "Mul", "Neg", "Expand"}
 _BENT = {
     "ThresholdBackwardBackward0": "ReLU",
     "LeakyReluBackwardBackward0": "LeakyReLU",
@@ -39,6 +40,11 @@ _PARTLY = Row(
     "nothing else uses what goes into it, so that {names} {learn} nothing through it, and only by other paths",
     "In {line}, {mend}.",
 )
+_BOTH_ZERO = Row(
+    "{names} are both 0, and so the gradient of each is exactly 0: they never learn",
+    "{code} multiplies what is computed from one by the other, and the gradient of each is a multiple of the other",
+    "Begin one of them with other numbers, as with torch.nn.init.kaiming_uniform_.",
+)
 
 
 @check(
@@ -52,12 +58,14 @@ def no_slope(context: BackwardCall) -> Diagnoses:
     The derivative of `round`, `sign`, `floor`, `ceil` and `trunc` is 0 everywhere, and so
     is that of `bernoulli` and `normal` with respect to their parameters. What is in front
     of them never learns, and `.grad` is not None. The second derivative of a network of
-    ReLUs is 0 for the same reason.
+    ReLUs is 0 for the same reason. Two factors of a product that both begin at 0, as
+    those of a LoRA adapter, stay there: the gradient of each is the other one.
 
     How it is found: all paths in the graph from the output to a leaf lead through such
     an operation, and its gradient, where backward() has filled it, is exactly 0. Where a
     leaf has other paths, too: what the operation is given goes nowhere else, and the
-    operation is no term of a sum, as the `floor(x)` of `x - floor(x)` is.
+    operation is no term of a sum, as the `floor(x)` of `x - floor(x)` is. Of factors, all
+    numbers of both and of their gradients are read, and are 0.
 
     What to do: let the gradient pass around the operation (straight-through estimator),
     or use a smooth one.
@@ -86,6 +94,7 @@ def no_slope(context: BackwardCall) -> Diagnoses:
         if (asked or (trained and not filled)) and leaf.node not in passing:
             zero.append(leaf)
 
+    yield from _both_zero(context)
     for node, leaves in _by_cause(graph, passing, zero).items():
         what, mend = _what(graph, node)
         yield _ZERO.filled(
@@ -109,6 +118,39 @@ def no_slope(context: BackwardCall) -> Diagnoses:
             learn=verb(names, "learns", "learn"),
             mend=mend,
         )._replace(nodes=(node,))
+
+
+def _both_zero(context: BackwardCall) -> Diagnoses:
+    """Factors that hold each other at 0."""
+    graph, nonzero = context.graph, context.run.nonzero.keys()
+    still = [leaf.node for leaf in context.leaf_gradients if leaf.is_zero]
+    # another call may have given it a gradient
+    still = [node for node in still if nonzero.isdisjoint(graph.leaf_of[node].names)]
+    for node, factors in _products(graph, still):
+        names = first_names(graph.leaf_of[factor] for factor in factors)
+        nodes = (node, *factors)
+        yield _BOTH_ZERO.filled(names, made_at(graph, node), nodes=nodes)
+
+
+def _products(graph: Graph, leaves: list[int]) -> Iterator[tuple[int, list[int]]]:
+    """The products of two of these leaves, or of what is a multiple of one of them."""
+    of: dict[int, set[int]] = {}
+    for leaf in leaves:
+        multiples = spread([leaf], lambda node: _multiplied_by(graph, node))
+        for node in set(multiples) - {leaf}:
+            of.setdefault(node, set()).add(leaf)
+    for node, factors in sorted(of.items()):
+        before = [of.get(maker, {maker}) for maker in makers(graph, node)]
+        if len(factors) == 2 and factors not in before:
+            yield node, sorted(factors)
+
+
+def _multiplied_by(graph: Graph, node: int) -> list[int]:
+    """What alone uses a node, and makes a multiple of it."""
+    after = users(graph, node)
+    if len(after) == 1 and kind(graph, after[0]) in _MULTIPLIES:
+        return after
+    return []
 
 
 def why_zero(graph: Graph, node: int) -> tuple[str, SourceLine | None]:
