@@ -1,6 +1,5 @@
-"""Which value goes into which, as the user's code says it: from the parts of an
-expression to the whole, from what is assigned to where it is read, into functions and
-out of them.
+"""Which value goes into which, as the user's code says it within one file: from the
+parts of an expression to the whole, from what is assigned to where it is read.
 
 Only parses; runs nothing. What was computed, and with a graph, is for whoever asks to
 find out.
@@ -10,33 +9,21 @@ from __future__ import annotations
 
 import ast
 import sys
-from ast import AST, Call, Module
-from collections.abc import Callable, Iterator, Sequence
+from ast import AST, Call
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from gradviz.cuts.operations import WITH_INDICES, Effect, Inflow, effect
-from gradviz.source.bindings import dotted
+from gradviz.source.bindings import Binding, Bindings, dotted, is_data, part_holder
 from gradviz.source.cut import DetachKind
 from gradviz.source.feeding import ADDING
-from gradviz.source.statements import called, part_holder, recording_off
-from gradviz.source.syntax import FUNCTIONS, LOOPS, assignments
+from gradviz.source.files import SourceText
+from gradviz.source.statements import called, recording_off
+from gradviz.source.syntax import FUNCTIONS
 
-_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
-Path = tuple[tuple[AST, str], ...]
-"""The blocks around a statement, the outermost first: what has them, and which of its
-blocks it is.
-"""
-
-
-class _Binding(NamedTuple):
-    """A statement that gives a name a value; with `adds` the name keeps the one that it
-    had, too, as a list does.
-    """
-
-    order: int
-    path: Path
-    inputs: tuple[Inflow, ...]
-    adds: bool = False
+_WRITING = ("at", "copyto", "put", "putmask")
+"""Functions of NumPy that write into their first argument."""
 
 
 class NoGrad(NamedTuple):
@@ -52,24 +39,32 @@ class FunctionCode:
     """
 
     def __init__(
-        self, node: Any, outer: FunctionCode | None, owner: ast.ClassDef | None = None
+        self,
+        file: CodeFile,
+        node: Any,
+        outer: FunctionCode | None,
+        owner: ast.ClassDef | None = None,
     ) -> None:
+        self._file = file
         self.node, self.outer, self.owner = node, outer, owner
+        self.syntax = file.text.syntax_of(node)
+        self.bindings = Bindings(self.syntax, file.changes)
         self.name: str = getattr(node, "name", "<module>")
-        self.bindings: dict[str, list[_Binding]] = {}
-        self.returned: list[AST] = []
         self.parameters: list[ast.arg] = []
+        self.returned: list[AST] = []
         self.first_line = 1
+
         if isinstance(node, ast.Lambda):
-            self.name, self.returned = "<lambda>", [node.body]
-            self.first_line = node.lineno
-        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
-            given = node.args
-            named = given.posonlyargs + given.args + given.kwonlyargs
-            more = (given.vararg, given.kwarg)
-            self.parameters = [*named, *filter(None, more)]
+            self.name, self.first_line = "<lambda>", node.lineno
+            self.returned.append(node.body)
         if isinstance(node, FUNCTIONS):
             self.first_line = min(p.lineno for p in (*node.decorator_list, node))
+        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+            parts = ast.iter_child_nodes(node.args)
+            self.parameters = [part for part in parts if isinstance(part, ast.arg)]
+        for part in self.syntax.order:
+            if isinstance(part, (ast.Return, ast.Yield, ast.YieldFrom)) and part.value:
+                self.returned.append(part.value)
 
     @property
     def title(self) -> str:
@@ -91,76 +86,46 @@ class FunctionCode:
 
     def inflows_of(self, name: str) -> list[Inflow]:
         """All that it gives a name."""
-        found = list(map(Inflow, self.parameters_called(name)))
-        for binding in self.bindings.get(name, ()):
-            found += binding.inputs
-        return found
+        return list(map(self._file.inflow, self.bindings.of(name)))
 
     def parameter(self, call: Call, argument: AST, skips: int) -> ast.arg | None:
         """The one that an argument of a call is; `skips` are those in front, as self."""
-        given = self.node.args
+        signature = self.node.args
         found: ast.arg | None = None
         for keyword in call.keywords:
             if keyword.value is argument:
-                named = [each for each in self.parameters if each.arg == keyword.arg]
-                found = named[0] if named else given.kwarg
-        positional = [*given.posonlyargs, *given.args][skips:]
-        for i, each in enumerate(call.args):
-            if each is argument:
-                found = positional[i] if i < len(positional) else given.vararg
+                named = self.parameters_called(keyword.arg or "")
+                found = named[0] if named else signature.kwarg
+        positional = [*signature.posonlyargs, *signature.args][skips:]
+        for i, positioned in enumerate(call.args):
+            if positioned is argument:
+                found = positional[i] if i < len(positional) else signature.vararg
         return found
-
-    def bind(self, node: Any, order: int, path: Path, put_in: _PutIn) -> None:
-        """Note what a statement gives values to."""
-        if isinstance(node, ast.Return) and node.value is not None:
-            self.returned.append(node.value)
-        given = list(_given(node))
-        for part in _own_parts(node):
-            if isinstance(part, ast.NamedExpr):
-                given += _targets(part.target, part.value)
-            elif isinstance(part, (ast.Yield, ast.YieldFrom)) and part.value:
-                self.returned.append(part.value)
-            elif isinstance(part, Call) and isinstance(part.func, ast.Attribute):
-                changed, put = put_in(part, part.func.attr)
-                given += [(base(changed), one, True) for one in put]
-        for name, one, adds in given:
-            binding = _Binding(order, path, (one,), adds)
-            self.bindings.setdefault(name, []).append(binding)
-
-
-_WRITING = ("at", "copyto", "put", "putmask")
-"""Functions of NumPy that write into their first argument."""
-_Position = tuple[int, Path, FunctionCode]
-_PutIn = Callable[[Call, str], tuple[AST, Sequence[Inflow]]]
-Given = tuple[str, Inflow, bool]
-"""A name, what it is given, and whether it keeps what it had."""
 
 
 class CodeFile:
     """What a file says. `values` are the expressions that are computed, and `a += b`."""
 
-    def __init__(self, name: str, tree: Module) -> None:
-        self.name = name
+    def __init__(self, name: str, text: SourceText) -> None:
+        self.name, self.text = name, text
         self.parents: dict[AST, AST] = {}
         self.functions: list[FunctionCode] = []
         self.values: list[Any] = []
         # by the name that it is bound to: the module, and the name in it
         self.imports: dict[str, tuple[str, str]] = {}
-        self._at: dict[AST, _Position] = {}  # of statements
+        self._function_at: dict[AST, FunctionCode] = {}  # of statements
         self._modules: set[str] = set()  # names of modules
         self._no_grad: dict[AST, NoGrad | None] = {}  # of statements
-        self._named: dict[str, list[FunctionCode]] = {}
-        for node in ast.walk(tree):
+        self._named: dict[str, list[FunctionCode]] = defaultdict(list)
+
+        for node in ast.walk(text.tree):
             self.parents |= dict.fromkeys(ast.iter_child_nodes(node), node)
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self._add_import(node)
             if isinstance(node, (ast.expr, ast.AugAssign)):
                 self.values.append(node)
-        self._read_functions(tree)
-        for value in self.values:
-            if isinstance(value, ast.Lambda):
-                self._add_function(FunctionCode(value, self.function_of(value)))
-        self.calls = [each for each in self.values if isinstance(each, Call)]
+        self.calls = [value for value in self.values if isinstance(value, Call)]
+        self._read_functions()
         self.parameters = [p for each in self.functions for p in each.parameters]
 
     def __contains__(self, node: AST) -> bool:
@@ -176,25 +141,35 @@ class CodeFile:
             if not is_from or f"{module}.{name.name}" in sys.modules:
                 self._modules.add(bound)
 
+    def _read_functions(self) -> None:
+        todo = [FunctionCode(self, self.text.tree, None)]
+        while todo:
+            function = todo.pop()
+            self._add_function(function)
+            for node in function.syntax.order:
+                if not isinstance(node, ast.stmt) or node is function.node:
+                    continue
+                self._function_at[node] = function
+                if isinstance(node, FUNCTIONS):
+                    todo.append(FunctionCode(self, node, function))
+                elif isinstance(node, ast.ClassDef):
+                    methods = [
+                        part for part in node.body if isinstance(part, FUNCTIONS)
+                    ]
+                    todo += [
+                        FunctionCode(self, part, function, node) for part in methods
+                    ]
+
+        for value in self.values:
+            if isinstance(value, ast.Lambda):
+                outer = self.function_of(value)
+                self._add_function(FunctionCode(self, value, outer))
+
     def _add_function(self, function: FunctionCode) -> None:
         self.functions.append(function)
-        self._named.setdefault(function.name, []).append(function)
+        self._named[function.name].append(function)
 
-    def _read_functions(self, tree: Module) -> None:
-        waiting = [FunctionCode(tree, None)]
-        while waiting:
-            function = waiting.pop()
-            self._add_function(function)
-            for statement, path in _statements(function.node.body):
-                order = len(self._at)
-                self._at[statement] = order, path, function
-                if isinstance(statement, FUNCTIONS):
-                    waiting.append(FunctionCode(statement, function))
-                elif isinstance(statement, ast.ClassDef):
-                    methods = [n for n in statement.body if isinstance(n, FUNCTIONS)]
-                    waiting += [FunctionCode(n, function, statement) for n in methods]
-                else:
-                    function.bind(statement, order, path, self._put_in)
+    # -- what gives a name its values ----------------------------------------------
 
     def adds(self, call: Call) -> bool:
         """Whether a call is of a method such as `append`; with `update` and `add` others
@@ -203,20 +178,34 @@ class CodeFile:
         is_method = getattr(call.func, "attr", "") in ADDING
         return is_method and isinstance(self.parents.get(call), ast.Expr)
 
-    def _put_in(self, call: Any, method: str) -> tuple[AST, list[Inflow]]:
-        """What a call of a method puts into what it is a method of, or one of NumPy into
-        its first argument.
-        """
-        changed: AST = call.func.value
-        if method in _WRITING and self.is_module(changed) and call.args:
-            return call.args[0], list(map(Inflow, call.args[1:]))
-        if self.adds(call):
-            return changed, list(map(Inflow, call.args))
-        if method == "copy_" and call.args:
-            kind: DetachKind | None = "written" if self.no_grad(call) else None
-            return changed, [Inflow(call.args[0], kind)]
-        in_place = method.endswith("_") and not method.endswith("__")
-        return changed, [Inflow(call)] if in_place else []
+    def changes(self, node: AST) -> Iterator[tuple[str, Binding]]:
+        """What a call of a method changes, or one of NumPy its first argument."""
+        if not isinstance(node, Call) or not isinstance(node.func, ast.Attribute):
+            return
+        method, changed = node.func.attr, node.func.value
+        put: Sequence[AST] = ()
+        if method in _WRITING and self.is_module(changed) and node.args:
+            changed, *put = node.args
+        elif self.adds(node):
+            put = node.args
+        elif method == "copy_" and node.args:
+            put = node.args[:1]
+        elif method.endswith("_") and not method.endswith("__"):
+            put = [node]
+        name = dotted(part_holder(changed))
+        yield from ((name, Binding(node, changes=True, origin=part)) for part in put)
+
+    def inflow(self, binding: Binding) -> Inflow:
+        """What a binding gives its name, and how that loses its graph there."""
+        node, value = binding.node, binding.origin or binding.node
+        kind: DetachKind | None = None
+        is_written = is_data(node) and not isinstance(value, ast.AugAssign)
+        method = getattr(getattr(value, "func", None), "attr", "")
+        if is_written or (called(node) == "copy_" and self.no_grad(node)):
+            kind = "written"
+        elif binding.element == 1 and method in WITH_INDICES:
+            kind = "integer"  # `values, indices = x.max(1)`
+        return Inflow(value, kind, element=binding.element)
 
     @property
     def written(self) -> Iterator[tuple[str, Inflow]]:
@@ -224,24 +213,24 @@ class CodeFile:
         the name of that.
         """
         for function in self.functions:
-            for name, bindings in function.bindings.items():
-                for one in [each for binding in bindings for each in binding.inputs]:
-                    if one.kind == "written":
-                        yield name, one
-                    elif "." in name and called(one.value) == "Parameter":
-                        yield from ((name, each) for each in self.inflows(one.value))
+            for name in function.bindings.names:
+                for inflow in function.inflows_of(name):
+                    if inflow.kind == "written":
+                        yield name, inflow
+                    elif "." in name and called(inflow.value) == "Parameter":
+                        yield from ((name, each) for each in self.inflows(inflow.value))
 
     # -- where a value stands ------------------------------------------------------
 
     def statement(self, node: AST) -> AST:
         """The one that a value stands in; the whole class in the body of one."""
-        while node not in self._at:
+        while node not in self._function_at:
             node = self.parents[node]
         return node
 
     def function_of(self, node: AST) -> FunctionCode:
         """The one that a value stands in."""
-        return self._at[self.statement(node)][2]
+        return self._function_at[self.statement(node)]
 
     def function_with(self, parameter: ast.arg) -> FunctionCode:
         """The one that has a parameter."""
@@ -249,43 +238,42 @@ class CodeFile:
 
     def named(self, name: str) -> list[FunctionCode]:
         """The functions and methods of this name."""
-        return self._named.get(name, [])
+        return self._named[name]
 
-    def no_grad(self, node: AST) -> NoGrad | None:
+    def no_grad(self, value: AST) -> NoGrad | None:
         """What switches recording off around a value."""
-        statement = self.statement(node)
+        statement = self.statement(value)
         if statement not in self._no_grad:
             self._no_grad[statement] = self._find_no_grad(statement)
         return self._no_grad[statement]
 
     def _find_no_grad(self, statement: AST) -> NoGrad | None:
-        for block, _ in reversed(self._at[statement][1]):
+        function = self._function_at[statement]
+        for block, *_ in function.syntax.outward(statement):
             for item in getattr(block, "items", ()):
                 text = ast.unparse(item.context_expr)
                 if kind := recording_off(text):
                     return NoGrad(cast("DetachKind", kind), item.context_expr)
                 if "enable_grad" in text or "set_grad_enabled(True" in text:
                     return None
+
         if switches := self._switches_before(statement):
             is_off = recording_off(ast.unparse(switches[-1]))
             return NoGrad("no_grad", switches[-1]) if is_off else None
-        function = self._at[statement][2].node
-        for decorator in getattr(function, "decorator_list", ()):
+        for decorator in getattr(function.node, "decorator_list", ()):
             if kind := recording_off(ast.unparse(decorator)):
                 return NoGrad(cast("DetachKind", kind), decorator)
         return None
 
     def _switches_before(self, statement: AST) -> list[Call]:
         """The statements `torch.set_grad_enabled(...)` that always run before another."""
-        order, path, function = self._at[statement]
-        found: dict[int, Call] = {}
-        for call in self.calls:
-            alone = isinstance(self.parents.get(call), ast.Expr)
-            if alone and called(call) == "set_grad_enabled":
-                at, around, inside = self._at[self.statement(call)]
-                if inside is function and at < order and path[: len(around)] == around:
-                    found[at] = call
-        return [found[at] for at in sorted(found)]
+        syntax = self._function_at[statement].syntax
+        switches: list[Call] = []
+        for part in syntax.order:
+            call = part.value if isinstance(part, ast.Expr) else None
+            if isinstance(call, Call) and called(call) == "set_grad_enabled":
+                switches += [call] if syntax.always_before(part, statement) else []
+        return switches
 
     def is_module(self, node: AST) -> bool:
         """Whether an expression is a module that the file imports, as `torch.nn`."""
@@ -293,176 +281,49 @@ class CodeFile:
 
     def reads(self, name: str) -> bool:
         """Whether any code of the file reads a name."""
-        loads = (each for each in self.values if dotted(each) == name)
-        return any(isinstance(each.ctx, ast.Load) for each in loads)
+        loads = (value for value in self.values if dotted(value) == name)
+        return any(isinstance(value.ctx, ast.Load) for value in loads)
 
     # -- what goes into a value ----------------------------------------------------
 
-    def effect(self, node: AST) -> Effect:
+    def effect(self, value: AST) -> Effect:
         """What an expression does."""
-        return effect(node, self)
+        return effect(value, self)
 
-    def inflows(self, node: Any) -> Sequence[Inflow]:
+    def inflows(self, value: Any) -> Sequence[Inflow]:
         """What goes into a value, without what functions return and are given."""
-        if isinstance(node, ast.AugAssign):
-            before = self._read(base(node.target), node)
-            return [*before, Inflow(node.value)]
-        name = dotted(node)
-        found = self._read(name, node) if name else []
-        if found or isinstance(node, ast.Name):
-            return found
-        return effect(node, self).inflows
+        if isinstance(value, ast.AugAssign):
+            before = self._read(dotted(part_holder(value.target)), value.target)
+            return [*before, Inflow(value.value)]
+        if isinstance(getattr(value, "ctx", None), ast.Store):
+            return []  # nothing is read there
 
-    def _read(self, name: str, node: AST) -> list[Inflow]:
+        name = dotted(value) if not is_data(value) else ""
+        inflows = self._read(name, value) if name else []
+        if inflows or isinstance(value, ast.Name):
+            return inflows
+        return effect(value, self).inflows
+
+    def _read(self, name: str, use: AST) -> list[Inflow]:
         """What a name may have where it is read."""
-        inner = self._inside(name, node)
-        if inner is not None:
-            return [Inflow(inner)]
-        order, path, function = self._at[self.statement(node)]
-        if not function.binds(name):
-            return self._from_outside(name, function)
-
-        reaching = _reaching(function.bindings.get(name, ()), order, path)
-        found = [one for binding in reaching for one in binding.inputs]
-        earlier = [binding for binding in reaching if binding.order < order]
-        if not any(_covers(binding, path) for binding in earlier):
-            found += map(Inflow, function.parameters_called(name))
-            # an attribute that other methods fill
-            found += self._from_outside(name, function) if "." in name else []
-        return found
+        function = self.function_of(use)
+        if use not in function.syntax.order:
+            use = self.statement(use)  # in a class, or in front of a function
+        reaching = function.bindings.reaching(name, use)
+        inflows = list(map(self.inflow, filter(None, reaching)))
+        # or an attribute that other methods fill
+        if None in reaching and ("." in name or not function.binds(name)):
+            inflows += self._from_outside(name, function)
+        return inflows
 
     def _from_outside(self, name: str, function: FunctionCode) -> list[Inflow]:
         """What other functions, or the code around, give a name."""
         others: list[FunctionCode] = []
         if "." in name and function.owner is not None:
             methods = [each for each in self.functions if each.owner is function.owner]
-            others = [each for each in methods if each is not function]
+            others = [method for method in methods if method is not function]
         outer = function.outer
         while "." not in name and outer is not None and not others:
             others = [outer] if outer.binds(name) else []
             outer = outer.outer
-        return [one for other in others for one in other.inflows_of(name)]
-
-    def _inside(self, name: str, node: AST) -> AST | None:
-        """What a comprehension goes over to give a name its values, or the parameter of
-        a lambda.
-        """
-        inner, around = node, self.parents.get(node)
-        while around is not None and around not in self._at:
-            for part in getattr(around, "generators", ()):
-                names = [dotted(target) for target in ast.walk(part.target)]
-                if name in names and part.iter is not inner:
-                    found: AST = part.iter
-                    return found
-            if isinstance(around, ast.Lambda):
-                for parameter in around.args.args:
-                    if parameter.arg == name:
-                        return parameter
-            inner, around = around, self.parents.get(around)
-        return None
-
-
-def base(node: AST) -> str:
-    """The name of what holds a part: `self.h` of `self.h.data[0]`."""
-    return dotted(part_holder(node))
-
-
-def _given(node: Any) -> Iterator[Given]:
-    """The names that a statement gives a value, or a part of it, and whether they keep
-    what they had.
-    """
-    if isinstance(node, ast.AugAssign):
-        yield base(node.target), Inflow(node), not dotted(node.target)
-        return
-    for part in (node, *getattr(node, "items", ())):
-        for target, value in assignments(part):
-            yield from _targets(target, value)
-
-
-def _targets(target: Any, value: Any) -> Iterator[Given]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        parts: Any = getattr(value, "elts", ())
-        pairs = len(parts) == len(target.elts)
-        for i, part in enumerate(target.elts):
-            if pairs:
-                yield from _targets(part, parts[i])
-                continue
-            # `values, indices = x.max(1)`
-            is_index = i == 1 and len(target.elts) == 2 and gives_indices(value)
-            for name, one, adds in _targets(part, value):
-                lost = "integer" if is_index else one.kind
-                yield name, one._replace(kind=lost, element=i), adds
-        return
-    is_data = isinstance(target, ast.Attribute) and target.attr == "data"
-    kind: DetachKind | None = "written" if is_data else None
-    yield base(target), Inflow(value, kind), is_data or not dotted(target)
-
-
-def gives_indices(node: Any) -> bool:
-    """Whether a call returns values and their indices."""
-    name = getattr(getattr(node, "func", None), "attr", "")
-    return isinstance(node, Call) and name in WITH_INDICES
-
-
-def _statements(block: Sequence[Any]) -> Iterator[tuple[Any, Path]]:
-    """All statements in the order of the text but for those inside functions."""
-    waiting: list[tuple[Any, Path]] = [(node, ()) for node in reversed(block)]
-    while waiting:
-        node, around = waiting.pop()
-        if isinstance(node, ast.stmt):
-            yield node, around
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            continue
-        inside: list[tuple[Any, Path]] = []
-        for field in _BLOCKS:
-            within = (*around, (node, field))
-            inside += [(part, within) for part in getattr(node, field, ())]
-        waiting += reversed(inside)
-
-
-_PARTS = (ast.expr, ast.keyword, ast.withitem, ast.comprehension)
-
-
-def _own_parts(statement: Any) -> Iterator[AST]:
-    """The expressions of a statement, without those of statements inside it."""
-    waiting: list[AST] = [statement]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, ast.Lambda):
-            children = ast.iter_child_nodes(node)
-            waiting += [child for child in children if isinstance(child, _PARTS)]
-
-
-def _covers(one: _Binding, path: Path) -> bool:
-    """Whether whoever comes to `path` has run a binding that stands before it."""
-    return not one.adds and path[: len(one.path)] == one.path
-
-
-def _reaching(bound: Sequence[_Binding], order: int, path: Path) -> list[_Binding]:
-    """The bindings that may have given a name its value at a place."""
-    found, covering = [], None
-    for one in reversed(bound):
-        if one.order < order and not _excludes(one.path, path):
-            found.append(one)
-            if _covers(one, path):
-                covering = one
-                break
-    loops = [block for block in path if isinstance(block[0], LOOPS)]
-    for one in bound:
-        # the turn of the loop before
-        shared = [loop for loop in loops if loop in one.path]
-        is_new = covering is None or not shared or shared[-1] not in covering.path
-        if one.order >= order and shared and is_new:
-            found.append(one)
-    return found
-
-
-def _excludes(one: Path, other: Path) -> bool:
-    """Whether two places are arms of one `if`."""
-    for (node, field), (other_node, other_field) in zip(one, other):
-        if node is not other_node:
-            return False
-        if field != other_field:
-            return isinstance(node, ast.If)
-    return False
+        return [inflow for other in others for inflow in other.inflows_of(name)]

@@ -115,7 +115,7 @@ class LeafReads:
     ) -> list[Any]:
         """What every call gives a function under a name that it gives no other value."""
         objects: list[Any] = []
-        if function.bindings.get(root):
+        if len(function.inflows_of(root)) > 1:
             return objects
         for parameter in function.parameters_called(root):
             for call, argument in self._recorded.arguments(parameter):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from ast import AST, Call, Module
+from ast import AST, Call
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -23,16 +23,13 @@ from gradviz.recording.session import running
 from gradviz.source.bindings import dotted
 from gradviz.source.cut import Cut
 from gradviz.source.spots import OWN_CODE, span_of
-from gradviz.source.statements import tree_of
+from gradviz.source.statements import text_of
 from gradviz.source.syntax import value_spans
 from gradviz.variables.objects import class_attribute
 from gradviz.variables.scanner import Namespace
 from gradviz.wording import clip
 
-
-@lru_cache(maxsize=200)
-def _read(name: str, tree: Module) -> CodeFile:
-    return CodeFile(name, tree)
+_read = lru_cache(maxsize=200)(CodeFile)
 
 
 class RecordedCode:
@@ -115,7 +112,7 @@ class RecordedCode:
         if package_of(name):
             return None
         if name not in self.files:
-            self.files[name] = _read(name, tree_of(name))
+            self.files[name] = _read(name, text_of(name))
         return self.files[name]
 
     def function_of(self, code: CodeType | None) -> FunctionCode | None:

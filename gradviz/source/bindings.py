@@ -6,7 +6,7 @@ Reads syntax only.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ class Binding(NamedTuple):
     expression, where it is one; `counts`: the numbers of a `range`.
 
     `scope` is the comprehension or lambda that alone knows the name. `changes`: it
-    changes what the name holds, as `xs.append(x)` does.
+    changes what the name holds, as `xs.append(x)` does. `origin` is what the value comes
+    out of: `xs` of `for x in xs`, `x += 1` itself; `element`, which one of several in it.
     """
 
     node: ast.AST
@@ -26,10 +27,17 @@ class Binding(NamedTuple):
     counts: bool = False
     scope: ast.AST | None = None
     changes: bool = False
+    origin: ast.AST | None = None
+    element: int | None = None
 
     @property
     def is_parameter(self) -> bool:
         return isinstance(self.node, ast.arg)
+
+    @property
+    def place(self) -> ast.AST:
+        """Where the name gets the value: `x += 1` computes first what it adds."""
+        return self.origin if isinstance(self.origin, ast.AugAssign) else self.node
 
 
 class Reaching(NamedTuple):
@@ -44,22 +52,41 @@ class Reaching(NamedTuple):
     later: tuple[ast.AST, ...] = ()
 
 
-class Bindings:
-    """The bindings of one function."""
+Found = Iterator[tuple[str, Binding]]
+"""Bindings with their names."""
 
-    def __init__(self, function: FunctionSyntax) -> None:
+
+def _method_calls(node: ast.AST) -> Found:
+    """A call of a method for what it does, not for what it gives, as `xs.append(x)`."""
+    called = getattr(getattr(node, "value", None), "func", None)
+    if isinstance(node, ast.Expr) and isinstance(called, ast.Attribute):
+        name = dotted(called.value)
+        if name:
+            yield name, Binding(called, changes=True)
+
+
+class Bindings:
+    """The bindings of one function. `changes` says what a call changes."""
+
+    def __init__(
+        self,
+        function: FunctionSyntax,
+        changes: Callable[[ast.AST], Found] = _method_calls,
+    ) -> None:
         self._function = function
         self._by_name: dict[str, list[Binding]] = {}
         for node in function.order:
-            for name, binding in _bindings(node):
-                scope = binding.scope or self._scope(binding.node)
+            for name, binding in (*_bindings(node), *changes(node)):
+                scope = self._scope(binding.node)
                 found = self._by_name.setdefault(name, [])
                 found.append(binding._replace(scope=scope))
+        for found in self._by_name.values():
+            found.sort(key=lambda one: function.order[one.place])
 
     def before(self, name: str, use: ast.AST, with_changes: bool = False) -> Reaching:
         """What a name may have at a use; `with_changes`: what it holds matters, too."""
         around = [parent.node for parent in self._function.outward(use)]
-        known = self._known(name, around, with_changes)
+        known = self._known(name, around, use, with_changes)
         order = self._function.order
         earlier = [one for one in known if order[one.node] < order[use]]
         turning = [loop for loop in around if self._gives_anew(loop, known)]
@@ -72,18 +99,57 @@ class Bindings:
             return Reaching(last, False, tuple(turning))
         return Reaching(last, not later, tuple(turning), later)
 
+    def reaching(self, name: str, use: ast.AST) -> list[Binding | None]:
+        """All that may have given a name what it has at a use: the last one first, then
+        those of the turn of a loop before, and parameters. None where it may be another.
+        """
+        function = self._function
+        around = [parent.node for parent in function.outward(use)]
+        known = self._known(name, around, use, with_changes=True)
+        reaching: dict[Binding, None] = {}
+        last: Binding | None = None
+        for binding in reversed(known):
+            if function.may_follow(binding.place, use):
+                reaching[binding] = None
+                if not binding.changes and function.always_before(binding.place, use):
+                    last = binding
+                    break
+
+        # the turn of a loop before, where this one gives no other value
+        ended = function.blocks(last.place) if last is not None else []
+        loops = [block for block in function.blocks(use) if isinstance(block[0], LOOPS)]
+        for binding in known if loops else ():
+            within = function.blocks(binding.place)
+            shared = [loop for loop in loops if loop in within]
+            if shared and shared[-1] not in ended:
+                reaching.setdefault(binding)
+
+        found = sorted(reaching, key=lambda one: one.is_parameter)
+        return [*found] if last is not None else [*found, None]
+
     def _known(
-        self, name: str, around: Sequence[ast.AST], with_changes: bool
+        self, name: str, around: Sequence[ast.AST], use: ast.AST, with_changes: bool
     ) -> list[Binding]:
         """The bindings of the innermost scope around that knows a name."""
         every = self._by_name.get(name, [])
         if not with_changes:
             every = [one for one in every if not one.changes]
+        order = self._function.order
         for scope in around:
             inside = [one for one in every if one.scope is scope]
-            if inside:
+            # `x` after `in` of `[x for x in x]` is another one
+            if any(order[one.node] < order[use] for one in inside):
                 return inside
         return [one for one in every if one.scope is None]
+
+    def of(self, name: str) -> list[Binding]:
+        """All of one of the function's own names."""
+        return [one for one in self._by_name.get(name, ()) if one.scope is None]
+
+    @property
+    def names(self) -> list[str]:
+        """The names that have any."""
+        return list(self._by_name)
 
     def _gives_anew(self, loop: ast.AST, known: Sequence[Binding]) -> bool:
         """Whether each turn of a loop gives a name a value."""
@@ -108,7 +174,7 @@ class Bindings:
             if isinstance(outer, ast.comprehension):
                 is_own = is_own or field == "target"
             elif is_own and isinstance(outer, (*COMPREHENSIONS, ast.Lambda)):
-                return outer
+                return outer if outer is not self._function.root else None
             elif isinstance(outer, ast.stmt):
                 return None
         return None
@@ -143,51 +209,60 @@ def bindings_of(function: FunctionSyntax) -> Bindings:
     return Bindings(function)
 
 
-def _bindings(node: ast.AST) -> Iterator[tuple[str, Binding]]:
+def _bindings(node: ast.AST) -> Found:
     """What one node binds."""
     if isinstance(node, ast.arg):
         yield node.arg, Binding(node)
     elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
         yield from _counted(node.target, node.iter)
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        # a call for what it does, not for what it gives
-        called = node.value.func
-        if isinstance(called, ast.Attribute) and dotted(called.value):
-            yield dotted(called.value), Binding(called, changes=True)
     else:
         # no expression has what `+=` makes, or what `with` enters
         has_value = not isinstance(node, (ast.AugAssign, ast.withitem))
         for target, value in assignments(node):
-            yield from _bound(target, value if has_value else None)
+            origin = node if isinstance(node, ast.AugAssign) else value
+            whole = Binding(target, value if has_value else None, origin=origin)
+            yield from _bound(target, whole)
 
 
-def _counted(target: ast.AST, through: ast.AST) -> Iterator[tuple[str, Binding]]:
+def _counted(target: ast.AST, through: ast.AST) -> Found:
     called = getattr(getattr(through, "func", None), "id", "")
-    if called == "enumerate" and isinstance(target, ast.Tuple):
-        yield from _bound(target.elts[0], None, counts=True)
-        for one in target.elts[1:]:
-            yield from _bound(one, None)
-    else:
-        yield from _bound(target, None, counts=called == "range")
+    for name, binding in _bound(target, Binding(target, origin=through)):
+        is_first = called == "enumerate" and binding.element == 0
+        yield name, binding._replace(counts=is_first or called == "range")
 
 
-def _bound(
-    target: ast.AST, value: ast.expr | None, counts: bool = False
-) -> Iterator[tuple[str, Binding]]:
+def _bound(target: ast.AST, whole: Binding) -> Found:
+    """The bindings of the names in a target, which is given what `whole` says."""
     if isinstance(target, (ast.Tuple, ast.List)):
-        values: list[Any] = [None] * len(target.elts)
-        parts = getattr(value, "elts", None)
-        if isinstance(value, (ast.Tuple, ast.List)) and len(parts) == len(values):  # type: ignore[arg-type]
-            values = list(value.elts)
-        for one, its in zip(target.elts, values):
-            yield from _bound(one, its, counts)
+        is_display = isinstance(whole.value, (ast.Tuple, ast.List))
+        values: Any = getattr(whole.value, "elts", ()) if is_display else ()
+        for i, part in enumerate(target.elts):
+            if len(values) == len(target.elts):
+                its = whole._replace(value=values[i], origin=values[i])
+            else:
+                element = i if whole.element is None else whole.element
+                its = whole._replace(value=None, element=element)
+            yield from _bound(part, its)
     elif isinstance(target, ast.Starred):
-        yield from _bound(target.value, None, counts)
-    elif isinstance(target, ast.Subscript):
-        if dotted(target.value):
-            yield dotted(target.value), Binding(target, changes=True)
-    elif dotted(target):
-        yield dotted(target), Binding(target, value, counts)
+        yield from _bound(target.value, whole._replace(value=None))
+    elif isinstance(target, ast.Subscript) or is_data(target):
+        name = dotted(part_holder(target))
+        if name:
+            yield name, whole._replace(node=target, value=None, changes=True)
+    if dotted(target):
+        yield dotted(target), whole._replace(node=target)
+
+
+def is_data(node: object) -> bool:
+    """Whether an expression is the bare numbers of a tensor: `x.data`."""
+    return getattr(node, "attr", "") == "data"
+
+
+def part_holder(node: Any) -> ast.expr:
+    """What holds a part, or the bare numbers, of a tensor: `self.h` of `self.h.data[0]`."""
+    while isinstance(node, (ast.Subscript, ast.Starred)) or is_data(node):
+        node = node.value
+    return node  # type: ignore[no-any-return]
 
 
 def dotted(node: ast.AST) -> str:

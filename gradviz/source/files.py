@@ -59,7 +59,7 @@ class SourceText:
             around = self.by_line.get(code.co_firstlineno, ())
             functions = [node for node in around if isinstance(node, FUNCTIONS)]
             root = functions[-1] if functions else self.tree
-        return self._at(root)
+        return self.syntax_of(root)
 
     @cached_property
     def imported(self) -> frozenset[str]:
@@ -110,9 +110,10 @@ class SourceText:
     @property
     def outside(self) -> FunctionSyntax:
         """What stands outside of all functions."""
-        return self._at(self.tree)
+        return self.syntax_of(self.tree)
 
-    def _at(self, root: ast.AST) -> FunctionSyntax:
+    def syntax_of(self, root: ast.AST) -> FunctionSyntax:
+        """Of a function, or of what stands outside of all functions."""
         if root not in self._functions:
             self._functions[root] = FunctionSyntax(root, self.of)
         return self._functions[root]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
+from gradviz.source.bindings import part_holder
 from gradviz.source.files import SourceText, file_of, inside, lines_of
 from gradviz.source.syntax import FUNCTIONS, LOOPS
 
@@ -67,27 +68,22 @@ def body_around(file: str, number: int) -> Body:
 
 def bodies(file: str) -> Iterator[Body]:
     """The top level of a file, and the body of each function in it."""
-    for function in (None, *_read(file).statements):
+    for function in (None, *text_of(file).statements):
         if function is None or isinstance(function, FUNCTIONS):
             yield _body_of(file, function)
 
 
 def _body_of(file: str, function: Any) -> Body:
-    name, block = "<module>", _read(file).tree
+    name, block = "<module>", text_of(file).tree
     if function is not None:
         name, block = function.name, function
     return Body(file, name, tuple(flattened(block.body)))
 
 
-def _read(file: str) -> SourceText:
+def text_of(file: str) -> SourceText:
     """A file, empty where there is no text, or it does not parse."""
     linecache.checkcache(file)  # a script may have been edited while it ran
     return file_of(file)
-
-
-def tree_of(file: str) -> ast.Module:
-    """A file as a tree, the same one as long as its text is the same."""
-    return _read(file).tree
 
 
 def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
@@ -113,7 +109,7 @@ def covers(node: Any, line: int) -> bool:
 def expressions_at(file: str, line: int) -> list[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
     # grows while it is read
-    nodes: list[Any] = [*_read(file).by_line.get(line, ())]
+    nodes: list[Any] = [*text_of(file).by_line.get(line, ())]
     for node in nodes:
         for part in ast.iter_child_nodes(node):
             outside = isinstance(part, ast.expr) and not covers(part, line)
@@ -127,7 +123,7 @@ def blocks_around(file: str, number: int, *kinds: type[ast.AST]) -> list[Any]:
     kinds around it there, the outermost first.
     """
     blocks: list[Any] = []
-    for node in _read(file).by_line.get(number, ()):
+    for node in text_of(file).by_line.get(number, ()):
         if isinstance(node, FUNCTIONS):
             blocks = [node]
         elif isinstance(node, kinds):
@@ -221,17 +217,6 @@ def makes_leaf(node: ast.AST) -> bool:
     if name == "requires_grad_":
         asked += node.args
     return all(getattr(value, "value", False) is True for value in asked)
-
-
-def part_holder(node: Any) -> ast.expr:
-    """What holds a part, or the bare numbers, of a tensor: `self.h` of `self.h.data[0]`."""
-    while isinstance(node, (ast.Subscript, ast.Starred)) or _is_data(node):
-        node = node.value
-    return node  # type: ignore[no-any-return]
-
-
-def _is_data(node: object) -> bool:
-    return getattr(node, "attr", "") == "data"
 
 
 # -- a change in place -----------------------------------------------------------------

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 Span = tuple[int, int, int, int]
 """First and last line, first and last column in bytes, as Python counts them."""
+Block = tuple[ast.AST, str]
+"""A block of statements: what has it, and in which field."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -48,6 +50,7 @@ class FunctionSyntax:
         self._nodes: dict[Span, ast.AST] = {}
         self._by_line: dict[int, ast.AST | None] = {}
         self._jumps: dict[ast.AST, int] = {}
+        self._blocks: dict[ast.AST, list[Block]] = {}
         self._read()
 
     def node_at(self, span: Span) -> ast.AST | None:
@@ -101,6 +104,14 @@ class FunctionSyntax:
         while parent is not None:
             yield parent
             parent = self.parents.get(parent.node)
+
+    def blocks(self, node: ast.AST) -> list[Block]:
+        """The blocks of statements around a node, the outermost first."""
+        if node not in self._blocks:
+            outward = [(parent, field) for parent, field, _ in self.outward(node)]
+            blocks = [block for block in reversed(outward) if _is_block(*block)]
+            self._blocks[node] = blocks
+        return self._blocks[node]
 
     def _above(self, node: ast.AST) -> Iterator[_Parent]:
         """The same up to the end of its code object."""
@@ -251,7 +262,8 @@ class FunctionSyntax:
         if self.order[later] <= self.order[earlier]:
             return False
 
-        places = {parent: (field, place) for parent, field, place in self._above(later)}
+        outward = self.outward(later)
+        places = {parent: (field, place) for parent, field, place in outward}
         places[later] = ("", 0)
         goes_on = True
         for parent, field, place in self._above(earlier):
@@ -266,6 +278,12 @@ class FunctionSyntax:
             elif isinstance(block, list):
                 goes_on = False
         return goes_on
+
+    def always_before(self, earlier: ast.AST, later: ast.AST) -> bool:
+        """Whether whoever comes to a node has run another one."""
+        within = self.blocks(earlier)
+        is_before = self.order[earlier] < self.order[later]
+        return is_before and self.blocks(later)[: len(within)] == within
 
     def runs_in_every_turn(self, node: ast.AST) -> bool:
         """Whether every turn of the innermost loop around a node runs it."""
@@ -286,6 +304,7 @@ class FunctionSyntax:
         return True
 
 
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _PARTIAL = (ast.Try, ast.match_case)
 _ADDING = ("append", "add", "extend", "insert", "appendleft")
 _ITERATES = frozenset(
@@ -353,6 +372,11 @@ def _excludes(parent: ast.AST, one: tuple[str, int], other: tuple[str, int]) -> 
         arms = ("handlers", "orelse")
         return one != other and one[0] in arms and other[0] in arms
     return isinstance(parent, ast.Match) and one != other and one[0] == "cases"
+
+
+def _is_block(node: ast.AST, field: str) -> bool:
+    # of a lambda, and of `a if b else c`, it is an expression
+    return field in _BLOCKS and isinstance(getattr(node, field), list)
 
 
 def _ends(block: list[Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 from gradviz.cuts.training import TrainedPart, Training
@@ -44,6 +45,19 @@ def test_each_part_has_its_loss_and_its_optimizer(gradviz_command: Gradviz, tmp_
     table = gradviz_command("why", path).stdout
     assert "net.body.*" in table and "requires_grad is False, set in line 13" in table
     assert "into integers or booleans" in table
+
+
+def test_a_copy_in_place_is_followed(gradviz_command: Gradviz, tmp_path: Path) -> None:
+    text = """
+        import torch
+        net, unused = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+        mean = torch.zeros(3)
+        mean.copy_(unused(torch.ones(1, 3)).detach()[0].expand(3))
+        loss = net(torch.ones(2, 3) - mean).sum()
+        loss.backward()
+    """
+    table = gradviz_command("why", script(tmp_path, textwrap.dedent(text))).stdout
+    assert "line 5 detaches it" in table
 
 
 def test_it_prints_as_a_table() -> None:
