@@ -61,6 +61,7 @@ class Kind(Enum):
     SAME_SIGN = "R"
     HOOKED = "k"  # one hook, several times; about the tensor and how often
     NO_NEGATIVE = "-"  # a hook lets no negative gradient through; about the tensor
+    AVERAGED = "G"  # a network is averaged, and trained; about that and the other one
     LATE = "L"  # hooks of a loop share a variable of it; about that and how many
 
 

@@ -362,6 +362,14 @@ FAULTS = {
     "hooks that share the last mask": Fault(
         "wrong-backward", "lambda grad", "mask=mask", "lambda grad: grad", "lambda grad, mask=mask: grad", PRUNED
     ),
+    "an average that gets gradients of its own": Fault(
+        "not-frozen",
+        "for q, k in zip",
+        "torch.no_grad()",
+        "        keys = self.keys(x + 0.1)",
+        "        keys = self.keys(x + 0.1).detach()",
+        MOMENTUM.replace("            keys = self.keys", "        keys = self.keys"),
+    ),
     "two factors that begin at 0": Fault(
         "no-slope", "x @ self.down", "Begin one of them", "torch.zeros(4, 2)", "torch.randn(4, 2)", ADAPTED
     ),
@@ -434,6 +442,9 @@ FAULTS = {
 }
 RIGHT = {
     "an average of another network, that an optimizer holds": MOMENTUM,
+    "weights that are pulled to others that nobody trains": MOMENTUM.replace(
+        "zip(self.query.parameters(), self.keys.parameters())", "zip(self.keys.parameters(), self.query.parameters())"
+    ).replace("copy.deepcopy(self.query)", "copy.deepcopy(self.query).requires_grad_(False)"),
     "hooks that share what no loop changes": PRUNED.replace(
         "        mask =", "        scale = 0.5\n        mask ="
     ).replace("mask.mean()", "scale"),

@@ -30,6 +30,7 @@ from gradviz.source.statements import (
     bodies,
     body_of,
     covers,
+    flattened,
     loops_around,
 )
 from gradviz.variables.objects import attribute_of, is_a, parameters, submodules
@@ -39,6 +40,10 @@ from gradviz.walker.tensors import storage_of
 
 _LOOP = r"^for .* in zip\(([\w.]+)\.(?:named_)?parameters\(\), ([\w.]+)\.(?:named_)?parameters\(\)\)"
 _CHANGES = re.compile(r"\.(copy_|mul_|add_|lerp_|data\b)")
+_AVERAGE = (
+    r"^{0}(\.data)? = (.* \* )?{0}(\.data)? .*\+ |^{0}\.(data\.)?(mul_\(.+\)\.add_|lerp_)\(|"
+    r"^{0}\.(data\.)?copy_\(.*\b{0}(\.data)? .*\+"
+)
 _TIE = r"^([\w.]+\.weight) = ([\w.]+\.weight)$"
 _LOAD = re.compile(r"([\w.]+)\.load_state_dict\((?:([\w.]+)\.state_dict\(\))?")
 
@@ -114,6 +119,28 @@ def rebound(variables: Variables) -> Iterator[Note]:
             for copy, _ in matching(file, is_copy):
                 if not any(covers(block, copy.line) for block in chosen):
                     yield _copied(source, target, given)
+
+
+def averaged(models: Models, variables: Variables, trained: set[int]) -> Iterator[Note]:
+    """The loops in which one network becomes an average of itself and another one, where
+    both are among what is `trained`.
+    """
+    modules = [module for _, model in models for _, module in submodules(model)]
+    spaces = [variables, *([{"self": module}] for module in modules)]
+    for file in files_of(variables):
+        for source, match in matching(file, _LOOP):
+            loop = loops_around(file, source.line)[-1]
+            names = [part.id for part in ast.walk(loop.target) if is_a(part, ast.Name)]
+            body = list(map(ast.unparse, flattened(loop.body)))
+            for place, name in enumerate((names[len(names) // 2 - 1], names[-1])):
+                pattern = _AVERAGE.format(name)
+                if not any(re.search(pattern, statement) for statement in body):
+                    continue
+                target, other = match[1 + place], match[2 - place]
+                for space in spaces:
+                    held = set(_held(target, space)), set(_held(other, space))
+                    if not any(map(trained.isdisjoint, held)) and held[0] != held[1]:
+                        yield Kind.AVERAGED, source, target, other
 
 
 def files_of(variables: Variables) -> list[str]:

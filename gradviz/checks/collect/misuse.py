@@ -16,7 +16,12 @@ from types import CodeType, FunctionType
 
 import torch
 
-from gradviz.checks.collect.copies import files_of, untied_by_modules, untied_or_copied
+from gradviz.checks.collect.copies import (
+    averaged,
+    files_of,
+    untied_by_modules,
+    untied_or_copied,
+)
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.recorder import Note, Recorder
 from gradviz.checks.run import Kind
@@ -33,7 +38,9 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
     """Note all of it that one call shows."""
     spaces = reading.live.variables
     written = files_of(spaces)
+    trained = set[int]().union(*(row.given for row in recorder.run.optimizers))
     notes = [
+        averaged(reading.models, spaces, trained) if trained else (),
         _hooked(reading, recorder.hooks),
         _switched_off(reading, written),
         untied_by_modules(reading.models),

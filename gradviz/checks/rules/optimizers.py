@@ -248,6 +248,12 @@ _NO_SWITCH = Row(
     "Call the method of the module, which goes through all its parameters: module.requires_grad_(False), with an underscore.",
 )
 
+_AVERAGED = Row(
+    "{0} is an average of {1}, and an optimizer trains it as well",
+    "{code} averages it in each turn; in between, its own gradient changes it: a loss was computed with it while gradients were on",
+    "Call it inside `with torch.no_grad():`, and freeze it: {0}.requires_grad_(False).",
+)
+
 
 @check(
     "not-frozen", "warning", "what was meant to be frozen is trained", whole_run=True
@@ -257,7 +263,8 @@ def not_frozen(context: BackwardCall) -> Diagnoses:
 
     How it is found: an attribute that freezes nothing (`module.requires_grad = False`: a
     module has only `requires_grad_()`); or a parameter with `requires_grad=False` in
-    which its optimizer still finds an old gradient, and goes on.
+    which its optimizer still finds an old gradient, and goes on; or a network that a loop
+    makes an average of itself and another one, and that has gradients of its own.
 
     What to do: set `requires_grad` of the parameters, call `requires_grad_(False)` of
     the module, and set `.grad` to None.
@@ -278,6 +285,8 @@ def not_frozen(context: BackwardCall) -> Diagnoses:
     ```
     """
     run = context.run
+    for event in run.events(Kind.AVERAGED):
+        yield _AVERAGED.of(event, context.backward)
     for event in run.events(Kind.NO_SWITCH):
         yield _NO_SWITCH.filled(event.about, event.source)
 
