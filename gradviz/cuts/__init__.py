@@ -4,7 +4,8 @@ words, and as a part of the picture.
 Read it from the text to the answer; each module uses those before it:
 
 1. `operations`: what one operation does to the graph of what goes into it, by its name.
-2. `dataflow`: which value goes into which within one file, as its text says.
+2. `dataflow`: which value goes into which within one file, as its text says; what gives
+   a name its value it asks `source/bindings.py`.
 3. `recorded`: these files beside the recording: what was computed, and who called whom.
 4. `leaves`: which values are leaves, by what variables hold.
 5. `flow`: what goes into a value across calls, whether it had a graph, and where it was

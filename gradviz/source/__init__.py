@@ -8,5 +8,6 @@ those of a function, `code_line` reads one alone, `search` and `feeding` find ot
 `cut` is the record of a line at which a tensor loses its graph.
 
 Others ask it what a line says: `recording/moments.py` for the one value that a name had
-at a moment, `inference/forwards.py` for what a forward may call.
+at a moment (`Bindings.before`), `cuts/dataflow.py` for all that may have reached it
+(`Bindings.reaching`), `inference/forwards.py` for what a forward may call.
 """
