@@ -126,7 +126,9 @@ class CodeFile:
                 self.values.append(node)
         self.calls = [value for value in self.values if isinstance(value, Call)]
         self._read_functions()
-        self.parameters = [p for each in self.functions for p in each.parameters]
+        self.parameters: list[ast.arg] = []
+        for function in self.functions:
+            self.parameters += function.parameters
 
     def __contains__(self, node: AST) -> bool:
         return node in self.parents
@@ -218,7 +220,8 @@ class CodeFile:
                     if inflow.kind == "written":
                         yield name, inflow
                     elif "." in name and called(inflow.value) == "Parameter":
-                        yield from ((name, each) for each in self.inflows(inflow.value))
+                        parts = self.inflows(inflow.value)
+                        yield from ((name, part) for part in parts)
 
     # -- where a value stands ------------------------------------------------------
 
@@ -234,7 +237,8 @@ class CodeFile:
 
     def function_with(self, parameter: ast.arg) -> FunctionCode:
         """The one that has a parameter."""
-        return next(each for each in self.functions if parameter in each.parameters)
+        functions = self.functions
+        return next(owner for owner in functions if parameter in owner.parameters)
 
     def named(self, name: str) -> list[FunctionCode]:
         """The functions and methods of this name."""
@@ -320,8 +324,9 @@ class CodeFile:
         """What other functions, or the code around, give a name."""
         others: list[FunctionCode] = []
         if "." in name and function.owner is not None:
-            methods = [each for each in self.functions if each.owner is function.owner]
-            others = [method for method in methods if method is not function]
+            for other in self.functions:
+                if other.owner is function.owner and other is not function:
+                    others.append(other)
         outer = function.outer
         while "." not in name and outer is not None and not others:
             others = [outer] if outer.binds(name) else []

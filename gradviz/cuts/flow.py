@@ -56,7 +56,7 @@ class Flow:
     def _find_inflows(self, value: AST) -> Sequence[Inflow]:
         if isinstance(value, ast.arg):
             arguments = self._recorded.arguments(value)
-            return [Inflow(given, argument_of=call) for call, given in arguments]
+            return [Inflow(value, argument_of=call) for call, value in arguments]
 
         file = self._recorded.file_of(value)
         written = list(self._results(value)) or file.inflows(value)

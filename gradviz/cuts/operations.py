@@ -165,6 +165,7 @@ def _of_part(node: ast.Attribute | ast.Subscript) -> Effect:
     else:
         is_indices = ast.unparse(node.slice) in ("1", "-1")
         parts = [node.value, *_index(node.slice)]
+
     if is_indices and holder in WITH_INDICES:
         return Effect(_inflows([node.value], "integer"), holder)
     return Effect(_inflows(parts))
@@ -172,11 +173,11 @@ def _of_part(node: ast.Attribute | ast.Subscript) -> Effect:
 
 def _index(part: AST) -> Iterator[AST]:
     """The values in an index."""
-    for each in getattr(part, "elts", [part]):
-        if isinstance(each, ast.Slice):
-            yield from filter(None, (each.lower, each.upper))
-        elif not isinstance(each, ast.Constant):
-            yield each
+    for index in getattr(part, "elts", [part]):
+        if isinstance(index, ast.Slice):
+            yield from filter(None, (index.lower, index.upper))
+        elif not isinstance(index, ast.Constant):
+            yield index
 
 
 class _Called(NamedTuple):
@@ -216,11 +217,13 @@ def _of_call(call: Call, code: CodeFile) -> Effect:
         return _of_grad(call, values)
     if name in _FILLING:
         return _of_filling(call, name)
+
     kind = _kind(read)
     if kind is not None:
-        every = kind == "numpy" or name in COMPARISONS
-        lost = _inflows(values if every else values[:1], kind)
+        is_of_all = kind == "numpy" or name in COMPARISONS
+        lost = _inflows(values if is_of_all else values[:1], kind)
         return Effect(lost, _NUMBERS.get(name, name))
+
     computes = name not in _CONTAINERS and not read.is_plain
     operation = name if name in WITH_INDICES else ""
     return Effect(_inflows(values), operation, computes)
@@ -229,7 +232,7 @@ def _of_call(call: Call, code: CodeFile) -> Effect:
 def _of_filling(call: Call, name: str) -> Effect:
     """Nothing goes in of what the new tensor is like."""
     copies = name == "new_tensor"
-    values = [*call.args[not copies :], *(one.value for one in call.keywords)]
+    values = [*call.args[not copies :], *(part.value for part in call.keywords)]
     return Effect(_inflows(values, "new" if copies else None), name)
 
 
@@ -242,6 +245,7 @@ def _kind(read: _Called) -> DetachKind | None:
         return "number"
     if name in METHODS:
         return METHODS[name] if not read.is_plain or name in _TORCH else None
+
     if name in ("to", "type", "astype"):
         texts = map(ast.unparse, read.values[1:])
         return "integer" if any(map(_INTEGERS.fullmatch, texts)) else None
@@ -267,8 +271,9 @@ def _of_grad(call: Call, values: Sequence[AST]) -> Effect:
     """Of `torch.autograd.grad`: a gradient has a graph where that is asked for."""
     options = {keyword.arg: keyword.value for keyword in call.keywords}
     outputs = [options["outputs"]] if "outputs" in options else values[:1]
+
     asked = options.get("create_graph")
-    off = asked is None or getattr(asked, "value", True) is False
-    positional = len(call.args) > 4  # outputs, inputs, grad_outputs, retain, create
-    kind: DetachKind | None = "grad" if off and not positional else None
+    is_off = asked is None or getattr(asked, "value", True) is False
+    is_positional = len(call.args) > 4  # outputs, inputs, grad_outputs, retain, create
+    kind: DetachKind | None = "grad" if is_off and not is_positional else None
     return Effect(_inflows(outputs, kind), "grad")

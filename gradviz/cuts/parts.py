@@ -68,13 +68,11 @@ class WithCuts:
     def __init__(self, graph: Graph, whole: Graph) -> None:
         self._whole, self._scopes = whole, ScopeTree(whole)
         self._roots = list(whole.roots[: len(graph.roots)])
-        own = set(behind(whole, [root.node for root in self._roots]))
-        self._nodes = [
-            node
-            if node.id in own
-            else node._replace(flags=(*node.flags, "cut"), saved=())
-            for node in whole.nodes
-        ]
+        uncut = set(behind(whole, [root.node for root in self._roots]))
+        self._nodes = list(whole.nodes)
+        for i, node in enumerate(whole.nodes):
+            if node.id not in uncut:
+                self._nodes[i] = node._replace(flags=(*node.flags, "cut"), saved=())
         self._edges, self._data = list(whole.edges), list(graph.data)
 
     def add(
@@ -84,13 +82,14 @@ class WithCuts:
         because of it, by number.
         """
         cut, number = found.cut, len(self._nodes)
-        lost = (roots[0].tensor,) if len(roots) == 1 else ()
+        tensors = (roots[0].tensor,) if len(roots) == 1 else ()
         # in the module in which both happens: what is cut off, and what goes on
         ends = [*(root.node for root in roots), *found.nodes]
         within = {self._nodes[end].scope for end in ends if end is not None}
-        scissors = Node(number, f"\u2702 {cut.operation}", lost, flags=("cut",))
+        scissors = Node(number, f"\u2702 {cut.operation}", tensors, flags=("cut",))
         scope = None if outputs else self._scopes.common(within)
         self._nodes.append(scissors._replace(source=cut.source, scope=scope))
+
         for position, root in enumerate(roots):
             if root.node is not None:
                 self._edges.append(Edge(number, root.node, root.output, position))
@@ -104,17 +103,20 @@ class WithCuts:
         """
         takers = dict.fromkeys(users)
         for user in users:
-            given = [i for i, one in enumerate(self._data) if user in one.nodes]
-            if len(given) == 1:
-                data = self._data[given[0]]
-                takers |= dict.fromkeys(data.nodes)
-                for taker in data.nodes:
-                    node = self._nodes[taker]
-                    self._nodes[taker] = node._replace(numbers=node.numbers + 1)
-                self._data[given[0]] = data._replace(nodes=(), position=())
-                if data.text.isidentifier():
-                    node = self._nodes[scissors]
-                    self._nodes[scissors] = node._replace(names=data.names)
+            places = [i for i, data in enumerate(self._data) if user in data.nodes]
+            if len(places) != 1:
+                continue
+
+            data = self._data[places[0]]
+            takers |= dict.fromkeys(data.nodes)
+            for taker in data.nodes:
+                node = self._nodes[taker]
+                self._nodes[taker] = node._replace(numbers=node.numbers + 1)
+            self._data[places[0]] = data._replace(nodes=(), position=())
+            if data.text.isidentifier():
+                node = self._nodes[scissors]
+                self._nodes[scissors] = node._replace(names=data.names)
+
         for user in takers:
             self._edges.append(Edge(user, scissors, 0, _LAST_POSITION + scissors))
 

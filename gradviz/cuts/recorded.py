@@ -175,13 +175,15 @@ class RecordedCode:
     def _by_name(self, file: CodeFile, call: Call) -> Iterator[FunctionCode]:
         callee: Any = call.func
         if isinstance(callee, ast.Name):
-            functions = [each for each in file.named(callee.id) if each.owner is None]
+            named = file.named(callee.id)
+            functions = [function for function in named if function.owner is None]
             yield from functions or self._imported(file, callee.id)
         elif isinstance(callee, ast.Attribute) and file.is_module(callee.value):
             yield from self._imported(file, dotted(callee))
         elif isinstance(callee, ast.Attribute):
             owner = file.function_of(call).owner
-            methods = [each for each in file.named(callee.attr) if each.owner]
+            named = file.named(callee.attr)
+            methods = [function for function in named if function.owner]
             if dotted(callee.value) == "self" and owner is not None:
                 yield from (method for method in methods if method.owner is owner)
             # of any other object: where there is one such method, and none of torch's
