@@ -307,6 +307,7 @@ class Answers:
         recording = self._live.recording
         if path is None or recording is None:
             return "", None
+
         outer = path.rpartition(".")[0]
         while outer in self._modules and isinstance(self._modules[path], _CONTAINERS):
             path, outer = outer, outer.rpartition(".")[0]

@@ -96,6 +96,7 @@ class FunctionCode:
             if keyword.value is argument:
                 named = self.parameters_called(keyword.arg or "")
                 found = named[0] if named else signature.kwarg
+
         positional = [*signature.posonlyargs, *signature.args][skips:]
         for i, positioned in enumerate(call.args):
             if positioned is argument:
@@ -184,6 +185,7 @@ class CodeFile:
         """What a call of a method changes, or one of NumPy its first argument."""
         if not isinstance(node, Call) or not isinstance(node.func, ast.Attribute):
             return
+
         method, changed = node.func.attr, node.func.value
         put: Sequence[AST] = ()
         if method in _WRITING and self.is_module(changed) and node.args:
@@ -194,6 +196,7 @@ class CodeFile:
             put = node.args[:1]
         elif method.endswith("_") and not method.endswith("__"):
             put = [node]
+
         name = dotted(part_holder(changed))
         yield from ((name, Binding(node, changes=True, origin=part)) for part in put)
 
@@ -327,6 +330,7 @@ class CodeFile:
             for other in self.functions:
                 if other.owner is function.owner and other is not function:
                     others.append(other)
+
         outer = function.outer
         while "." not in name and outer is not None and not others:
             others = [outer] if outer.binds(name) else []

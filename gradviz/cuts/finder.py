@@ -135,6 +135,7 @@ class CutFinder:
                 for output in outputs
                 for point in self._flow.cut_points(output, every)
             ]
+
             # a backward function on the way has computed without a graph
             points = points or [
                 (point, output)
@@ -186,6 +187,7 @@ class CutFinder:
         for output in self._outputs():
             inputs = [inflow.value for inflow in self._flow.inflows(output)] or [output]
             line = line or self._recorded.line_of(inputs[0])
+
             values = self._flow.upstream(output, through_no_grad=True)[1:]
             for value in sorted(filter(self._is_plain, values), key=_position):
                 others = self._flow.upstream(value, through_no_grad=True)[1:]

@@ -107,6 +107,7 @@ class LeafReads:
             holders = []
         else:
             holders = self._passed(function, root, inside)
+
         for holder in holders[:MOST]:
             yield attribute_of(holder, rest)
 
@@ -136,11 +137,11 @@ class LeafReads:
 
     def of(self, tensor: torch.Tensor) -> list[AST]:
         """The values that are a leaf, or are computed by the module that has it."""
-        return [
-            value
-            for value, leaves in self.leaves.items()
-            if any(leaf is tensor for leaf in leaves)
-        ]
+        values = []
+        for value, leaves in self.leaves.items():
+            if any(leaf is tensor for leaf in leaves):
+                values.append(value)
+        return values
 
 
 def _add(leaves: Leaves, value: AST, tensors: Sequence[torch.Tensor]) -> None:
@@ -164,6 +165,7 @@ def _parameters(module: torch.nn.Module, whole: bool) -> list[torch.Tensor]:
     modules = [module]
     if whole or is_a(module, torch.nn.MultiheadAttention):
         modules = [inner for _, inner in submodules(module)]
+
     return [
         parameter
         for inner in modules

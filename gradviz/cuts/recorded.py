@@ -56,6 +56,7 @@ class RecordedCode:
         self.calls: dict[FunctionCode, list[Call]] = defaultdict(list)
         self.site_of: dict[int, CallSite] = {}
         self.modules: list[tuple[torch.nn.Module, CallSite, Any]] = []
+
         self._read_recording(graph, since)
         self._read_frames(variables)
         self._read_calls()
@@ -100,6 +101,7 @@ class RecordedCode:
             is_own = inner is None or inner.code.co_name not in OWN_CODE
             if value is not None and is_own and computes:
                 self.computed.add(value)
+
             function = self.function_of(inner.code) if inner is not None else None
             if value is not None and function is not None:
                 self.callees[value][function] = _skips(function)

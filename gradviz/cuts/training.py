@@ -72,19 +72,20 @@ def training(live: LiveOutputs) -> Training:
         for root in graph.roots:
             for node in behind(graph, [root.node]):
                 reached.setdefault(node, []).append(root.name)
-        parts = dict(_each(walked, answers, live.variables, reached))
+        parts = dict(_parts(walked, answers, live.variables, reached))
     return _joined([root.name for root in graph.roots], parts)
 
 
 def merged(calls: Sequence[Training]) -> Training:
     """What trains what over several backward calls."""
-    found: dict[str, list[tuple[Training, TrainedPart]]] = {}
+    by_name: dict[str, list[tuple[Training, TrainedPart]]] = {}
     for call in calls:
         for part in call.parts:
             for name in part.names:
-                found.setdefault(name, []).append((call, part))
+                by_name.setdefault(name, []).append((call, part))
+
     parts: dict[str, TrainedPart] = {}
-    for name, seen in found.items():
+    for name, seen in by_name.items():
         reached = [part for _, part in seen if part.outputs]
         reasons = [(call.outputs, part.reason) for call, part in seen]
         best = next((part for part in reached if not part.reason), seen[-1][1])
@@ -111,11 +112,11 @@ def _joined(outputs: Sequence[str], parts: Mapping[str, TrainedPart]) -> Trainin
     joined: dict[TrainedPart, list[str]] = {}
     for name, part in parts.items():
         joined.setdefault(part, []).append(name)
-    found = (part._replace(names=tuple(names)) for part, names in joined.items())
-    return Training(tuple(outputs), tuple(found))
+    whole = (part._replace(names=tuple(names)) for part, names in joined.items())
+    return Training(tuple(outputs), tuple(whole))
 
 
-def _each(
+def _parts(
     walked: Walked,
     answers: Answers,
     variables: Sequence[Namespace],
@@ -129,12 +130,14 @@ def _each(
         is_leaf = tensor.is_leaf and (is_parameter or id(tensor) in nodes)
         if not is_leaf and id(tensor) not in holders:
             continue
+
         outputs = tuple(reached.get(nodes.get(id(tensor), -1), ()))
         if outputs:
             reason, cause = zero_reason(walked.graph, nodes[id(tensor)])
         else:
             answer = answers.answer(tensor, names[0])
             reason, cause = answer.words, answer.source
+
         held, owner = tuple(holders.get(id(tensor), ())), _owner(names[0])
         yield names[0], TrainedPart(owner, outputs, held, reason, cause)
 
@@ -148,7 +151,7 @@ def _holders(variables: Sequence[Namespace]) -> dict[int, list[str]]:
     return holders
 
 
-def training_table(found: Training) -> RenderableType:
+def training_table(training: Training) -> RenderableType:
     """A row for each part."""
     from gradviz.report.rich_parts import Text
     from gradviz.report.table import Column, FittedTable
@@ -160,7 +163,7 @@ def training_table(found: Training) -> RenderableType:
         Column("why none", "text", 1),
     ]
     rows = []
-    for part in found.parts:
+    for part in training.parts:
         outputs, holders = ", ".join(part.outputs), labels.names_text(part.optimizers)
         cells = part.title, outputs or "-", holders or "-", part.reason
         rows.append([Text(one_line(cell)) for cell in cells])
