@@ -65,6 +65,7 @@ class WatchedRun:
         hooks: dict[str, Any] = {
             "afterwards": self._afterwards,
             "nothing": BackwardCall(Graph(), self._run),
+            "tells": lambda: self._run.stepped,
         }
         if self._runs_on:
             hooks |= {"watch": self._watch, "ended": self._watch.ended}

@@ -108,7 +108,8 @@ class Run(Generic[T]):
         it must not raise.
     nothing
         the result where the script raised before anything was read; without it
-        that raises ScriptError.
+        that raises ScriptError. Also where it ended without a graph, and `tells`
+        says that there is something to tell all the same.
     """
 
     target: Target
@@ -124,6 +125,7 @@ class Run(Generic[T]):
     afterwards: Callable[[T, bool | None], T] | None = None
     ended: Callable[[Sequence[Namespace]], None] | None = None
     nothing: T | None = None
+    tells: Callable[[], bool] = bool
 
     @property
     def calls(self) -> tuple[int, ...]:
@@ -252,7 +254,7 @@ class _Running(Generic[T]):
         """What was read at calls, else what can be read now that the code has ended."""
         if not self._results and self._error is None:
             with self._guarded():
-                self._read_at_end()
+                self._read_at_end_or_tell()
 
         unread, results = self._unread(), self._results
         if self._error is not None and not (unread or self._interrupted):
@@ -278,6 +280,16 @@ class _Running(Generic[T]):
             self._calls,
             self._until,
         )
+
+    def _read_at_end_or_tell(self) -> None:
+        """Read what is left when the script has ended; nothing, where that tells enough."""
+        try:
+            self._read_at_end()
+        except NoGraphError:
+            nothing = self._wishes.nothing
+            if nothing is None or not self._wishes.tells():
+                raise
+            self._results.append(nothing)
 
     def _read_at_end(self) -> None:
         """Read what is left when the script has ended, or what it had computed when it

@@ -358,7 +358,26 @@ net = Net()
 def objective():
     return net(torch.randn(8, 4))
 {END}"""
+FUNCTIONAL = f"""{BEGIN}
+net, x = nn.Linear(4, 1), torch.randn(8, 4)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+def objective(params):
+    return torch.func.functional_call(net, params, (x,)).square().mean()
+for step in range(4):
+    params = {{name: p.detach().clone() for name, p in net.named_parameters()}}
+    for name, slope in torch.func.grad(objective)(params).items():
+        params[name].grad = slope
+    opt.step()
+"""
 FAULTS = {
+    "gradients that functions return, and nobody gives": Fault(
+        "idle-optimizer",
+        "opt = ",
+        "Give it the parameters",
+        "params[name].grad = slope",
+        "net.get_parameter(name).grad = slope",
+        FUNCTIONAL,
+    ),
     "hooks that share the last mask": Fault(
         "wrong-backward", "lambda grad", "mask=mask", "lambda grad: grad", "lambda grad, mask=mask: grad", PRUNED
     ),
