@@ -237,7 +237,10 @@ class TrainingRun:
     nonzero: dict[str, int] = field(default_factory=dict)
     # variables that hold the graphs of several steps, by the end of their name
     held: dict[str, RetainedHistory] = field(default_factory=dict)
-    loss_arguments: dict[SourceLine, LossArguments] = field(default_factory=dict)
+    # of losses of torch, by line and function
+    loss_arguments: dict[tuple[SourceLine, str], LossArguments] = field(
+        default_factory=dict
+    )
     used: set[str] = field(default_factory=set)  # names of what takes part in a call
     # names of parameters that no call has reached, and that change all the same
     by_hand: set[str] = field(default_factory=set)

@@ -80,6 +80,14 @@ FAULTS = {
         "y = torch.randn(16, 4), torch.randn(16, 1)",
         SHAPES,
     ),
+    "a loss beside another one": Fault(
+        "loss-input",
+        "loss = ",
+        "Give both one shape",
+        "y = torch.randn(16, 4), torch.randn(16, 3)",
+        "y = torch.randn(16, 4), torch.randn(16, 1)",
+        SHAPES.replace("criterion(net(x), y)", "criterion(net(x), y) + nn.functional.l1_loss(net(x), y[:, :1])"),
+    ),
 }
 
 

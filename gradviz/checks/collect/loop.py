@@ -87,8 +87,8 @@ class LoopWatch:
         if not tensors or self._recorder.paused or not torch.is_grad_enabled():
             return
         source, function = self._recorder.line(frame), frame.f_code.co_name
-        self._losses[source] += 1
-        if source is None or self._losses[source] > LOOKED:
+        self._losses[source, function] += 1
+        if source is None or self._losses[source, function] > LOOKED:
             return
         shapes = tuple(given.shape), tuple(target.shape)
         made_by = kind_of(type(grad_fn_of(given)).__name__)
@@ -98,4 +98,4 @@ class LoopWatch:
                 leaves = frozenset(leaves_behind([target]))
                 inputs = frozenset(leaves_behind([given]))
                 arguments = arguments._replace(leaves=leaves, input_leaves=inputs)
-        self._recorder.run.loss_arguments[source] = arguments
+        self._recorder.run.loss_arguments[source, function] = arguments

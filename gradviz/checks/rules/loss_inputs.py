@@ -255,7 +255,7 @@ def _sides(source: SourceLine) -> tuple[str, str]:
 
 def _arguments(context: BackwardCall) -> Diagnoses:
     """What torch's own losses were given."""
-    for source, given in context.run.loss_arguments.items():
+    for (source, _), given in context.run.loss_arguments.items():
         if given.function == "kl_div" and given.made_by in ("Softmax", "Sigmoid"):
             yield _NO_LOG.filled((), source, by=given.made_by.lower())
         first, second = given.shapes

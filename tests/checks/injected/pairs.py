@@ -169,7 +169,11 @@ def judged(
     line = any(number in lines or (number and re.search(pair.operator.line, text[number - 1])) for number in named)
     heals = any(re.search(pair.operator.undone, each["fix"]) for each in said)
     words = "; ".join(f"{each['id']}: {each['summary']} ({each['where']}) -> {each['fix']}" for each in said)
-    real = pair.operator.silent or before[0] != after[0]
+    # what is no tensor has no such method: the program breaks, and its gradients do not
+    broken = {"AttributeError", "NameError", "TypeError"}.intersection(
+        each for each in after[0] if isinstance(each, str)
+    )
+    real = not broken and (pair.operator.silent or before[0] != after[0])
     if pair.operator.raises:
         real = _failed(after[0]) and not _failed(before[0])
     return Outcome(pair, real, bool(said), bool(line), heals, words)
