@@ -12,6 +12,7 @@ import torch
 from gradviz.armour.isolation import isolated
 from gradviz.features import hook
 from gradviz.graph import Graph, SourceLine, TensorInfo
+from gradviz.graph.kinds import why_zero
 from gradviz.graph.ready_queue import engine_order
 from gradviz.graph.walks import behind, makers
 from gradviz.report import labels
@@ -141,7 +142,7 @@ def _answer(
     line. As far as there is what finds that out.
     """
     if node is not None:
-        return zero_reason(walked.graph, node)
+        return why_zero(walked.graph, node)
     answers = hook("gradviz.cuts.answers:Answers")
     if answers is None:
         return "", None
@@ -160,14 +161,6 @@ def all_reasons(calls: Iterable[tuple[Sequence[str], str]]) -> str:
         return next(iter(by_reason))
     pairs = by_reason.items()
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in pairs)
-
-
-def zero_reason(graph: Graph, node: int) -> tuple[str, SourceLine | None]:
-    """Why backward() comes to a node with a gradient of exactly 0, and the line; ""
-    where it need not, as far as there is what finds that out.
-    """
-    found = hook("gradviz.checks.rules.zeros:why_zero")
-    return found(graph, node) if found is not None else ("", None)
 
 
 def _module(variables: Sequence[Namespace], tensor: torch.Tensor) -> str:

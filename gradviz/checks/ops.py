@@ -4,9 +4,8 @@ after it, also behind changes of shape.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from gradviz.graph import Graph, TensorInfo
+from gradviz.graph.kinds import kind as kind, kind_of as kind_of
 from gradviz.graph.walks import behind as behind, makers as makers, spread as spread
 
 RESHAPES = frozenset(
@@ -32,21 +31,6 @@ PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
 
 Sizes = tuple[int, ...] | None
 """The shape of a tensor in numbers; None where it is not known."""
-
-
-@lru_cache
-def kind_of(op: str) -> str:
-    """`NllLoss` for `NllLoss2DBackward0`."""
-    name = op.partition("Backward")[0].lstrip("_")
-    return name.removesuffix("2D") if name.startswith("NllLoss") else name
-
-
-def kind(graph: Graph, node: int) -> str:
-    """The kind of operation that a node is; of a Function of the user's, which may be
-    called as one of torch's, its whole name.
-    """
-    op = graph.ops[node]
-    return op if "custom" in graph.flags[node] else kind_of(op)
 
 
 def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradviz.armour.isolation import isolated
 from gradviz.cuts.answers import Answers
-from gradviz.explanation import all_reasons, opened, optimized, optimizers, zero_reason
+from gradviz.explanation import all_reasons, opened, optimized, optimizers
 from gradviz.graph import SourceLine
+from gradviz.graph.kinds import why_zero
 from gradviz.graph.walks import behind
 from gradviz.report import labels
 from gradviz.report.results import displayed
@@ -133,7 +134,7 @@ def _parts(
 
         outputs = tuple(reached.get(nodes.get(id(tensor), -1), ()))
         if outputs:
-            reason, cause = zero_reason(walked.graph, nodes[id(tensor)])
+            reason, cause = why_zero(walked.graph, nodes[id(tensor)])
         else:
             answer = answers.answer(tensor, names[0])
             reason, cause = answer.words, answer.source

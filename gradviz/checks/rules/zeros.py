@@ -10,25 +10,13 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import first_names, made_at, nodes_of, verb
-from gradviz.graph import Graph, Leaf, SourceLine
+from gradviz.graph import Graph, Leaf
+from gradviz.graph.kinds import BENT, FLAT, SAMPLES, flat_part, onward, reachable
 
 _AROUND = "let the gradient pass straight through: y = x + (torch.{op}(x) - x).detach()"
 _SAMPLE = "use a sample that the gradient passes, such as torch.distributions.Normal(...).rsample()"
-_FLAT = {
-    **dict.fromkeys(("Round", "Sign", "Sgn", "Floor", "Ceil", "Trunc"), _AROUND),
-    **dict.fromkeys(("Bernoulli", "Normal", "Poisson"), _SAMPLE),
-}
-"""Operations whose derivative is 0 everywhere, with what to do."""
 _SCALES = RESHAPES | {"Mul", "Div", "Neg", "Clamp"}
 _MULTIPLIES = RESHAPES | {"Mm", "Bmm", "Mul", "Neg", "Expand"}
-_BENT = {
-    "ThresholdBackwardBackward0": "ReLU",
-    "LeakyReluBackwardBackward0": "LeakyReLU",
-    "HardtanhBackwardBackward0": "Hardtanh",
-}
-"""Gradients of piecewise linear operations: they do not change with what these were
-given, the input at position 1.
-"""
 _ZERO = Row(
     "the gradient of {names} is exactly 0: {what} is 0 everywhere",
     "every path from the output to {them} leads through {code}{seen}",
@@ -82,7 +70,7 @@ def no_slope(context: BackwardCall) -> Diagnoses:
     loss.backward()
     ```
     """
-    graph, passing = context.graph, set(_passing(context.graph))
+    graph, passing = context.graph, set(reachable(context.graph))
     nonzero = context.run.nonzero.keys()
     size = {leaf.node: leaf.norm for leaf in context.leaf_gradients}
     zero = []
@@ -153,47 +141,20 @@ def _multiplied_by(graph: Graph, node: int) -> list[int]:
     return []
 
 
-def why_zero(graph: Graph, node: int) -> tuple[str, SourceLine | None]:
-    """Why the gradient of a node is exactly 0, and the line; "" where it need not be."""
-    passing = set(_passing(graph))
-    for flat in sorted(passing) if node not in passing else ():
-        if node in behind(graph, _onward(graph, flat)[1]):
-            why = f"its gradient is exactly 0: {_what(graph, flat)[0]} is 0 everywhere"
-            return why, made_at(graph, flat)
-    return "", None
-
-
 def _what(graph: Graph, node: int) -> tuple[str, str]:
     """What is 0 of an operation, and what to do about it."""
-    bent, op = _BENT.get(graph.ops[node]), kind(graph, node)
-    if bent is None:
-        name = op.lower()
-        return f"the derivative of torch.{name}", _FLAT[op].format(op=name)
-    mend = "use a smooth activation, such as torch.nn.Tanh(), SiLU() or Softplus(), instead of"
-    return f"the second derivative of {bent}", f"{mend} {bent}"
-
-
-def _onward(graph: Graph, node: int) -> tuple[list[int], list[int]]:
-    """The makers of the inputs of an operation that a gradient comes to, and those that
-    get one of 0.
-    """
-    every = makers(graph, node)
-    if graph.ops[node] in _BENT:
-        return every[:1], every[1:]
-    return ([], every) if kind(graph, node) in _FLAT else (every, [])
-
-
-def _passing(graph: Graph) -> Iterator[int]:
-    """The nodes that a gradient other than 0 may come to."""
-    return spread(graph.roots_of, lambda node: _onward(graph, node)[0])
+    bent, op = BENT.get(graph.ops[node]), kind(graph, node)
+    if bent is not None:
+        mend = f"use a smooth activation, such as torch.nn.Tanh(), SiLU() or Softplus(), instead of {bent}"
+    else:
+        mend = _SAMPLE if op in SAMPLES else _AROUND.format(op=op.lower())
+    return flat_part(graph, node), mend
 
 
 def _stopping(graph: Graph, passing: set[int]) -> Iterator[int]:
     """The operations that stop the gradient of what goes nowhere else."""
     for node in sorted(passing):
-        if kind(graph, node) not in _FLAT or not passing.isdisjoint(
-            makers(graph, node)
-        ):
+        if kind(graph, node) not in FLAT or not passing.isdisjoint(makers(graph, node)):
             continue
         scaled = spread([node], lambda each: _scaled_by(graph, each))
         ends = [user for each in scaled for user in users(graph, each)]
@@ -224,7 +185,7 @@ def _by_cause(
     causes: dict[int, list[Leaf]] = {}
     first: dict[object, int] = {}
     for node in sorted(passing) if zero else ():
-        reached = set(behind(graph, _onward(graph, node)[1]))
+        reached = set(behind(graph, onward(graph, node)[1]))
         found = [leaf for leaf in zero if leaf.node in reached]
         zero = [leaf for leaf in zero if leaf.node not in reached]
         if found:
