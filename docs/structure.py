@@ -45,7 +45,6 @@ READS_LIVE_OBJECTS = (
     "gradviz.armour",
     "gradviz.walker",
     "gradviz.variables",
-    "gradviz.source",
     "gradviz.recording",
     "gradviz.inference.forwards",
     "gradviz.inference.ownership",

@@ -68,12 +68,6 @@ def _function(value: Any) -> FunctionType | None:
     return value if isinstance(value, FunctionType) else None
 
 
-def keys_of(path: str) -> list[str]:
-    """How a forward may name what it holds under a path."""
-    parts = path.split(".")
-    return [path, ".".join([*parts[:-1], "*"]), ".".join("*" * len(parts))]
-
-
 @lru_cache(maxsize=10_000)
 def _syntax(code: CodeType) -> Any:
     """The function that a code object was compiled from."""

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import torch
 
 from gradviz.graph.origins import Ownership, Registered, around
-from gradviz.inference.forwards import ForwardStep, keys_of, steps_of
+from gradviz.inference.forwards import ForwardStep, steps_of
+from gradviz.inference.scripts import keys_of
 from gradviz.variables.objects import (
     class_attribute,
     is_compiled,

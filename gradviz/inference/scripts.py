@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from gradviz.graph.origins import Registered
-from gradviz.inference.forwards import keys_of
 from gradviz.inference.order import InferredCall
 
 _DEEPEST = 6
@@ -60,6 +59,12 @@ class _Read(NamedTuple):
 
 End: TypeAlias = int | str | None
 """A module that is called, a parameter that is worked with, or the end of a forward."""
+
+
+def keys_of(path: str) -> list[str]:
+    """How a forward may name what it holds under a path."""
+    parts = path.split(".")
+    return [path, ".".join([*parts[:-1], "*"]), ".".join("*" * len(parts))]
 
 
 class Scripts:
