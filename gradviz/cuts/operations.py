@@ -30,8 +30,7 @@ _WITHOUT_VALUE = _words(
     zeros_like ones_like empty_like rand_like randn_like randint_like
     new_zeros new_ones new_empty is_floating_point is_complex print len isinstance issubclass type id repr str format hasattr
     callable range backward step zero_grad register_hook retain_grad
-    requires_grad_grad update_ema save manual_seed info debug warning
-    set_description set_postfix writerow
+    save manual_seed info debug warning set_description set_postfix writerow
     """
 )
 """Functions and methods of which the result has nothing of a value."""

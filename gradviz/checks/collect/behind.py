@@ -14,7 +14,6 @@ from gradviz.walker.outputs import flatten
 from gradviz.walker.private import Node
 from gradviz.walker.walk import live_nodes
 
-"""Classes of tensors that answer like any tensor."""
 Models = Sequence[tuple[str, torch.nn.Module]]
 """The models of a run, by name."""
 Variables = Sequence[Namespace]

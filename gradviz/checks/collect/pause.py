@@ -1,5 +1,5 @@
-"""Lets a long training run unwatched: where `CALM` backward calls have told nothing new,
-recording pauses for good, unless something begins: another line that calls backward, an
+"""Lets a long training run unwatched: recording pauses after `CALM` backward calls, and
+goes on for as many where something begins: another line that calls backward, an
 optimizer, a switch of train() or eval().
 
 How a step was made that nobody watched is known from the last one that was watched and
@@ -23,6 +23,11 @@ from gradviz.recording.session import running
 from gradviz.walker.private import peek_sequence
 
 CALM = 100
+"""Backward calls that are watched from where something begins."""
+_KEPT = 4
+"""The last of these, whose steps are kept to compare later ones with: so many lines may
+call backward in turn.
+"""
 
 
 class _Step(NamedTuple):
@@ -55,7 +60,7 @@ class Pause:
             self._begins |= not is_known
             return True
 
-        if number > self._until - 4:
+        if number > self._until - _KEPT:
             self._watched[line] = _Step(step, _ops(outputs, step))
         if number >= self._until:
             self._last_leaf = _last_leaf(outputs)

@@ -26,8 +26,8 @@ PORT_STEPS = 1024
 
 
 class Side(NamedTuple):
-    """Pieces up, or down, from every point: those of point p are start[p] .. start[p +
-    1] - 1.
+    """Pieces up, or down, from every point: those of point p are numbers start[p] up to,
+    not including, start[p + 1].
     """
 
     start: Ints
@@ -115,7 +115,9 @@ def inversions(values: Ints, groups: Ints, count: int) -> Ints:
 
 EXCHANGE_ROUNDS = 20
 SWEEPS = 4
-LARGEST = 50_000  # points; in larger drawings neighbours are exchanged, and that is all
+LARGEST = (
+    50_000  # points; in larger drawings the first order is improved, without sweeps
+)
 # pieces of one neighbour times those of the other, above which a pair is left as it is
 LARGEST_PAIR = 4096
 
@@ -140,8 +142,9 @@ def best_order(layers: Layers, starts: Sequence[Ints]) -> Order:
 
 def _improvements(order: Order, starts: Sequence[Ints]) -> Iterator[Ints]:
     """Bring points into one order after another: the crossings of every component."""
-    sweeps = SWEEPS if order.layers.size <= LARGEST else 0
-    for start in starts[: 1 + sweeps]:
+    is_large = order.layers.size > LARGEST
+    sweeps = 0 if is_large else SWEEPS
+    for start in starts[:1] if is_large else starts:
         order.sort(start)
         seen = set[tuple[bool, bytes]]()
         for turn in range(sweeps + 1):
