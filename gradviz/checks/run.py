@@ -1,10 +1,10 @@
 """One run of the user's code, as plain data: one log of events in their order, a row
 for each leaf and each optimizer, and a row for each backward call that was read.
 
-Who writes what (all in `collect/`): `recorder` owns the log, steps and losses; `ledger`
-the rows of leaves and optimizers; `loop`, `modes`, `functions`, `models` and `watch` say
-what happened, and the recorder notes it; `held` finds what variables keep; `failures`
-reads the exception. Rules only read.
+Who writes what (all in `collect/`): `recorder` owns the log, steps and losses, and what
+variables hold, which `held` finds; `ledger` the rows of leaves and optimizers;
+`collector`, `loop`, `modes`, `misuse`, `copies`, `functions` and `watch` say what
+happened, and the recorder notes it; `failures` reads the exception. Rules only read.
 
 It holds no tensor and imports no torch. Tensors are known by identity, so that events
 and rows that belong together are found.
@@ -207,7 +207,7 @@ class Raised(NamedTuple):
     missing: Names = ()  # inputs that the outputs do not depend on
     # the line of the custom Function that the message is about
     custom: SourceLine | None = None
-    # the constructor of a module of torch that it came out of: "MSELoss.__init__"
+    # of where it came out, a fact a line: "MSELoss.__init__", or "copied: net.cache"
     within: str = ""
 
 

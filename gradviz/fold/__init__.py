@@ -1,4 +1,4 @@
-"""From a Graph to a smaller Graph: modules, repeats and loops as single boxes.
+"""Folds a Graph: modules, repeats and loops become single boxes.
 
 The way in is `fold.opened`. It goes in three steps:
 
@@ -9,7 +9,7 @@ The way in is `fold.opened`. It goes in three steps:
    the estimates of `sizes`; `windows` closes the middle of what is too long. `fold`
    measures a few of such views as pictures, and takes the best.
 3. `folding` makes boxes and edges of what is closed, and `titles` names them; `export`
-   gives the same to users as a `Graph`.
+   gives the same to users as a smaller `Graph`.
 
 `crop` leaves one module, `outline` makes the rows of `gradviz tree`, with `flops`.
 """

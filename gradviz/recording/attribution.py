@@ -1,5 +1,5 @@
-"""In which module call, and at which line, each node of a graph was made: as it was
-recorded, or else who owns its leaves.
+"""In which module call, and at which line, each node of a graph was made, as it was
+recorded.
 
 Of what was noted only what is certain is attributed: a sequence number that two threads
 may have given out is left alone, and the notes say how many were. Of a graph that was

@@ -21,11 +21,11 @@ from gradviz.walker.places import BareGraph
 class Draft:
     """A construct in the making, in the call of a function `frame`.
 
-    `node` is what the code has there. `turn` is the number of a turn, and of a loop how many it had. `doubts`: places where
-    a loop may have begun a turn that nothing shows; what ran there is `in_doubt` over
-    that loop. `mixed`: functions of the user's, or modules, ran in it;
-    `flat`: a loop of more turns than are told apart. `sure` are the places that every
-    turn of a loop passed.
+    `node` is what the code has there. `turn` is the number of a turn, and of a loop how
+    many it had. `doubts`: places where a loop may have begun a turn that nothing shows;
+    what ran there is `in_doubt` over that loop. `mixed`: functions of the user's, or
+    modules, ran in it; `flat`: a loop of more turns than are told apart. `sure` are the
+    places that every turn of a loop passed.
     """
 
     kind: ConstructKind

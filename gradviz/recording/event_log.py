@@ -174,9 +174,9 @@ class SeenModule:
     """A module that was called, by identity, held weakly.
 
     What its last call was like: the sequence number it began at, the instruction that
-    called it, whether autograd was recording, and whether it gave a tensor
-    that requires grad. `in_place`: it has inplace=True. `checkpoint` is the line of the
-    reentrant checkpoint that kept it from recording; `forward` the code of its class.
+    called it, whether autograd was recording, and whether it gave a tensor that requires
+    grad. `in_place`: it has inplace=True. `checkpoint` is the line of the reentrant
+    checkpoint that kept it from recording; `forward` the code of its class.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:

@@ -248,7 +248,7 @@ class ModuleCalls:
         if call is None:
             return
 
-        # run after this one
+        # the module's own run after this one, and may replace what it returns
         hooks = module.__dict__.get("_forward_hooks")
         if hooks:
             call.is_replaced = not all(map(_gives_nothing, hooks.values()))

@@ -1,5 +1,5 @@
-"""The one static reader of the user's code: lines, statements, and how a tensor came
-about. Runs nothing.
+"""Reads the user's code as it is written: lines, statements, and how a tensor came about.
+Runs nothing.
 
 Two ways lead in. From a code object that runs: `spots` says what is written where an
 instruction stands, by `files`, `compiled` and `syntax`; `bindings`, `expressions` and
@@ -9,5 +9,6 @@ those of a function, `code_line` reads one alone, `search` and `feeding` find ot
 
 Others ask it what a line says: `recording/moments.py` for the one value that a name had
 at a moment (`Bindings.before`), `cuts/dataflow.py` for all that may have reached it
-(`Bindings.reaching`), `inference/forwards.py` for what a forward may call.
+(`Bindings.reaching`). `inference/forwards.py` takes the syntax of a forward alone, and
+follows by itself which variable stands for which module.
 """

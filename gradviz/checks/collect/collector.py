@@ -1,8 +1,8 @@
 """Reads the row of a backward call from live models, optimizers, tensors and code.
 
 One reader serves one run of the user's code, in which several backward calls may be
-read one after the other. Reads no numbers, runs no hook, writes nothing. What to
-conclude from the facts is none of its business.
+read one after the other. What numbers are looked at is in `numbers`. Runs no hook, and
+changes nothing of the user's. Concludes nothing.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def made_in_place(graph: Graph) -> frozenset[int]:
 
 # -- what variables hold ---------------------------------------------------------------
 
-# from which it is said: the sum of two networks' losses is of three steps already
+# so many steps or more are told: the sum of two networks' losses is of three already
 _STEPS = 4
 _TENSORS = 200  # of one variable that are looked at
 _FIELD = re.compile(r"(?<=\[)(\d+\]).*\..*$")  # of an element of a list

@@ -2,7 +2,8 @@
 that pile up or let nothing through, forward() called past hooks or past apply(), weights
 that are tied no more, copies of a network to itself.
 
-Each generator yields one kind of it, and `note_misuse` puts all into the log of the run.
+Each generator looks at one such thing, and `note_misuse` puts what all yield into the
+log of the run.
 """
 
 from __future__ import annotations

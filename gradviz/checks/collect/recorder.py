@@ -50,7 +50,8 @@ class Recorder:
         self.zeros = False  # the last call left a gradient of 0
         self.updated = False  # an optimizer has taken a step since the last call
         self._backward: Event | None = None  # where that is logged
-        # nobody watches the steps that run now, or some did before: see `Pause`
+        # nobody watches the steps that run now, see `Pause`; and whether that ever was so:
+        # the log has gaps from there on, so that it says nothing of an order any more
         self.paused = self.was_paused = False
         # optimizers whose step() runs now: a closure may call backward inside
         self.stepping: list[int] = []

@@ -1,3 +1,3 @@
-"""The rules of the health checks, one family to a module, and nothing else: what several
-families say is in `checks.telling`.
+"""The rules of the health checks, one family to a module; in `raised`, what the messages
+of torch mean. What several families say is in `checks.telling`.
 """

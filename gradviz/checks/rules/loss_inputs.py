@@ -1,5 +1,5 @@
 """Checks on what a loss is given: probabilities where it wants scores, and the like.
-Looks at the graph only.
+Looks at the graph, the code, and what losses were given.
 """
 
 from __future__ import annotations

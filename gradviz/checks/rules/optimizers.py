@@ -56,10 +56,10 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, or whose tensors never get a gradient.
 
     How it is found: its learning rate became 0, or a millionth, early and stayed so; it
-    is made anew for each step; no optimizer took a
-    step while gradients were reset twice, or until the script ended, as where `step()`
-    waits for more batches than there are; or none of the tensors that it holds had a
-    gradient in any of its steps, as when it was given another model's parameters.
+    is made anew for each step; no optimizer took a step while gradients were reset
+    twice, or until the script ended, as where `step()` waits for more batches than there
+    are; or none of the tensors that it holds had a gradient in any of its steps, as when
+    it was given another model's parameters.
 
     What to do: call `step()` after `backward()`, or give it the parameters that the
     loss depends on.

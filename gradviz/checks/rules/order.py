@@ -49,11 +49,11 @@ def no_update(context: BackwardCall) -> Diagnoses:
     nothing.
 
     Mostly `zero_grad()` stands between `backward()` and `step()`, or the only step comes
-    before `backward()`. Reported when this
-    happened to all tensors of an optimizer that the last three backward calls reached
-    (see `--steps`), both times. Gradients that are reset with no step at all are no
-    sign: code may look at them only, as attacks and saliency maps do. Likewise where
-    several batches are to be added up before a step, and each call resets.
+    before `backward()`. Reported when this happened twice, or at the only step, and no
+    tensor of the optimizer had a gradient at any step. Also reported where several
+    batches are to be added up before a step, but the gradients are reset after each.
+    Gradients that are reset with no step at all are no sign: code may look at them only,
+    as attacks and saliency maps do.
 
     How it is found: For each optimizer that takes a step, it is noted whether the
     tensors it holds have a gradient at that moment, and whether gradients are reset that

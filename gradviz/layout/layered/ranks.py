@@ -31,7 +31,7 @@ def choose_rows(near: Neighbours, component: Ints, heights: Floats, pin: Ints) -
     count, is_top, is_bottom = len(rank), pin == TOP, pin == BOTTOM
     inner = pin == FREE
     first = by_key(np.minimum, rank[inner], component[inner], count, count)
-    # means nothing in a line straight through a frame: nothing but ports
+    # means nothing of a component of ports alone, as of a line straight through a frame
     row = rank - first[component]
     last = by_key(np.maximum, row[inner], component[inner], count, -1)
     row = np.where(is_bottom, last[component] + 1, row)
