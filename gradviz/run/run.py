@@ -266,7 +266,7 @@ class _Running(Generic[T]):
             results = [nothing]
         elif len(results) < (len(set(self._wishes.calls)) or 1):
             if self._failure is None:
-                raise NoGraphError(self._too_few_calls())
+                raise self._error or NoGraphError(self._too_few_calls())
             self._failure.raise_error(
                 self._target, " before gradviz could read a graph"
             )
