@@ -460,6 +460,21 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "a chain of samples that ends": f"""{BEGIN}
+energy = nn.Sequential(nn.Linear(2, 8), nn.SiLU(), nn.Linear(8, 1))
+opt = torch.optim.Adam(energy.parameters(), lr=0.01)
+def sample():
+    x = torch.randn(16, 2, requires_grad=True)
+    for _ in range(4):
+        (force,) = torch.autograd.grad(energy(x).sum(), x)
+        x = x - 0.1 * force
+    return x.detach()
+for step in range(4):
+    loss = energy(torch.zeros(16, 2)).mean() - energy(sample()).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
     "an average of another network, that an optimizer holds": MOMENTUM,
     "weights that are pulled to others that nobody trains": MOMENTUM.replace(
         "zip(self.query.parameters(), self.keys.parameters())", "zip(self.keys.parameters(), self.query.parameters())"

@@ -4,6 +4,7 @@ optimizer holds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from gradviz.checks.call import BackwardCall, Home, Optimizer
@@ -19,7 +20,8 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.source.code_line import as_leaf
-from gradviz.source.search import grad_reads
+from gradviz.source.search import grad_reads, matching
+from gradviz.source.statements import body_around
 from gradviz.wording import one_line, plural
 
 _REBOUND = Row(
@@ -163,6 +165,8 @@ def _rebound(context: BackwardCall) -> Diagnoses:
     """The naive update."""
     graph, updated = context.graph, recorded_updates(context)
     for name, node in [*updated.items()][:1]:
+        if _ends(made_at(graph, node), name):
+            continue
         yield _REBOUND.filled(
             tuple(updated),
             made_at(graph, node),
@@ -170,6 +174,16 @@ def _rebound(context: BackwardCall) -> Diagnoses:
             maker=title_and_code(graph, node),
             nodes=tuple(updated.values()),
         )
+
+
+def _ends(source: SourceLine | None, name: str) -> bool:
+    """Whether the function of a line goes on with a variable without its graph, as where
+    a chain of samples ends.
+    """
+    if source is None:
+        return False
+    detached = rf"^(?:return|[\w.]+ =) {re.escape(name)}\.(?:detach\(\)|data)"
+    return any(matching(source.file, detached, body_around(source.file, source.line)))
 
 
 def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
