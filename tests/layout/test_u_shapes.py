@@ -10,6 +10,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from gradviz.layout import Drawing, Floats, Ints, LayoutFrame, Placement
 from gradviz.layout.layered import place
+from gradviz.layout.layered.u_shapes import in_halves
 from tests.layout.networks import Network, gpt, lstm, plain, resnet
 from tests.layout.test_layered_frames import assert_framed
 
@@ -180,3 +181,21 @@ def test_random_u_nets_hold_what_any_drawing_promises(drawing: Drawing) -> None:
 def test_two_skips_make_a_u_where_an_embedding_goes_to_every_block() -> None:
     shown = [place(as_u(UNet(2, time=time).drawing(frames=True))).is_u for time in (True, False)]
     assert shown == [True, False]
+
+
+def _sum_of_losses() -> Drawing:
+    """As of a style transfer: three terms in a frame, one beside it, and a sum with factors."""
+    chain = [(1, 0), (0, 8), (8, 9), (9, 10), (10, 11), (11, 15), (15, 19), (19, 21), (21, 22), (22, 25), (25, 26)]
+    terms = [(0, 12), (12, 13), (13, 14), (14, 15), (0, 16), (16, 17), (17, 18), (18, 19), (0, 7), (7, 20), (20, 22)]
+    data = [(1, 23), (23, 24), (24, 25), (2, 7), (3, 18), (4, 14), (5, 10), (6, 2)]
+    frame_of = np.full(27, -1)
+    frame_of[[10, 14, 18]], frame_of[[8, 9]], frame_of[[12, 13]], frame_of[[16, 17]], frame_of[23] = 0, 1, 2, 3, 4
+    frames = [LayoutFrame(parent, 0.0) for parent in (None, 0, 0, 0, None)]
+    return replace(plain(27, [*chain, *terms, *data]), frame_of=frame_of, frames=tuple(frames), u_shapes=True)
+
+
+def test_no_u_is_drawn_whose_skips_are_not_level() -> None:
+    drawing = _sum_of_losses()
+    placed = place(drawing)
+    assert in_halves(drawing)[1] and not placed.is_u
+    assert_framed(drawing, placed)

@@ -38,12 +38,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradviz.layout import Drawing, Ints, Placement, Rect
+from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 from gradviz.layout.layered.frames import place_with_frames
 from gradviz.layout.layered.grouping import distinct_pairs
 from gradviz.layout.layered.pipeline import PHASES
 from gradviz.layout.layered.routes import joined
-from gradviz.layout.layered.u_shapes import in_halves
+from gradviz.layout.layered.u_shapes import UShape, in_halves
 from gradviz.stages import Stage, phase
 
 
@@ -57,6 +57,9 @@ def place(drawing: Drawing) -> Placement:
         distinct = replace(drawing, edges=edges)
         halved, shapes = in_halves(distinct) if drawing.u_shapes else (distinct, [])
         middles, sizes, routes = place_with_frames(halved, shapes)
+        if not all(_is_level(halved, shape, middles) for shape in shapes):
+            shapes = []
+            middles, sizes, routes = place_with_frames(distinct, shapes)
 
         drawn = np.flatnonzero(which >= 0)
         points, starts = joined(routes, drawn, which[drawn], len(which))
@@ -67,6 +70,12 @@ def place(drawing: Drawing) -> Placement:
         # the halves of a U are the last, and no frames of the drawing
         frames = tuple(Rect(*rect) for rect in rects[: len(drawing.frames)])
         return Placement(x, y, points, starts, frames, width, height, bool(shapes))
+
+
+def _is_level(drawing: Drawing, shape: UShape, middles: Floats) -> bool:
+    """Whether the skips of a U are: not where frames keep a box from its level."""
+    ends = middles[drawing.edges[shape.skips], 1]
+    return bool(np.all(np.abs(np.diff(ends)) < 0.5))
 
 
 def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
