@@ -332,7 +332,7 @@ def op_text(node: Node) -> str:
     name = forward_name(node)
     if name in _OPERATORS:
         value = saved_number(node)
-        return name if value is None else _OPERATORS[name].format(value)
+        return name if value is None else _OPERATORS[name].format(_number(value))
     written = _WRITTEN.get(name)
     if written is not None and node.attributes:
         try:
@@ -371,7 +371,17 @@ def _select(dim: int, index: int, self_sym_sizes: Sequence[int] = ()) -> str:
 
 
 def _power(exponent: float) -> str:
-    return f"** {exponent:.3g}"
+    return f"** {_number(exponent)}"
+
+
+def _number(value: complex) -> str:
+    """
+    >>> _number(5000.0), _number(2.8284), _number(4e9)
+    ('5000', '2.83', '4e+09')
+    """
+    if isinstance(value, (int, float)) and value == value // 1 and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.3g}"
 
 
 _WRITTEN: dict[str, Callable[..., str]] = {
@@ -381,11 +391,11 @@ _WRITTEN: dict[str, Callable[..., str]] = {
 }
 
 _OPERATORS = {
-    "mul": "* {:.3g}",
-    "div": "/ {:.3g}",
-    "add": "+ {:.3g}",
-    "sub": "- {:.3g}",
-    "rsub": "{:.3g} -",
+    "mul": "* {}",
+    "div": "/ {}",
+    "add": "+ {}",
+    "sub": "- {}",
+    "rsub": "{} -",
 }
 """How an op on a number is written."""
 

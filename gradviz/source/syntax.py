@@ -188,8 +188,14 @@ class FunctionSyntax:
         if isinstance(node, ast.Attribute):
             return node.attr
         if isinstance(node, ast.Subscript):
-            inside = f"[{self.text_of(node.slice).strip('()')}]"
-            return _cut(f"{inside} =" if isinstance(node.ctx, ast.Store) else inside)
+            inside = self.text_of(node.slice)
+            # a tuple in parentheses is the same without
+            if isinstance(node.slice, ast.Tuple) and inside.startswith("("):
+                first = next(iter(node.slice.elts), node)
+                if first.col_offset > node.slice.col_offset:
+                    inside = inside[1:-1]
+            is_set = isinstance(node.ctx, ast.Store)
+            return _cut(f"[{inside}] =" if is_set else f"[{inside}]")
         if isinstance(node, ast.BinOp):
             sign = _SIGNS.get(type(node.op), "")
             if is_literal(node.right):
