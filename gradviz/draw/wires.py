@@ -125,8 +125,9 @@ CORNER = 9.0  # no port nearer to the end of a side
 TWIN_STEP = 8.0  # between lines that join the same two boxes
 # how far such lines may move to either side; other boxes are further away
 TWIN_ROOM = 7.0
-# a straight end longer than this passes other boxes, so it stays where it is
-SHORT = 48.0
+# a straight end longer than this passes other boxes, so it stays where it is; where data
+# flows sideways, boxes of one row differ more along it
+SHORT, SHORT_FLAT = 48.0, 120.0
 
 
 def spread(drawing: Drawing, placement: Placement) -> Placement:
@@ -149,7 +150,8 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
     box = np.concatenate([edges[:, 0], edges[:, 1] + drawing.size])
     room = np.tile(drawing.widths / 2 - CORNER, 2)
     ends, others = np.concatenate([starts, lasts]), np.concatenate([lasts, starts])
-    _move_ends(points, box, room, ends, others)
+    short = SHORT_FLAT if drawing.columns else SHORT
+    _move_ends(points, box, room, ends, others, short)
     return replace(placement, points=points)
 
 
@@ -165,15 +167,15 @@ def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
 
 
 def _move_ends(
-    points: Floats, box: Ints, room: Floats, ends: Ints, others: Ints
+    points: Floats, box: Ints, room: Floats, ends: Ints, others: Ints, short: float
 ) -> None:
-    """Moves each end of a line, with the straight run before it, to its own port of its
-    box; `others` are the other ends.
+    """Moves each end of a line, with the straight run before it where that is `short`,
+    to its own port of its box; `others` are the other ends.
     """
     way = np.sign(others - ends)
     aside, along = np.abs(points[ends + way] - points[ends]).T
     # the whole straight end moves, or the line would get a kink at the box
-    last = np.where((aside < 0.5) & (along <= SHORT), ends + way, ends)
+    last = np.where((aside < 0.5) & (along <= short), ends + way, ends)
     beyond = np.where(last == others, last, last + way)
     # how far to the right the line comes from; 0 when it stays straight
     side = points[beyond, 0] - points[ends, 0]
