@@ -109,7 +109,7 @@ def check(
         compute_gradients(call, live, model)
 
     findings = run([call], only=only, ignore=ignore, values=values)
-    skipped = (*findings.skipped, *collector.dropped.items())
+    skipped = (*findings.skipped, *collector.recorder.dropped.items())
     return replace(findings, skipped=skipped)
 
 

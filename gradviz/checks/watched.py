@@ -90,7 +90,8 @@ class WatchedRun:
 
         error = captured.error
         run.ended = error is None and not stopped
-        run.raised = raised(error) if error is not None else None
+        if error is not None:
+            run.raised = raised(error, self._collector.recorder)
         # a backward() that is not differentiated need not be right in that
         if not run.differentiated:
             run.log = [each for each in run.log if each.kind != Kind.SECOND_SLOPE]
@@ -101,7 +102,7 @@ class WatchedRun:
         and how it failed.
         """
         error, notes = captured.error, findings.notes
-        left_out = dict(self._collector.dropped)
+        left_out = dict(self._collector.recorder.dropped)
         graphs = [call.graph for call in self._run.read]
         unknown = [*self._functions.unknown, *self._functions.unseen(graphs)]
         if unknown:

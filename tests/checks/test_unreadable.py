@@ -34,7 +34,14 @@ def _checked(folder: Path, **told: str) -> tuple[dict[str, str], bool]:
 
 
 @pytest.mark.parametrize(
-    ("function", "part"), [("collector.read_code", "the script's code"), ("collector.homes_of", "the modules")]
+    ("function", "part"),
+    [
+        ("collector.read_code", "the script's code"),
+        ("collector.homes_of", "the modules"),
+        ("collector.gradients_left", "gradients"),
+        ("ledger.Ledger._look_at", "steps of optimizers"),
+        ("watch.RunWatch._look", "losses and graphs"),
+    ],
 )
 def test_one_part_is_dropped(function: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{_HOME}.{function}", _fails)

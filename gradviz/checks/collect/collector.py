@@ -10,12 +10,11 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import torch
 
 from gradviz.armour.isolation import isolated
-from gradviz.armour.signals import signalled
 from gradviz.armour.taps import all_tapped
 from gradviz.checks.call import BackwardCall, Gradients, Model, NamedTensor, Parameter
 from gradviz.checks.collect.held import cycles, made_in_place
@@ -69,8 +68,6 @@ class Collector:
         # of the call that was read last, until its backward has run; leaves by node
         self._parameters: Sequence[tuple[Parameter, torch.Tensor]] = ()
         self._leaves: dict[int, torch.Tensor] = {}
-        # parts of calls that could not be read, and why
-        self.dropped: dict[str, str] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -78,20 +75,6 @@ class Collector:
         loop = LoopWatch(self.recorder).listeners()
         with self._ledger.watching(), all_tapped((*loop, *self._modes.listeners())):
             yield
-
-    @contextmanager
-    def _reading(self, part: str, call: int | None) -> Iterator[None]:
-        """Reads one part of what is known at a call. It is left out where it cannot be
-        read: the user's script is to run on.
-        """
-        try:
-            yield
-        except Exception as error:
-            if signalled(error):
-                raise
-            number = f" at call {call}" if call is not None else ""
-            reason = f"could not be read{number}: {type(error).__name__}"
-            self.dropped.setdefault(part, reason)
 
     def read(self, live: LiveOutputs) -> BackwardCall:
         """Everything that is known right now. Raises NotATensorError."""
@@ -121,14 +104,14 @@ class Collector:
         reading = read_objects(walked, live, *self._given, self.recorder.replaced)
         self._collect(call, reading)
         answers = Answers(live, walked, call.since)
-        with self._reading("cuts", live.call):
+        with self.recorder.reading("cuts"):
             self._answer(call, reading, answers)
         if self._draws:
             call.drawn = answers.marked(cuts=True).with_root_names(live.names)
-        with self._reading("the script's code", live.call):
+        with self.recorder.reading("the script's code"):
             read_code(call, live)
         if live.call is not None:
-            with self._reading("what variables hold", live.call):
+            with self.recorder.reading("what variables hold"):
                 self.recorder.look(live.variables)
         return call
 
@@ -156,25 +139,25 @@ class Collector:
         )
 
         if number is not None:
-            with self._reading("gradients", number):
+            with recorder.reading("gradients"):
                 variables = walked.variables.items()
                 self._leaves = {node: leaf for node, leaf in variables if leaf.is_leaf}
                 self._parameters = reading.parameters
                 call.intervals = self._ledger.intervals(self._leaves, live.ran)
-        with self._reading("the optimizers", number):
+        with recorder.reading("the optimizers"):
             if number is not None:
                 self._reached(reading)
             call.optimizers = tuple(self._ledger.held(reading))
-        with self._reading("the variables", number):
+        with recorder.reading("the variables"):
             call.named_tensors = tuple(_named_tensors(reading))
-        with self._reading("the modules", number):
+        with recorder.reading("the modules"):
             listed = {parameter.node for parameter in call.parameters}
             others = [leaf for leaf in call.graph.leaves if leaf.node not in listed]
             call.homes = homes_of(others, reading.models)
-        with self._reading("reference cycles", number):
+        with recorder.reading("reference cycles"):
             call.cycles = cycles(walked)
             call.in_place = made_in_place(call.graph)
-        with self._reading("numbers", number):
+        with recorder.reading("numbers"):
             self._read_numbers(call, walked, live)
 
     def _reached(self, reading: Reading) -> None:
@@ -243,8 +226,7 @@ class Collector:
         call.parameters = tuple(parameters)
 
         if call.gradients is None:
-            # gradients of the user's own classes may refuse anything
-            with suppress(Exception):
+            with self.recorder.reading("gradients"):
                 call.gradients = Gradients(gradients_left(leaves))
         self.recorder.left(call.leaf_gradients, leaves)
 

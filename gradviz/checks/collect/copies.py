@@ -10,7 +10,6 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -52,7 +51,7 @@ def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> Non
     """A line loads a state after steps were taken: whether it is what the module holds."""
     if not recorder.run.stepped or not isinstance(state, dict):
         return
-    with isolated(), suppress(Exception):
+    with isolated(), recorder.reading("loaded states"):
         own = [t for t in registered("", module) if t[2] == "parameter"]
         if not own or not all(_is_same(state.get(path), held) for path, held, _ in own):
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from traceback import walk_tb
 from types import FrameType
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 
 from gradviz.armour.isolation import isolated
 from gradviz.checks.collect.behind import Variables, leaf_of
+from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Raised
 from gradviz.checks.words import Names
 from gradviz.errors import text_of
@@ -40,7 +40,7 @@ _ENGINE = torch.autograd.backward.__code__, torch.autograd.grad.__code__
 _Stack = Sequence[tuple[FrameType, int]]
 
 
-def raised(error: BaseException) -> Raised:
+def raised(error: BaseException, recorder: Recorder) -> Raised:
     """The facts about the exception that ended the user's code, while its traceback is
     there.
     """
@@ -56,8 +56,7 @@ def raised(error: BaseException) -> Raised:
     # the innermost line that the user can change; else that of the library
     frame, number = (users or outside)[-1]
     failure = failure._replace(source=with_text(code_line(frame.f_code, number)))
-    # tensors of the user's own classes may refuse anything
-    with isolated(), suppress(Exception):
+    with isolated(), recorder.reading("the failed call"):
         failure = _called(failure, stack, namespaces(frame))
     return failure
 

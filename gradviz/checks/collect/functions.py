@@ -79,13 +79,15 @@ class FunctionReplay:
 
     def _saves(self, frame: FrameType, context: Any, *_: Any) -> None:
         """What forward() or setup_context() was given stands in its frame."""
-        with suppress(Exception):
-            kind, caller = type(context)._forward_cls, frame.f_back
-            # else nothing is recorded
-            if caller is not None and context.next_functions:
-                values = _given(caller, kind)
-                self._shown.add(kind.__name__)
-                self._applied(kind, values)
+        # whatever may be a context: no more than one that is a node is recorded
+        kind, caller = getattr(type(context), "_forward_cls", None), frame.f_back
+        if kind is None or caller is None or not context.next_functions:
+            return
+        # forward() may have let go of what it was given, or have another function save
+        with self._recorder.reading("custom Functions"), suppress(LookupError):
+            values = _given(caller, kind)
+            self._shown.add(kind.__name__)
+            self._applied(kind, values)
 
     def _began(self, _: FrameType, kind: Any, *values: Any, **__: Any) -> None:
         # without recording, its backward() never runs
@@ -93,8 +95,7 @@ class FunctionReplay:
             self._applied(kind, values)
 
     def _applied(self, kind: Any, values: Sequence[Any]) -> None:
-        # an object of the user's may do anything when it is asked
-        with suppress(Exception):
+        with self._recorder.reading("custom Functions"):
             known = self._replaying or kind in self._seen
             if not known and _is_to_be_compared(kind, values):
                 self._seen.add(kind)
@@ -166,8 +167,9 @@ def _given(frame: FrameType, kind: Any) -> Sequence[Any]:
 
 
 def _is_to_be_compared(kind: Any, values: Sequence[Any]) -> bool:
-    file = kind.forward.__code__.co_filename
-    if is_foundation(file) or package_of(file):
+    # a partial, or what C code computes
+    code = getattr(kind.forward, "__code__", None)
+    if code is None or is_foundation(code.co_filename) or package_of(code.co_filename):
         return False
     if any(type(value) not in _PLAIN for value in values):
         return False

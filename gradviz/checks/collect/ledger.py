@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -114,8 +114,7 @@ class Ledger:
         recorder.log(Kind.STEP, sys._getframe(1), optimizer)
         recorder.stepping.append(id(optimizer))
 
-        # an optimizer of the user's own may hold anything
-        with isolated(), suppress(Exception):
+        with isolated(), recorder.reading("steps of optimizers"):
             row = self.optimizer(optimizer)
             row.steps += 1
             row.first_call = row.first_call or recorder.number
@@ -143,7 +142,7 @@ class Ledger:
         if torch.compiler.is_compiling() or id(optimizer) not in stepping:
             return
         stepping.remove(id(optimizer))
-        with isolated(), suppress(Exception):
+        with isolated(), self._recorder.reading("steps of optimizers"):
             self.optimizer(optimizer).last_call = self._recorder.number
 
     # -- what is done with a leaf between two calls ------------------------------------
@@ -208,8 +207,7 @@ class Ledger:
         call, names = reading.live.call or 0, self._run.names
         self._look_at_parameters(reading)
         for optimizer, trained in list(self._optimizers.items()):
-            # an optimizer of the user's own may hold anything
-            with suppress(Exception):
+            with self._recorder.reading("what optimizers hold"):
                 trained.held.update(map(id, optimized(optimizer)))
 
         stepping = [each.held for each in self._run.optimizers if each.steps]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -77,7 +76,7 @@ class LoopWatch:
         caller = frame.f_back
         while caller is not None and caller.f_code.co_filename == lr_scheduler.__file__:
             caller = caller.f_back
-        with suppress(Exception):  # a scheduler of the user's own may hold anything
+        with self._recorder.reading("learning rate schedules"):
             self._recorder.log(Kind.SCHEDULE, caller, scheduler.optimizer)
 
     def _loss(

@@ -8,13 +8,15 @@ nothing, and keeps nothing of the user's alive.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 from weakref import WeakSet
 
 import torch
 
+from gradviz.armour.signals import signalled
 from gradviz.checks.call import LeafGradient
 from gradviz.checks.collect.behind import Variables
 from gradviz.checks.collect.held import held_since
@@ -59,6 +61,8 @@ class Recorder:
         self.hooks: dict[tuple[str, CodeType], int] = {}
         # modules that `functional_call` ran with other tensors
         self.replaced = WeakSet[torch.nn.Module]()
+        # parts that could not be read, and why
+        self.dropped: dict[str, str] = {}
         self._code = UserCode()
         self._notes: dict[tuple[Kind, object], Event] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
@@ -72,6 +76,20 @@ class Recorder:
         """The nearest line outside torch."""
         place = self._code.place(frame)
         return with_text(place.source) if place else None
+
+    @contextmanager
+    def reading(self, part: str) -> Iterator[None]:
+        """Reads one part of what is known at the last call. It is left out where it cannot be
+        read, and the report says so: the user's script is to run on.
+        """
+        try:
+            yield
+        except Exception as error:
+            if signalled(error):
+                raise
+            number = f" at call {self.number}" if self.number else ""
+            reason = f"could not be read{number}: {type(error).__name__}"
+            self.dropped.setdefault(part, reason)
 
     # -- events ------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -96,13 +96,11 @@ class RunWatch(CallWatch):
         self._broke = False  # a call that nobody watched left a gradient that is NaN
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
-        """Inside, tensors of the user's own classes may refuse anything: then nothing
-        is seen.
-        """
+    def _timed(self, part: str) -> Iterator[None]:
+        """Reads one part of what is known at a call."""
         began = time.thread_time()  # not what other processes take meanwhile
         try:
-            with suppress(Exception):
+            with self._recorder.reading(part):
                 yield
         finally:
             self._spent += time.thread_time() - began
@@ -136,7 +134,7 @@ class RunWatch(CallWatch):
 
     def _recall(self, call: EngineCall) -> None:
         """A call that nobody watched is to be looked at."""
-        with self._timed():
+        with self._timed("an unwatched call"):
             self._pause.recall(call.outputs)
             self._leaves = leaves_behind(call.outputs)
 
@@ -151,12 +149,12 @@ class RunWatch(CallWatch):
             self._more -= 1
             reading = True
         self._lines[line] += reading
-        with self._timed():
+        with self._timed("losses and graphs"):
+            loss = loss_of(call.outputs)
+            self._recorder.backward(number, call, loss)
             if reading and call.inputs:
                 asked = leaves_behind(call.inputs)
                 self._run.differentiated_by.update(asked, map(id, call.inputs))
-            loss = loss_of(call.outputs)
-            self._recorder.backward(number, call, loss)
             self.seen_enough |= is_broken(loss, self._run.scaled)
             self._look(number, call)
             if not (reading or self.seen_enough) and self._may_look():
@@ -214,7 +212,7 @@ class RunWatch(CallWatch):
         if not filled or not leaves or self._run.scaled:
             return False
 
-        with self._timed():
+        with self._timed("gradients of later calls"):
             left = gradients_left(leaves)
             self.seen_enough = any(gradient.nonfinite for gradient in left)
             self._run.looked.append(self._recorder.number)
@@ -248,7 +246,7 @@ class RunWatch(CallWatch):
 
     def ended(self, variables: Variables) -> None:
         """The script has come to its end: nothing more will meet a graph."""
-        with self._timed():
+        with self._timed("what variables hold"):
             self._take_passes()
             self._note_unmet()
             self._look_at(variables)
