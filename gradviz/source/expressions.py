@@ -133,6 +133,16 @@ def number_parts(expression: ast.expr) -> Sequence[ast.expr] | None:
     return None
 
 
+def _gives_number(call: ast.Call) -> bool:
+    """Whether a tensor's method is called that gives a number: not `self.item(ids)`, which
+    calls a module, for of these only size() takes something.
+    """
+    called, function = getattr(call.func, "attr", ""), call.func
+    holder = function.value if isinstance(function, ast.Attribute) else function
+    takes = bool(call.args) and called != "size"
+    return called in _NUMBER_METHODS and dotted(holder) != "self" and not takes
+
+
 def _number_call(call: ast.Call) -> Sequence[ast.expr] | None:
     function = call.func
     if isinstance(function, ast.Name):
@@ -142,7 +152,7 @@ def _number_call(call: ast.Call) -> Sequence[ast.expr] | None:
             return call.args
     if isinstance(function, ast.Attribute):
         base = dotted(function.value)
-        if base in ("math", "random") or function.attr in _NUMBER_METHODS:
+        if base in ("math", "random") or _gives_number(call):
             return ()
         if base in ("np", "numpy"):
             return call.args
@@ -185,7 +195,7 @@ def variables(expression: ast.expr) -> Iterator[ast.expr]:
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if called.endswith("_like") or called.startswith("new_"):
                 continue  # which takes the shape alone
-            if called in _NUMBER_METHODS or called in _NUMBERS:
+            if called in _NUMBERS or _gives_number(node):
                 continue
             waiting += node.args
             if isinstance(node.func, ast.Attribute):

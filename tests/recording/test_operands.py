@@ -201,6 +201,12 @@ CASES = {
         "        h = h @ w + h\n    return h\nloss = net(x).sum()",
         [("h", ("Add", "Mm"))],
     ),
+    "a module with the name of a method": (
+        "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.item = nn.Embedding(3, 4).requires_grad_(False)\n    def forward(self, v, ids):\n"
+        "        return v[ids] * self.item(ids)\nnet = N()\nloss = net(w, idx).sum() * x.size(0)",
+        [("idx", ("Index",)), ("self.item(ids)", ("Mul",))],
+    ),
     "an empty tensor": ("loss = torch.cat([w, torch.empty(0)]).sum()", [("torch.empty(0)", ("Cat",))]),
 }
 
