@@ -115,9 +115,8 @@ def inversions(values: Ints, groups: Ints, count: int) -> Ints:
 
 EXCHANGE_ROUNDS = 20
 SWEEPS = 4
-LARGEST = (
-    50_000  # points; in larger drawings the first order is improved, without sweeps
-)
+# points; larger drawings improve one first order, without sweeps
+LARGEST = 50_000
 # pieces of one neighbour times those of the other, above which a pair is left as it is
 LARGEST_PAIR = 4096
 
