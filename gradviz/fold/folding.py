@@ -203,7 +203,7 @@ class _Homes:
             first = min(users, key=lambda box: place.get(box, -1), default=REST)
             others = users - {first} - self.later_users(leaf.node)
             # before all that use it, so that no box waits for itself
-            if first in owners:
+            if first in owners and not _is_given(first, leaf):
                 if others:
                     between[leaf.node] = first
                 else:
@@ -394,6 +394,18 @@ class _Folder:
         turn_of = self.turns.get(box, {})
         turns = turn_of.get(use), turn_of.get(make)
         return None not in turns and turns[0] != turns[1]
+
+
+def _is_given(home: Home, leaf: Leaf) -> bool:
+    """Whether a closed call of a module takes a parameter of a module around it."""
+    record = home.record if isinstance(home, Section) else None
+    if record is None or not record.type:
+        return False
+    outer = record.path.rpartition(".")[0]
+    return bool(outer and leaf.names) and all(
+        name.startswith(f"{outer}.") and not name.startswith(f"{record.path}.")
+        for name in leaf.names
+    )
 
 
 def _owns(group: Section) -> bool:
