@@ -121,7 +121,7 @@ def loop_corners(points: Floats) -> list[list[float]]:
 
 STEP = 14.0  # between two ports, where the box is wide enough
 LEAST_STEP = 3.0  # lines closer than this would blot: they keep the same point
-CORNER = 9.0  # no port nearer to the end of a side
+CORNER, CORNER_FLAT = 9.0, 6.0  # no port nearer to the end of a side, which is shorter there
 TWIN_STEP = 8.0  # between lines that join the same two boxes
 # how far such lines may move to either side; other boxes are further away
 TWIN_ROOM = 7.0
@@ -148,9 +148,10 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
     _part_twins(points, edges, starts, lasts)
     # a box has ports below and above
     box = np.concatenate([edges[:, 0], edges[:, 1] + drawing.size])
-    room = np.tile(drawing.widths / 2 - CORNER, 2)
+    is_flat = drawing.columns
+    room = np.tile(drawing.widths / 2 - (CORNER_FLAT if is_flat else CORNER), 2)
     ends, others = np.concatenate([starts, lasts]), np.concatenate([lasts, starts])
-    short = SHORT_FLAT if drawing.columns else SHORT
+    short = SHORT_FLAT if is_flat else SHORT
     _move_ends(points, box, room, ends, others, short)
     return replace(placement, points=points)
 
