@@ -121,7 +121,10 @@ def loop_corners(points: Floats) -> list[list[float]]:
 
 STEP = 14.0  # between two ports, where the box is wide enough
 LEAST_STEP = 3.0  # lines closer than this would blot: they keep the same point
-CORNER, CORNER_FLAT = 9.0, 6.0  # no port nearer to the end of a side, which is shorter there
+CORNER, CORNER_FLAT = (
+    9.0,
+    6.0,
+)  # no port nearer to the end of a side, which is shorter there
 TWIN_STEP = 8.0  # between lines that join the same two boxes
 # how far such lines may move to either side; other boxes are further away
 TWIN_ROOM = 7.0

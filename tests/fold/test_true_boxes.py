@@ -212,3 +212,34 @@ def test_ops_that_repeat_but_differ_have_not_the_title_of_one() -> None:
     with gradviz.record() as recording:
         loss = layer(torch.randn(2, 5, 8)).sum()
     assert not list(named_by_one(recording.graph(loss)))
+
+
+class Scaled(nn.Module):
+    """Gives its weight to another module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 4))
+        self.scale = Scale()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.scale(self.weight))
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = nn.Parameter(torch.ones(1))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight / self.step * 2
+
+
+def test_a_module_has_no_parameter_that_it_is_given() -> None:
+    net = Scaled()
+    with gradviz.record() as recording:
+        loss = net(torch.ones(2, 4)).sum()
+        graph = recording.graph(loss)
+    boxes = [box.lines for box in scene(fold(graph, depth=2), Options()).boxes]
+    assert ("scale Scale", "1 parameter") in [lines[:2] for lines in boxes]
+    assert "weight" in [lines[0] for lines in boxes]
