@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def star(froms: list[float], width: float = 120.0) -> tuple[Drawing, Placement]:
 
 def drawing(widths: list[float], edges: Ints) -> Drawing:
     size = len(widths)
-    return Drawing(np.array(widths), np.full(size, 20.0), edges, np.full(size, -1))
+    return Drawing(np.array(widths), np.full(size, 20.0), edges, np.full(size, -1), columns=False)
 
 
 def placement(x: Floats, y: Floats, lines: Sequence[Sequence[tuple[float, float]]]) -> Placement:
@@ -54,6 +55,14 @@ def test_lines_end_side_by_side_in_the_order_they_come_from(froms: list[float]) 
     assert max(abs(x) for x in found) <= 60 - CORNER
     assert all(x == 0 for x, start in zip(found, froms) if start == 0)
     assert np.array_equal(moved.points[:, 1], placed.points[:, 1])
+
+
+def test_short_boxes_beside_long_ones_have_ports_too() -> None:
+    given, placed = star([-60, 0, 60], width=40.0)
+    longer = replace(placed, points=np.insert(placed.points, [1, 3, 5], [[0.0, -20.0]] * 3, axis=0))
+    longer = replace(longer, starts=np.array([0, 3, 6, 9]))
+    assert ends(spread(given, longer)) == [0.0, 0.0, 0.0]
+    assert ends(spread(replace(given, columns=True), longer)) == [-14.0, 0.0, 14.0]
 
 
 def test_lines_that_join_the_same_boxes_do_not_hide_each_other() -> None:
