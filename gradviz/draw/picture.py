@@ -354,7 +354,7 @@ def _place(drawing: Drawing, ran: Sequence[int], is_flat: bool) -> Placement:
     found = layered.place(ordered)
     rects = [found.frames[number] for number in frame_place[:-1].tolist()]
     back = replace(found, x=found.x[place], y=found.y[place], frames=tuple(rects))
-    placed = wires.spread(drawing, back)
+    placed = wires.spread(drawing, back, flat=is_flat)
     rounded = replace(
         placed,
         x=np.rint(placed.x),

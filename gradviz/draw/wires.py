@@ -133,9 +133,9 @@ TWIN_ROOM = 7.0
 SHORT, SHORT_FLAT = 48.0, 120.0
 
 
-def spread(drawing: Drawing, placement: Placement) -> Placement:
+def spread(drawing: Drawing, placement: Placement, *, flat: bool = False) -> Placement:
     """The placement with a port for each line. A line that comes straight down stays
-    straight.
+    straight. `flat`: it is made downwards, and will be turned.
     """
     if not len(placement.points):
         return placement
@@ -151,10 +151,9 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
     _part_twins(points, edges, starts, lasts)
     # a box has ports below and above
     box = np.concatenate([edges[:, 0], edges[:, 1] + drawing.size])
-    is_flat = drawing.columns
-    room = np.tile(drawing.widths / 2 - (CORNER_FLAT if is_flat else CORNER), 2)
+    room = np.tile(drawing.widths / 2 - (CORNER_FLAT if flat else CORNER), 2)
     ends, others = np.concatenate([starts, lasts]), np.concatenate([lasts, starts])
-    short = SHORT_FLAT if is_flat else SHORT
+    short = SHORT_FLAT if flat else SHORT
     _move_ends(points, box, room, ends, others, short)
     return replace(placement, points=points)
 

@@ -303,14 +303,7 @@ def prune():
     for layer in (net[0], net[2]):
         mask = (torch.rand_like(layer.weight) > 0.5).float()
         layer.weight.register_hook(lambda grad: grad * mask.mean())
-prune()
-opt = torch.optim.SGD(net.parameters(), lr=0.01)
-for step in range(4):
-    loss = net(torch.randn(8, 4)).square().mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
+prune(){END}""".replace("objective()", "net(torch.randn(8, 4)).square().mean()")
 ADAPTED = f"""{BEGIN}
 class Adapted(nn.Module):
     def __init__(self):
@@ -369,7 +362,25 @@ for step in range(4):
         params[name].grad = slope
     opt.step()
 """
+BY_SLOPE = f"""{BEGIN}
+x, y = torch.randn(16, 3), torch.randn(16)
+def train():
+    w = torch.zeros(3, requires_grad=True)
+    for step in range(4):
+        (slope,) = torch.autograd.grad((x @ w - y).square().mean(), w)
+        w = w - 0.1 * slope
+    return w.detach()
+train()
+"""
 FAULTS = {
+    "a step by hand in a function that returns a copy": Fault(
+        "nonleaf-parameter",
+        "w = w - ",
+        "w -= lr * gradient",
+        "        w = w - 0.1 * slope",
+        "        with torch.no_grad():\n            w -= 0.1 * slope",
+        BY_SLOPE,
+    ),
     "gradients that functions return, and nobody gives": Fault(
         "idle-optimizer",
         "opt = ",

@@ -22,7 +22,7 @@ def star(froms: list[float], width: float = 120.0) -> tuple[Drawing, Placement]:
 
 def drawing(widths: list[float], edges: Ints) -> Drawing:
     size = len(widths)
-    return Drawing(np.array(widths), np.full(size, 20.0), edges, np.full(size, -1), columns=False)
+    return Drawing(np.array(widths), np.full(size, 20.0), edges, np.full(size, -1))
 
 
 def placement(x: Floats, y: Floats, lines: Sequence[Sequence[tuple[float, float]]]) -> Placement:
@@ -62,7 +62,7 @@ def test_short_boxes_beside_long_ones_have_ports_too() -> None:
     longer = replace(placed, points=np.insert(placed.points, [1, 3, 5], [[0.0, -20.0]] * 3, axis=0))
     longer = replace(longer, starts=np.array([0, 3, 6, 9]))
     assert ends(spread(given, longer)) == [0.0, 0.0, 0.0]
-    assert ends(spread(replace(given, columns=True), longer)) == [-14.0, 0.0, 14.0]
+    assert ends(spread(given, longer, flat=True)) == [-14.0, 0.0, 14.0]
 
 
 def test_lines_that_join_the_same_boxes_do_not_hide_each_other() -> None:

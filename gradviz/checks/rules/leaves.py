@@ -165,7 +165,9 @@ def _rebound(context: BackwardCall) -> Diagnoses:
     """The naive update."""
     graph, updated = context.graph, recorded_updates(context)
     for name, node in [*updated.items()][:1]:
-        if _ends(made_at(graph, node), name):
+        # while an optimizer trains, what autograd.grad is asked for may be a chain of samples
+        by_hand = context.after or not context.run.stepped
+        if not by_hand and _ends(made_at(graph, node), name):
             continue
         yield _REBOUND.filled(
             tuple(updated),
