@@ -372,6 +372,18 @@ def train():
     return w.detach()
 train()
 """
+HELPED = f"""{BEGIN}
+import copy
+net = nn.ModuleDict(dict(query=nn.Linear(4, 3)))
+net["key"] = copy.deepcopy(net.query)
+def follow(target, source, rate=0.1):
+    for q, k in zip(source.parameters(), target.parameters()):
+        k.data.mul_(1 - rate).add_(q.data, alpha=rate)
+def objective():
+    follow(net.key, net.query)
+    x = torch.randn(8, 4)
+    return F.mse_loss(net.query(x), net.key(x + 0.1))
+{END}"""
 FAULTS = {
     "a step by hand in a function that returns a copy": Fault(
         "nonleaf-parameter",
@@ -399,6 +411,14 @@ FAULTS = {
         "        keys = self.keys(x + 0.1)",
         "        keys = self.keys(x + 0.1).detach()",
         MOMENTUM.replace("            keys = self.keys", "        keys = self.keys"),
+    ),
+    "an average that a function makes": Fault(
+        "not-frozen",
+        "for q, k in zip",
+        "torch.no_grad()",
+        "F.mse_loss(net.query(x), net.key(x + 0.1))",
+        "F.mse_loss(net.query(x), net.key(x + 0.1).detach())",
+        HELPED,
     ),
     "two factors that begin at 0": Fault(
         "no-slope", "x @ self.down", "Begin one of them", "torch.zeros(4, 2)", "torch.randn(4, 2)", ADAPTED

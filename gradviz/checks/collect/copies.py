@@ -10,6 +10,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, product
 from types import FrameType
 from typing import Any
 
@@ -88,16 +89,26 @@ def untied_or_copied(file: str, variables: Variables) -> Iterator[Note]:
     """
     for body in bodies(file):
         yield from _untied(body, variables)
+    for source, loop, pairs in _loops(file):
+        for target, given in pairs if _CHANGES.search(ast.unparse(loop)) else ():
+            held = _held(target, variables)
+            if target != given and held and held == _held(given, variables):
+                yield _copied(source, target, given)
+
+
+def _loops(file: str) -> Iterator[tuple[SourceLine, Any, list[tuple[str, str]]]]:
+    """The loops of a file over the parameters of two networks, with these: as the loop
+    calls them, and as calls of its function do.
+    """
+    for body in bodies(file):
         for source, match in matching(file, _LOOP, body):
-            loop = loops_around(file, source.line)[-1]
-            if not _CHANGES.search(ast.unparse(loop)):
-                continue
             calls = matching(file, rf"\b{body.function}\(([\w.]+), ([\w.]+)[,)]")
-            pairs = [match.groups(), *(call.groups() for _, call in calls)]
-            for target, given in pairs:
-                held = _held(target, variables)
-                if target != given and held and held == _held(given, variables):
-                    yield _copied(source, target, given)
+            function = next(iter(blocks_around(file, source.line)), None)
+            takes = [each.arg for each in function.args.args[:2]] if function else []
+            order = (2, 1) if takes == [match[2], match[1]] else (1, 2)
+            pairs = [(match[1], match[2])]
+            pairs += [(call[order[0]], call[order[1]]) for _, call in calls]
+            yield source, loops_around(file, source.line)[-1], pairs
 
 
 def rebound(variables: Variables) -> Iterator[Note]:
@@ -126,20 +137,26 @@ def averaged(models: Models, variables: Variables, trained: set[int]) -> Iterato
     """
     modules = [module for _, model in models for _, module in submodules(model)]
     spaces = [variables, *([{"self": module}] for module in modules)]
-    for file in files_of(variables):
-        for source, match in matching(file, _LOOP):
-            loop = loops_around(file, source.line)[-1]
-            names = [part.id for part in ast.walk(loop.target) if is_a(part, ast.Name)]
-            body = list(map(ast.unparse, flattened(loop.body)))
-            for place, name in enumerate((names[len(names) // 2 - 1], names[-1])):
-                pattern = _AVERAGE.format(name)
-                if not any(re.search(pattern, statement) for statement in body):
-                    continue
-                target, other = match[1 + place], match[2 - place]
-                for space in spaces:
-                    held = set(_held(target, space)), set(_held(other, space))
-                    if not any(map(trained.isdisjoint, held)) and held[0] != held[1]:
-                        yield Kind.AVERAGED, source, target, other
+    every = chain.from_iterable(map(_loops, files_of(variables)))
+    for source, loop, pairs in every:
+        place = _averaged(loop)
+        if place is None:
+            continue
+        for pair, space in product(pairs, spaces):
+            target, other = pair[place], pair[1 - place]
+            held = set(_held(target, space)), set(_held(other, space))
+            if not any(map(trained.isdisjoint, held)) and held[0] != held[1]:
+                yield Kind.AVERAGED, source, target, other
+
+
+def _averaged(loop: Any) -> int | None:
+    """Which of two networks a loop over their parameters makes an average of both."""
+    names = [part.id for part in ast.walk(loop.target) if is_a(part, ast.Name)]
+    body = list(map(ast.unparse, flattened(loop.body)))
+    for place, name in enumerate((names[len(names) // 2 - 1], names[-1])):
+        if any(re.search(_AVERAGE.format(name), statement) for statement in body):
+            return place
+    return None
 
 
 def files_of(variables: Variables) -> list[str]:
