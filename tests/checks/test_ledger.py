@@ -31,6 +31,15 @@ class Scaled(nn.Module):
         return self.fc(x) * self.scale
 net = Scaled()
 """
+RAISES = """
+def batch():
+    raise ValueError("a bad batch")
+other = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+try:
+    {}.step(batch)
+except ValueError:
+    pass
+"""
 REPLACES = "if step == {}: net[1] = nn.Linear(3, 1)"
 GIVES = "; optimizer = torch.optim.SGD(net.parameters(), lr=0.1)"
 FAULTS = {
@@ -238,6 +247,21 @@ class Product(torch.autograd.Function):
         .replace("    optimizer.step()\n", "")
         .replace("loss.b", "optimizer.step()\n    loss.b"),
     ),
+    **{
+        f"a step of {who} that raised before": Fault(
+            "no-update",
+            "optimizer.zero_grad()",
+            "only after that, or before backward()",
+            "loss.backward()\n    optimizer.zero_grad()",
+            "optimizer.zero_grad()\n    loss.backward()",
+            HEAD
+            + NET
+            + SGD
+            + RAISES.format(name)
+            + LOOP.replace("optimizer.zero_grad()\n    loss.backward()", "loss.backward()\n    optimizer.zero_grad()"),
+        )
+        for who, name in (("the same optimizer", "optimizer"), ("another one", "other"))
+    },
     "ReLUs that are dead from the start": Fault(
         "dead-relu",
         "net(x)",
@@ -366,6 +390,10 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    "a closure that is called again and again": f"{HEAD}{NET}optimizer = torch.optim.LBFGS(net.parameters())\n"
+    + LOOP.replace("    loss =", "    def closure():\n        optimizer.zero_grad(); loss =")
+    .replace("    optimizer.zero_grad()\n    loss.backward()", "        loss.backward(); return loss")
+    .replace(".step()", ".step(closure)"),
     "a hook that limits the length of a gradient": HEAD
     + NET
     + "def limit(grad):\n    scale = (1.0 / (grad.norm() + 1e-6)).clamp(0, 1)\n    return grad * scale\n"

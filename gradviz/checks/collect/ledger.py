@@ -107,12 +107,12 @@ class Ledger:
         # torch's compiler would trace this and break the graph: `reached` sees the step
         if torch.compiler.is_compiling():
             return
-        recorder = self._recorder
-        recorder.updated |= not recorder.stepping
+        recorder, frame = self._recorder, sys._getframe(1)
+        recorder.step_code = frame.f_code
+        recorder.updated |= not recorder.in_step(frame.f_back)
         if recorder.paused:
             return
-        recorder.log(Kind.STEP, sys._getframe(1), optimizer)
-        recorder.stepping.append(id(optimizer))
+        recorder.log(Kind.STEP, frame.f_back, optimizer)
 
         with isolated(), recorder.reading("steps of optimizers"):
             row = self.optimizer(optimizer)
@@ -138,12 +138,12 @@ class Ledger:
 
     @uninterrupted
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        stepping = self._recorder.stepping
-        if torch.compiler.is_compiling() or id(optimizer) not in stepping:
+        if torch.compiler.is_compiling():
             return
-        stepping.remove(id(optimizer))
         with isolated(), self._recorder.reading("steps of optimizers"):
-            self.optimizer(optimizer).last_call = self._recorder.number
+            row = self._optimizers.get(optimizer)
+            if row is not None:
+                row.last_call = self._recorder.number
 
     # -- what is done with a leaf between two calls ------------------------------------
 
@@ -171,7 +171,7 @@ class Ledger:
         stepped = id(leaf) in self._stepped
         updated = stepped or version_of(leaf) != left.version
         # a step goes on while its closure calls backward
-        stepped |= updated and bool(self._recorder.stepping)
+        stepped |= updated and self._recorder.in_step(sys._getframe())
         reset = grad is None or left.grad() is not grad
         if grad is not None and not reset:
             touched = updated or version_of(grad) != left.grad_version

@@ -55,8 +55,8 @@ class Recorder:
         # nobody watches the steps that run now, see `Pause`; and whether that ever was so:
         # the log has gaps from there on, so that it says nothing of an order any more
         self.paused = self.was_paused = False
-        # optimizers whose step() runs now: a closure may call backward inside
-        self.stepping: list[int] = []
+        # what runs around each step() of an optimizer
+        self.step_code: CodeType | None = None
         # how many of one hook a tensor had when it was met first
         self.hooks: dict[tuple[str, CodeType], int] = {}
         # modules that `functional_call` ran with other tensors
@@ -76,6 +76,16 @@ class Recorder:
         """The nearest line outside torch."""
         place = self._code.place(frame)
         return with_text(place.source) if place else None
+
+    def in_step(self, frame: FrameType | None) -> bool:
+        """Whether an optimizer's step() runs around a frame: a closure may call backward
+        in it. Asked of the frames, as a step that raised has not told of its end.
+        """
+        if self.step_code is None:
+            return False
+        while frame is not None and frame.f_code is not self.step_code:
+            frame = frame.f_back
+        return frame is not None
 
     @contextmanager
     def reading(self, part: str) -> Iterator[None]:
@@ -103,8 +113,10 @@ class Recorder:
         """A call of a training loop, which is about these tensors, or a module or an
         optimizer. None where it is not logged.
         """
+        if len(self.run.log) >= KEPT or self.was_paused:
+            return None
         # what an optimizer calls in its step is its own affair
-        if len(self.run.log) >= KEPT or self.stepping or self.was_paused:
+        if self.in_step(frame):
             return None
         if is_a(about, torch.optim.Optimizer):
             tensors = frozenset(map(id, optimized(about)))
