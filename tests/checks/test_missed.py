@@ -384,7 +384,36 @@ def objective():
     x = torch.randn(8, 4)
     return F.mse_loss(net.query(x), net.key(x + 0.1))
 {END}"""
+CLIP = "    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n"
+CLIPPED = f"""{BEGIN}
+class Trainer:
+    def __init__(self, net):
+        self.net, self.opt = net, torch.optim.Adam(net.parameters())
+    def fit(self, batches):
+        for x, y in batches * 3:
+            self.opt.zero_grad()
+            loss = F.mse_loss(self.net(x), y)
+            loss.backward()
+            self.opt.step()
+            nn.utils.clip_grad_value_(self.net.parameters(), 0.1)
+Trainer(nn.Linear(4, 1)).fit([(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(3)])
+"""
+LATE = "            nn.utils.clip_grad_value_(self.net.parameters(), 0.1)\n"
+STEP = "            self.opt.step()\n"
 FAULTS = {
+    "gradients that are clipped before there are any": Fault(
+        "no-clipping",
+        "clip_grad_norm_",
+        "between backward() and opt.step()",
+        f"{CLIP}    loss.backward()\n",
+        f"    loss.backward()\n{CLIP}",
+        _script("nn.Linear(4, 1)", "return net(torch.randn(8, 4)).square().mean()").replace(
+            "    loss.backward()", f"{CLIP}    loss.backward()"
+        ),
+    ),
+    "gradients that are clipped when the step is over": Fault(
+        "no-clipping", "clip_grad_value_", "between backward() and self.opt.step()", STEP + LATE, LATE + STEP, CLIPPED
+    ),
     "a step by hand in a function that returns a copy": Fault(
         "nonleaf-parameter",
         "w = w - ",
@@ -491,6 +520,11 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "gradients of several batches that are clipped by the next turn": CLIPPED.replace(STEP + LATE, "").replace(
+        "            self.opt.zero_grad()\n",
+        f"            if len(x) > 7:\n    {LATE}    {STEP}                self.opt.zero_grad()\n",
+    ),
+    "gradients that are clipped for the step and measured after it": CLIPPED.replace(STEP, LATE + STEP),
     "a chain of samples that ends": f"""{BEGIN}
 energy = nn.Sequential(nn.Linear(2, 8), nn.SiLU(), nn.Linear(8, 1))
 opt = torch.optim.Adam(energy.parameters(), lr=0.01)

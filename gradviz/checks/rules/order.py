@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +10,10 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import HABIT, Event, Kind, OptimizerRow, TrainingRun, letters
 from gradviz.checks.words import code
+from gradviz.graph import SourceLine
 from gradviz.source.search import matching
+from gradviz.source.statements import blocks_around, loops_around
+from gradviz.source.syntax import LOOPS
 from gradviz.wording import one_line, plural
 
 _TOO_EARLY = re.compile("b[^bzs]*(?P<reset>z)[^bs]*(?P<step>s)")
@@ -230,3 +234,83 @@ def _mixed_by(
         # what waits for the losses of several parts is to have them all
         if optimizer.held | other.held >= (event.tensors or set()):
             yield call, event, other
+
+
+# -- no-clipping -------------------------------------------------------------------------
+
+_UNCLIPPED = Row(
+    "the gradients of {names} are not clipped",
+    "{code} runs {when}: it changes no gradient that a step uses",
+    "Move {code} between backward() and {names}.step().",
+)
+_ONE_EACH = re.compile("z?(bsz)*b?s?")
+_CLIPS = r"\bclip_grad_(norm|value)_\("
+
+
+@check(
+    "no-clipping",
+    "warning",
+    "gradients are clipped when there are none, or when the step is over",
+    whole_run=True,
+)
+def no_clipping(context: BackwardCall) -> Diagnoses:
+    """`clip_grad_norm_()` runs before `backward()` or after `step()`: the optimizer uses
+    gradients that nothing has clipped.
+
+    How it is found: The code clips in the loop that calls `backward()`, but nowhere
+    between this call and the step, and in every turn the gradients were reset, computed
+    once and used once.
+
+    What to do: Clip between `backward()` and `step()`; with a gradient scaler after
+    `scaler.unscale_(optimizer)`.
+
+    When to ignore it: When the returned norm is only logged.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    backward = context.backward
+    for optimizer, step in _plain_steps(context):
+        if backward is None or step.function != backward.function:
+            return
+        clips = [line for line, _ in matching(backward.file, _CLIPS, context.body)]
+        if any(clip.line in range(backward.line, step.line) for clip in clips):
+            return
+        for clip in [clip for clip in clips if _in_every_turn(clip, backward)][:1]:
+            is_early = clip.line < backward.line
+            when = "before backward()" if is_early else "after step()"
+            yield _UNCLIPPED.filled(optimizer.subject, clip, when=when)
+
+
+def _plain_steps(context: BackwardCall) -> Iterator[tuple[OptimizerRow, SourceLine]]:
+    """The only optimizer, if each of its steps uses the gradient of one call, and the
+    line at which it takes them.
+    """
+    optimizers = [row for row in context.run.optimizers if row.steps]
+    for optimizer in () if _by_hand(context) else optimizers:
+        log = [e for e in context.run.about(optimizer) if e.kind.value in "bzs"]
+        steps = {event.source for event in log if event.kind is Kind.STEP}
+        often = len(optimizers) == 1 and optimizer.steps >= HABIT
+        if often and len(steps) == 1 and _ONE_EACH.fullmatch(letters(log)):
+            yield from ((optimizer, step) for step in steps if step is not None)
+
+
+def _in_every_turn(one: SourceLine, other: SourceLine) -> bool:
+    """Whether a line runs in every turn of the loop in which another one does."""
+    loop = loops_around(other.file, other.line)
+    blocks, others = (
+        blocks_around(line.file, line.line, *LOOPS, ast.If, ast.Try)
+        for line in (one, other)
+    )
+    is_beside = loops_around(one.file, one.line) == loop and set(blocks) <= set(others)
+    return bool(loop) and is_beside
