@@ -55,6 +55,25 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+FOLLOWS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+net, follower = nn.Linear(4, 1), nn.Linear(4, 1)
+optimizer = torch.optim.Adam([*net.parameters(), *follower.parameters()])
+class Losses:
+    def mse_loss(self):
+        return F.mse_loss(follower(x), net(x))
+for step in range(4):
+    x = torch.randn(16, 4)
+    before = net(x)
+    now = before
+    loss = F.smooth_l1_loss(input=now, target=before) + now.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 FAULTS = {
     "an advantage with a graph": Fault(
         "loss-input",
@@ -71,6 +90,24 @@ FAULTS = {
         ", teacher_probs, ",
         ", (teacher_probs).detach(), ",
         TEACHER,
+    ),
+    "the same by keywords": Fault(
+        "loss-input",
+        "apart = ",
+        "use (teacher_probs).detach()",
+        "target=teacher_probs",
+        "target=(teacher_probs).detach()",
+        TEACHER.replace(
+            "F.log_softmax(student(x), 1), ", "reduction='batchmean', input=F.log_softmax(student(x), 1), "
+        ).replace('teacher_probs, reduction="batchmean"', "target=teacher_probs"),
+    ),
+    "a tensor that is compared with itself, by keywords": Fault(
+        "loss-input",
+        "loss = ",
+        ".detach().clone() where it is noted",
+        "now = before",
+        "now = before; before = before.detach().clone()",
+        FOLLOWS,
     ),
     "one output for three targets": Fault(
         "loss-input",
@@ -102,3 +139,17 @@ def test_what_a_loss_is_given(name: str, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("target", ["torch.ones(1)", "torch.tensor(1.0)", "torch.randn(1, 16, 1)"])
 def test_what_broadcasts_on_purpose_is_left_alone(target: str, tmp_path: Path) -> None:
     assert not alarms(SHAPES.replace("criterion(net(x), y)", f"criterion(net(x), {target})"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "F.smooth_l1_loss(**dict(input=follower(x), target=now))",
+        "F.mse_loss(*(follower(x), now))",
+        "F.huber_loss(follower(x), *(now,))",
+        "Losses().mse_loss()",
+        "F.mse_loss(input=follower(x), target=now)",
+    ],
+)
+def test_what_the_code_hides_is_left_alone(loss: str, tmp_path: Path) -> None:
+    assert not alarms(FOLLOWS.replace("F.smooth_l1_loss(input=now, target=before)", loss), tmp_path)

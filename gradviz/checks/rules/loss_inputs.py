@@ -243,14 +243,26 @@ def _sides(source: SourceLine) -> tuple[str, str]:
     """What a line subtracts, or gives a loss of torch, as it is written; two empty texts
     where it shows no such thing, or several.
     """
-    sides = set[tuple[str, ...]]()
+    sides = set[tuple[str, str]]()
     for node in expressions_at(source.file, source.line):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
             sides.add((ast.unparse(node.left), ast.unparse(node.right)))
         elif isinstance(node, ast.Call) and called(node) in _SAME_SHAPE:
-            sides.add(tuple(map(ast.unparse, node.args)))
-    first, *others = sides.pop() if len(sides) == 1 else ("",)
-    return first, others[0] if others else first
+            sides.add(_given(node))
+    return sides.pop() if len(sides) == 1 else ("", "")
+
+
+def _given(call: ast.Call) -> tuple[str, str]:
+    """What a call gives a loss of torch as its input and its target, as it is written;
+    "" where `*` or `**` hides it.
+    """
+    given = {part.arg: part.value for part in call.keywords}
+    given |= zip(("input", "target"), call.args)
+    first, second = given.get("input"), given.get("target")
+    is_hidden = any(isinstance(value, ast.Starred) for value in call.args)
+    if first is None or second is None or is_hidden:
+        return "", ""
+    return ast.unparse(first), ast.unparse(second)
 
 
 def _arguments(context: BackwardCall) -> Diagnoses:
@@ -302,12 +314,10 @@ def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def _target(source: SourceLine, function: str) -> str:
     """What the code gives a loss as its target, "" where its line does not show it."""
     for node in expressions_at(source.file, source.line):
-        if not isinstance(node, ast.Call):
-            continue
-        by_name = [part.value for part in node.keywords if part.arg == "target"]
-        targets = [*by_name, *node.args[1:2]]
-        if targets and (called(node) == function or "criterion" in called(node)):
-            return ast.unparse(targets[0])
+        if isinstance(node, ast.Call):
+            target = _given(node)[1]
+            if target and (called(node) == function or "criterion" in called(node)):
+                return target
     return ""
 
 
