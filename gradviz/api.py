@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from gradviz import errors
+from gradviz.armour.isolation import isolated
 from gradviz.errors import NoGraphError, NotATensorError
 from gradviz.features import hook, load
 from gradviz.graph import Graph
@@ -96,7 +99,13 @@ def _walked(
     if owned is None:
         return graph
 
-    with_scopes: Graph = load("gradviz.inference:infer_scopes")(graph, owned.ownership)
+    infer_scopes = load("gradviz.inference:infer_scopes")
+    try:
+        with isolated():
+            with_scopes: Graph = infer_scopes(graph, owned.ownership)
+    except Exception as error:  # modules are a guess, and the graph is none
+        note = f"modules could not be inferred: {errors.bug_told(error)}"
+        return replace(graph, notes=(*graph.notes, note))
     return with_scopes
 
 

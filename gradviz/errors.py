@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from gradviz.wording import few
+from gradviz.wording import few, one_line
 
 
 class GradvizError(Exception):
@@ -126,6 +126,13 @@ def reason_of(error: BaseException) -> str:
     'ValueError: too long'
     """
     return f"{type(error).__name__}: {(text_of(error).splitlines() or [''])[0]}"
+
+
+def bug_told(error: Exception) -> str:
+    """What is said where a bug of gradviz's costs a part of an answer, and the rest is
+    given. Tests have it raise.
+    """
+    return f"this is a bug in gradviz, please report it ({one_line(reason_of(error))})"
 
 
 def did_you_mean(name: str, valid: Iterable[str], *, what: str = "known") -> str:

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pytest
 
+from gradviz import errors
 from tests.browser import browser, open_page  # noqa: F401 -- one browser for all tests of a process
 from tests.forks import forked  # noqa: F401 -- in every test
 
@@ -157,6 +158,16 @@ def nothing_stays_installed(request: pytest.FixtureRequest) -> Iterator[None]:
     before = _installed()
     yield
     _compare(before, _installed())
+
+
+@pytest.fixture(autouse=True)
+def bugs_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user is told of a bug of gradviz's, and gets the rest, fails a test."""
+
+    def raise_it(error: Exception) -> str:
+        raise error
+
+    monkeypatch.setattr(errors, "bug_told", raise_it)
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import torch
 
+from gradviz.armour.isolation import isolated
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.finding import Findings
@@ -108,7 +109,8 @@ def check(
     if values:
         compute_gradients(call, live, model)
 
-    findings = run([call], only=only, ignore=ignore, values=values)
+    with isolated():
+        findings = run([call], only=only, ignore=ignore, values=values)
     skipped = (*findings.skipped, *collector.recorder.dropped.items())
     return replace(findings, skipped=skipped)
 

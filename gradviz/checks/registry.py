@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gradviz import errors
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.causes import badness, joined
 from gradviz.checks.excerpt import excerpt
@@ -212,11 +213,15 @@ def run(
 
     for rule in chosen(only, ignore):
         reason = _why_not(rule, calls, values)
-        if not reason:
-            ran.append(rule.id)
-            _add(rule, calls, found)
-        else:
+        try:
+            if not reason:
+                _add(rule, calls, found)
+        except Exception as error:  # the other checks are as good as before
+            reason = errors.bug_told(error)
+        if reason:
             skipped.append((rule.id, reason))
+        else:
+            ran.append(rule.id)
 
     return Findings(
         tuple(sorted(joined(list(found.values())), key=badness)),

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gradviz import errors
 from gradviz.checks.check import check_target
 from gradviz.run.target import parse_target
 
+BUG_TOLD = errors.bug_told
 _HOME = "gradviz.checks.collect"
 _SCRIPT = """
 import torch
@@ -61,3 +63,15 @@ def test_tensors_without_numbers_are_read_like_others(tmp_path: Path) -> None:
     skipped, ended = _checked(tmp_path, device=".to('meta')", given=", device='meta'")
     assert ended
     assert not [part for part, why in skipped.items() if "could not be read" in why]
+
+
+def test_a_check_that_fails_costs_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradviz.checks.rules.order.letters", _fails)
+    with pytest.raises(LookupError):  # of a test, so that no bug is hidden
+        _checked(tmp_path)
+
+    monkeypatch.setattr(errors, "bug_told", BUG_TOLD)
+    skipped, ended = _checked(tmp_path)
+    assert ended
+    assert skipped["no-update"] == "this is a bug in gradviz, please report it (LookupError: no such thing)"
+    assert "gradient-not-reset" not in skipped
