@@ -100,7 +100,8 @@ class _Forward:
         if root is None:
             return None
         self._read(root.body)
-        return tuple(self._found)
+        # what was cut short has a beginning without its end
+        return tuple(self._found) if len(self._found) < _LONGEST else None
 
     def _add(self, child: str = "", name: str = "") -> None:
         if len(self._found) < _LONGEST:

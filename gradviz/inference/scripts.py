@@ -275,7 +275,8 @@ def _after(steps: Sequence[_Read], place: int) -> int:
     """
     if place >= 0 and steps[place].name:
         return place - 1
-    return place + (steps[place + 1].name in _ONE)
+    following = steps[place + 1 : place + 2]
+    return place + any(step.name in _ONE for step in following)
 
 
 def _end_of(steps: Sequence[_Read], place: int) -> int:
