@@ -161,13 +161,16 @@ def nothing_stays_installed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def bugs_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def bugs_are_raised() -> Iterator[None]:
     """What a user is told of a bug of gradviz's, and gets the rest, fails a test."""
 
     def raise_it(error: Exception) -> str:
         raise error
 
-    monkeypatch.setattr(errors, "bug_told", raise_it)
+    # a patch of its own: that of the test is to be undone before what is left is looked at
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(errors, "bug_told", raise_it)
+        yield
 
 
 @pytest.fixture(autouse=True)
