@@ -26,6 +26,23 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+POLICY = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+body, mean, width = nn.Linear(4, 8), nn.Linear(8, 2), nn.Linear(8, 2)
+optimizer = torch.optim.Adam([*body.parameters(), *mean.parameters(), *width.parameters()])
+for step in range(4):
+    hidden = torch.tanh(body(torch.randn(16, 4)))
+    policy = torch.distributions.Normal(mean(hidden), width(hidden).exp())
+    actions, advantage = policy.sample(), torch.randn(16, 2)
+    old_log_probs = policy.log_prob(actions)
+    ratio = (policy.log_prob(actions) - old_log_probs).exp()
+    loss = -(ratio * advantage).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 TEACHER = """
 import torch
 import torch.nn.functional as F
@@ -82,6 +99,30 @@ FAULTS = {
         "(action) * advantage)",
         "(action) * (advantage).detach())",
         ACTOR,
+    ),
+    "an advantage with a graph, beside other products": Fault(
+        "loss-input",
+        "loss = ",
+        "use (advantage).detach()",
+        "(action) * advantage)",
+        "(action) * (advantage).detach())",
+        ACTOR.replace(".squeeze(1), reward)", ".squeeze(1), reward) * 0.5 + (body.weight * body.weight).sum() * 1e-3"),
+    ),
+    "an advantage with a graph, and a density that multiplies": Fault(
+        "loss-input",
+        "loss = ",
+        "use (advantage).detach()",
+        "(action) * advantage)",
+        "(action) * (advantage).detach())",
+        ACTOR.replace("Categorical(logits=policy(hidden))", "Normal(policy(hidden).mean(1), policy(hidden).std(1))"),
+    ),
+    "an earlier policy with a graph, in a density": Fault(
+        "loss-input",
+        "ratio = ",
+        ".detach() where it is computed",
+        "old_log_probs = policy.log_prob(actions)",
+        "old_log_probs = policy.log_prob(actions).detach()",
+        POLICY,
     ),
     "the probabilities of a teacher with a graph": Fault(
         "loss-input",
@@ -153,3 +194,19 @@ def test_what_broadcasts_on_purpose_is_left_alone(target: str, tmp_path: Path) -
 )
 def test_what_the_code_hides_is_left_alone(loss: str, tmp_path: Path) -> None:
     assert not alarms(FOLLOWS.replace("F.smooth_l1_loss(input=now, target=before)", loss), tmp_path)
+
+
+VALUE = "chances.log_prob(action) * advantage).mean() + F.mse_loss(value(hidden).squeeze(1), reward)"
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "chances.log_prob(action) * reward).mean() + (value(hidden).squeeze(1) * value(hidden).squeeze(1)).mean()",
+        "chances.log_prob(action) * reward).mean() + F.cosine_similarity(value(hidden), hidden).mean()",
+        "chances.log_prob(action) * reward).mean() + torch.mul(value(hidden), value(hidden)).mean()",
+    ],
+)
+def test_another_product_of_the_line_is_left_alone(loss: str, tmp_path: Path) -> None:
+    assert VALUE in ACTOR
+    assert not alarms(ACTOR.replace(VALUE, loss).replace("reward", "returns"), tmp_path)

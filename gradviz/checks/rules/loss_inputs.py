@@ -7,7 +7,8 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from itertools import islice, zip_longest
 
 from gradviz.checks.call import BackwardCall
@@ -112,7 +113,16 @@ _ITSELF = Row(
 _COLUMN = ": .squeeze(1) on the one with two dimensions"
 _OTHER = ", where they are made: a missing sum or mean over a dimension, .squeeze(-1) or .unsqueeze(-1)"
 _SAME_SHAPE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-_COMPARES = ("Sub", "MseLoss", "SmoothL1Loss", "HuberLoss")
+_CODE = {
+    "Mul": "*",
+    "Sub": "-",
+    "MseLoss": "mse_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+}
+"""What is written for an operation of two operands."""
+_OPERATORS = {"*": ast.Mult, "-": ast.Sub}
+_COMPARES = _CODE.keys() - {"Mul"}
 _AIM = re.compile(r"(target|teacher|expected|bellman|td_|next_(q|v|state_v))", re.I)
 """What people call what a prediction is to come to."""
 _LOG = re.compile(r"log_?p(rob|i)?s?\b|log_?probs?_?\w*", re.I)
@@ -185,32 +195,19 @@ def _pairs(graph: Graph) -> Diagnoses:
 def _weights(context: BackwardCall) -> Diagnoses:
     """What weighs a log probability and has a graph itself."""
     graph = context.graph
-    for node in range(len(graph.nodes)):
-        inputs, source = graph.inputs(node), made_at(graph, node)
-        is_product = kind(graph, node) == "Mul" and len(inputs) == 2
-        if not is_product or source is None:
+    for node, source, *factors in _written(graph, ("Mul",)):
+        inputs = graph.inputs(node)
+        if len(inputs) != 2:
             continue
-        factor, weight = _weight(source)
-        leaves = behind(graph, [inputs[factor].producer])
-        trained = [leaf for leaf in leaves if leaf in context.optimized]
-        if weight and trained:
-            names = first_names(graph.leaf_of[leaf] for leaf in trained)
-            found = _WEIGHT.filled(names, source, weight=weight)
-            yield found._replace(nodes=(node,))
-
-
-def _weight(source: SourceLine) -> tuple[int, str]:
-    """What a line multiplies a log probability by, and whether that is the first or the
-    second factor.
-    """
-    for node in expressions_at(source.file, source.line):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            factors = ast.unparse(node.left), ast.unparse(node.right)
-            for place, factor in enumerate(factors):
-                is_log = _LOG.search(factors[1 - place])
-                if is_log and _JUDGE.search(factor) and "detach" not in factor:
-                    return place, factor
-    return 0, ""
+        for weight, other, use in zip(factors, reversed(factors), inputs):
+            leaves = behind(graph, [use.producer])
+            trained = [leaf for leaf in leaves if leaf in context.optimized]
+            is_weight = _JUDGE.search(weight) and "detach" not in weight
+            if is_weight and _LOG.search(other) and trained:
+                names = first_names(graph.leaf_of[leaf] for leaf in trained)
+                found = _WEIGHT.filled(names, source, weight=weight)
+                yield found._replace(nodes=(node,))
+                break
 
 
 def _differences(context: BackwardCall) -> Diagnoses:
@@ -218,13 +215,10 @@ def _differences(context: BackwardCall) -> Diagnoses:
     tensor with itself.
     """
     graph, told = context.graph, set[SourceLine]()
-    for node in range(len(graph.nodes)):
-        if kind(graph, node) not in _COMPARES or len(graph.inputs(node)) != 2:
+    for node, source, first, second in _written(graph, _COMPARES):
+        inputs = graph.inputs(node)
+        if source in told or len(inputs) != 2:
             continue
-        inputs, source = graph.inputs(node), made_at(graph, node)
-        if source is None or source in told:
-            continue
-        first, second = _sides(source)
         one, other = ((use.producer, use.output) for use in inputs)
         if one == other and first != second:
             told.add(source)
@@ -239,17 +233,46 @@ def _differences(context: BackwardCall) -> Diagnoses:
                 yield _OLD.filled(names, source, old=second)._replace(nodes=(node,))
 
 
-def _sides(source: SourceLine) -> tuple[str, str]:
-    """What a line subtracts, or gives a loss of torch, as it is written; two empty texts
-    where it shows no such thing, or several.
+def _written(
+    graph: Graph, kinds: Collection[str]
+) -> Iterator[tuple[int, SourceLine, str, str]]:
+    """The operations of these kinds, each with its line and its two operands as they are
+    written there. What a statement has several of ran in the order of the text; where
+    there are more or fewer operations than that, none is certain.
     """
-    sides = set[tuple[str, str]]()
+    within = {node: i for i, part in enumerate(graph.program) for node in part.nodes}
+    made = defaultdict[tuple[SourceLine, int | None, str], list[int]](list)
+    for node in sorted(graph.nodes, key=lambda node: node.sequence or 0):
+        op, source = kind(graph, node.id), made_at(graph, node.id)
+        if op not in kinds or source is None:
+            continue
+        inside, code = within.get(node.id), _CODE[op]
+        part = graph.program[inside] if inside is not None else None
+        # `log_prob()` of a distribution subtracts, too, in the line that calls it
+        if part is not None and part.kind == "call":
+            inside, code = part.parent, part.text
+        made[source, inside, code].append(node.id)
+
+    for (line, _, code), nodes in made.items():
+        written = _operands(line, code)
+        if len(nodes) == len(written):
+            for number, operands in zip(nodes, written):
+                yield number, line, *operands
+
+
+def _operands(source: SourceLine, code: str) -> list[tuple[str, str]]:
+    """The operands of each such operator or call that begins on a line, in the order in
+    which they run.
+    """
+    found = dict[tuple[int, int], tuple[str, str]]()
     for node in expressions_at(source.file, source.line):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-            sides.add((ast.unparse(node.left), ast.unparse(node.right)))
-        elif isinstance(node, ast.Call) and called(node) in _SAME_SHAPE:
-            sides.add(_given(node))
-    return sides.pop() if len(sides) == 1 else ("", "")
+        end = node.end_lineno or 0, node.end_col_offset or 0
+        if isinstance(node, ast.BinOp) and type(node.op) is _OPERATORS.get(code):
+            if node.lineno == source.line:
+                found[end] = ast.unparse(node.left), ast.unparse(node.right)
+        elif isinstance(node, ast.Call) and called(node) == code in _SAME_SHAPE:
+            found[end] = _given(node)
+    return [operands for _, operands in sorted(found.items())]
 
 
 def _given(call: ast.Call) -> tuple[str, str]:
