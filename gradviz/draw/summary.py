@@ -23,6 +23,7 @@ from gradviz.fold.folding import Folding, folding_of
 from gradviz.fold.opening import Deeper
 from gradviz.graph import Graph, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import depth, flags, operations
+from gradviz.graph.kinds import INDEXED
 from gradviz.graph.origins import forward_name
 from gradviz.report import labels
 from gradviz.wording import count_text, few, one_line, plural, tensor_line, verb
@@ -149,10 +150,6 @@ def _folded_lines(folding: Folding) -> Iterator[str]:
     yield f"folded: {plural(len(folding.groups), 'group')} for {words}"
     if folding.opening is not None:
         yield _more_line(folding.opening.deeper())
-
-
-INDEXED = re.compile(r"Index|Embedding|Gather|Scatter|Masked|NllLoss|Where|Take|Put")
-"""Ops that take an index, a mask or a class beside what they work on."""
 
 
 def _unseen_lines(

@@ -4,6 +4,7 @@ that no gradient passes them whatever the numbers are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -16,6 +17,10 @@ SAMPLES = frozenset(("Bernoulli", "Normal", "Poisson"))
 """Kinds that draw a sample, whose derivative is 0 with respect to their parameters."""
 FLAT = SAMPLES | {"Round", "Sign", "Sgn", "Floor", "Ceil", "Trunc"}
 """Kinds whose derivative is 0 everywhere."""
+INDEXED = re.compile(r"Index|Embedding|Gather|Scatter|Masked|NllLoss|Where|Take|Put")
+"""Operations that take an index, a mask or a class beside what they work on; autograd has
+no entry for it.
+"""
 BENT = {
     "ThresholdBackwardBackward0": "ReLU",
     "LeakyReluBackwardBackward0": "LeakyReLU",

@@ -13,7 +13,7 @@ from gradviz.packages import package_of
 from gradviz.recording.event_log import ModuleCall
 from gradviz.recording.moments import Callers, Where, forward_of
 from gradviz.recording.numbers import NumberReader
-from gradviz.source.bindings import dotted
+from gradviz.source.bindings import dotted, unpacked
 from gradviz.source.expressions import is_comparison, names, variables
 from gradviz.walker.places import Operand
 
@@ -60,6 +60,7 @@ class ExpressionReader:
             self._stays(expression, where),
             self._scopes.get(where.module, -1) if where.module is not None else -1,
             self._is_mask(expression, where),
+            self._numbers.is_doubtful(expression, where),
         )
 
     def _is_called_by_script(self, where: Where) -> bool:
@@ -115,10 +116,13 @@ class ExpressionReader:
             where, binding = bound.where, bound.binding
             if where.site.code.co_name == "<module>" or not bound.is_certain:
                 return
-            if binding.value is None:
+            value = binding.value or unpacked(binding)
+            if value is None:
                 return
-            expression, where = binding.value, where.given(binding)
-        for node in variables(expression):
+            value, where = self._callers.followed(value, where.given(binding))
+        else:
+            value = expression
+        for node in variables(value):
             # what a module holds is said by the text: `self.mask[:T]`
             if node is expression or dotted(node).startswith("self."):
                 continue

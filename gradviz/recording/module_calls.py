@@ -360,7 +360,7 @@ def _note_arguments(event_log: EventLog, arguments: Any, keywords: Any) -> None:
     """
     named: list[tuple[str, Any]] = []
     with _without_functions():
-        if any(map(_is_data, arguments)):
+        if any(_is_data(one) or type(one) is tuple for one in arguments):
             code = event_log.stack[-1].module.forward
             if code is not None:
                 # without self
@@ -371,10 +371,12 @@ def _note_arguments(event_log: EventLog, arguments: Any, keywords: Any) -> None:
             named += keywords.items()
 
         for name, value in named:
-            if _is_data(value):
+            # the state of an LSTM is a pair
+            parts = value if type(value) is tuple and name == "hx" else (value,)
+            for tensor in filter(_is_data, parts):
                 call = event_log.stack[-1]
                 argument = Argument(name, call.parent is not None)
-                given = ModuleInput(call, argument, weakref.ref(value))
+                given = ModuleInput(call, argument, weakref.ref(tensor))
                 event_log.arguments.append(given)
 
 

@@ -25,6 +25,8 @@ from gradviz.source.spots import OWN_CODE, Spot, spots_of
 
 MOST_STEPS = 20
 """Calls that a name is followed through."""
+UNKNOWN = object()
+"""Nobody knows what an attribute holds."""
 
 
 class Where(NamedTuple):
@@ -150,15 +152,20 @@ class Callers:
         """
         found = expression, where
         for _ in range(MOST_STEPS):
-            bound = self.bound_of(expression, where)
+            holder, key = expression, ""
+            if isinstance(expression, ast.Subscript):
+                # `kwargs["mask"]`
+                holder = expression.value
+                key = getattr(expression.slice, "value", "") or "?"
+            bound = self.bound_of(holder, where)
             if bound is None or not bound.is_certain:
                 break
             if bound.binding.is_parameter:
-                passed = self.passed(bound)
+                passed = self.passed(bound, key)
                 if passed is None or not names_variable(passed[0]):
                     break
                 found = expression, where = passed
-            elif isinstance(bound.binding.value, ast.Name):
+            elif not key and isinstance(bound.binding.value, ast.Name):
                 expression, where = bound.binding.value, bound.where
                 if _is_still(bound):
                     found = expression, where
@@ -167,44 +174,58 @@ class Callers:
                 break
         return found
 
-    def passed(self, bound: Bound) -> tuple[ast.expr, Where] | None:
-        """What was passed as a parameter, and where."""
+    def passed(self, bound: Bound, key: str = "") -> tuple[ast.expr, Where] | None:
+        """What was passed as a parameter, and where; as `**` of all the argument `key`."""
         name, where, binding, _ = bound
+        arguments = getattr(where.spot.function.root, "args", None)
+        is_rest = binding.node is getattr(arguments, "kwarg", None)
+        found = self._call(bound) if is_rest == bool(key) else None
+        if found is None:
+            return None
+        outer, skip = found
+        value = argument(outer.spot, where.site.code, key or name, skip)
+        if value is not None:
+            return value, outer
+        keywords = getattr(outer.spot.node, "keywords", ())
+        for rest in [keyword.value for keyword in keywords if keyword.arg is None]:
+            handed_on = self.bound_of(rest, outer)
+            if handed_on is not None and handed_on.binding.is_parameter:
+                return self.passed(handed_on, key or name)
+        return None
+
+    def _call(self, bound: Bound) -> tuple[Where, int] | None:
+        """The call that gave a function its parameters, and how many it leaves out."""
+        _, where, binding, _ = bound
         code = where.call.code
         outer = self.caller(where)
         if code is None or outer is None or code is not where.site.code:
             return None
         module = where.module
-        is_forward = code.co_name == "forward" and module is not outer.module
-        skip = 0
-        if is_forward:
+        if code.co_name == "forward" and module is not outer.module:
             assert module is not None
-            if not is_own_call(module) or is_import_called(outer.spot):
-                return None  # by a module of torch's, as by Sequential
-            skip = 1
-        elif outer.spot.called != code.co_name:
+            # none by a module of torch's, as by Sequential
+            is_known = is_own_call(module) and not is_import_called(outer.spot)
+            return (outer, 1) if is_known else None
+        if outer.spot.called != code.co_name:
             called = self.bound(outer.spot.called, outer) if binding.scope else None
-            if called is None or called.binding.value is not binding.scope:
-                return None  # no lambda of that name
-        elif code.co_varnames[:1] in (("self",), ("cls",)):
-            skip = 1
-        value = argument(outer.spot, code, name, skip)
-        return (value, outer) if value is not None else None
+            is_lambda = called is not None and called.binding.value is binding.scope
+            return (outer, 0) if is_lambda else None
+        return outer, int(code.co_varnames[:1] in (("self",), ("cls",)))
 
     def attribute_of(self, expression: ast.expr, where: Where) -> object:
-        """What a module's attribute holds now."""
+        """What a module's attribute holds now, else `UNKNOWN`."""
         if not isinstance(expression, ast.Attribute):
-            return None
+            return UNKNOWN
         if dotted(expression.value) != "self":
-            return None
+            return UNKNOWN
         owner = self._owner(where)
         if owner is None:
-            return None
+            return UNKNOWN
         for table in ("_parameters", "_buffers"):
             found = vars(owner).get(table, {}).get(expression.attr)
             if found is not None:
                 return found
-        return vars(owner).get(expression.attr)
+        return vars(owner).get(expression.attr, UNKNOWN)
 
     def _owner(self, where: Where) -> torch.nn.Module | None:
         """The module that `self` is: that of a forward, or of a method it calls."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from gradviz.recording.moments import Callers, Where
+from gradviz.recording.moments import UNKNOWN, Callers, Where
 from gradviz.source.bindings import bindings_of, dotted
 from gradviz.source.expressions import (
     is_number_attribute,
@@ -30,12 +30,27 @@ class NumberReader:
             if dotted(expression.value) in ("math", "np", "torch"):
                 return True
             value = self._callers.attribute_of(expression, where)
-            if value is None and dotted(expression.value) == "self":
+            if value is UNKNOWN and dotted(expression.value) == "self":
                 return is_number_attribute(where.spot, expression.attr)
             return isinstance(value, (int, float, complex, str))
         if isinstance(expression, ast.Name):
             return self._is_number_name(expression.id, where, depth)
         return False
+
+    def is_doubtful(self, expression: ast.expr, where: Where) -> bool:
+        """Whether the code may give a number, or nothing: `x if x is not None else 0`."""
+        if self._callers.attribute_of(expression, where) is None:
+            return True
+        bound = self._callers.bound_of(expression, where)
+        if bound is not None and not bound.binding.is_parameter:
+            uses = bound.where.bindings.reaching(bound.name, bound.where.spot.node)
+            values = [one.value for one in uses if one is not None and one.value]
+            return any(self._may_be_number(value, bound.where) for value in values)
+        return self._may_be_number(expression, where)
+
+    def _may_be_number(self, value: ast.expr, where: Where) -> bool:
+        arms = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        return any(self.is_number(arm, where) for arm in arms)
 
     def _is_number_name(self, name: str, where: Where, depth: int) -> bool:
         bound = self._callers.bound(name, where)

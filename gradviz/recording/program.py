@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gradviz.fold.order import is_view
 from gradviz.graph import Construct, ConstructKind
+from gradviz.graph.kinds import INDEXED
 from gradviz.graph.origins import op_of
 from gradviz.packages import CallSite, package_of
 from gradviz.recording.constructs import (
@@ -45,8 +46,8 @@ class ProgramText(NamedTuple):
     code calls a node that is all that a call made, by node id; `unread`: the files that
     say nothing, and why: "edited" or "absent".
 
-    `turns` has, for a node with an input without gradient, the turns that its function
-    was in; for a call of a function or a module, those of its caller.
+    `turns` has, for a node that may take data, the turns that its function was in; for
+    a call of a function or a module, those of its caller.
     """
 
     constructs: tuple[Construct, ...] = ()
@@ -161,8 +162,13 @@ class _Reader:
         """The turns that the innermost function is in."""
         if event.called is not None:
             self._turns[event.called] = frame.turns()
-        elif event.node is not None and self._bare.none_inputs.get(event.node):
+        elif event.node is not None and self._takes_data(event.node):
             self._turns[event.node] = frame.turns()
+
+    def _takes_data(self, node: int) -> bool:
+        """Whether it may take a tensor without gradient."""
+        kind = getattr(self._bare.kinds[node], "__name__", "")
+        return node in self._bare.none_inputs or INDEXED.match(kind) is not None
 
     def _done(
         self, event: _Event, inner: RunningCall | CallSite | None, is_whole: bool

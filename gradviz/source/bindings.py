@@ -253,6 +253,14 @@ def _bound(target: ast.AST, whole: Binding) -> Found:
         yield dotted(target), whole._replace(node=target)
 
 
+def unpacked(binding: Binding) -> ast.expr | None:
+    """The whole of which a name is given one of several: `edges` of `a, b = edges`."""
+    whole = binding.origin if binding.element is not None else None
+    if isinstance(whole, ast.Call) and dotted(whole.func) == "zip":
+        whole = next(iter(whole.args[binding.element or 0 :]), None)
+    return whole if isinstance(whole, ast.expr) else None
+
+
 def is_data(node: object) -> bool:
     """Whether an expression is the bare numbers of a tensor: `x.data`."""
     return getattr(node, "attr", "") == "data"

@@ -21,13 +21,14 @@ def argument(spot: Spot, code: Any, name: str, skip: int) -> ast.expr | None:
     node = spot.node
     count = code.co_argcount + code.co_kwonlyargcount
     parameters = code.co_varnames[:count]
-    if not isinstance(node, ast.Call) or name not in parameters:
-        return None
-    if any(isinstance(part, ast.Starred) for part in node.args):
+    if not isinstance(node, ast.Call):
         return None
     for keyword in node.keywords:
         if keyword.arg == name:
             return keyword.value
+    is_complete = not any(isinstance(part, ast.Starred) for part in node.args)
+    if name not in parameters or not is_complete:
+        return None
     values: Sequence[ast.expr] = node.args
     if spot.called == "functional_call":  # of a module, with parameters
         values = [
@@ -192,10 +193,10 @@ def variables(expression: ast.expr) -> Iterator[ast.expr]:
             if not hasattr(builtins, dotted(node)):
                 yield node
         elif isinstance(node, ast.Call):
-            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            called = getattr(node.func, "attr", "")
             if called.endswith("_like") or called.startswith("new_"):
                 continue  # which takes the shape alone
-            if called in _NUMBERS or _gives_number(node):
+            if dotted(node.func) in _NUMBERS or _gives_number(node):
                 continue
             waiting += node.args
             if isinstance(node.func, ast.Attribute):

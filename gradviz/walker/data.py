@@ -5,7 +5,7 @@ as the graph, the code or the caller's variables tell.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -69,8 +69,13 @@ class DataReader:
 
         for node, several in operands.items():
             for operand in several:
-                if (node, id(operand)) not in named and _is_sure(operand, several):
-                    living = self._living(operand)
+                living = self._living(operand)
+                is_tensor = living is not None or not operand.is_doubtful
+                if (
+                    is_tensor
+                    and (node, id(operand)) not in named
+                    and _is_sure(operand, several)
+                ):
                     self._add(node, operand.position, living, operand, "")
 
     def add_argument(self, node: int, tensor: torch.Tensor) -> None:
@@ -89,18 +94,15 @@ class DataReader:
     def records(self) -> tuple[Data, ...]:
         """What was collected, with what is computed from what."""
         for entity in list(self._entities):
-            for source in entity.operand.of if entity.operand is not None else ():
-                self._source(source)
+            for _ in self._sources(entity.operand):
+                pass
         place = {id(entity): i for i, entity in enumerate(self._entities)}
         return tuple(self._record(entity, place) for entity in self._entities)
 
     def _record(self, entity: _Entity, place: Mapping[int, int]) -> Data:
-        of = set[int]()
         operand = entity.operand
-        for source in operand.of if operand is not None else ():
-            other = self._source(source)
-            if other is not None and other is not entity:
-                of.add(place[id(other)])
+        sources = (source for source in self._sources(operand) if source is not entity)
+        of = {place[id(source)] for source in sources}
         nodes = tuple(sorted(entity.uses))
         return Data(
             entity.names,
@@ -225,6 +227,15 @@ class DataReader:
             return self._given[operand.key]
         tensor = self._names.called(operand.text) if operand.stays else None
         return tensor if tensor is not None and _is_data(tensor) else None
+
+    def _sources(self, operand: Operand | None) -> Iterator[_Entity]:
+        """What an operand is computed from, also by variables that nobody holds."""
+        for source in operand.of if operand is not None else ():
+            known = self._source(source)
+            if known is not None:
+                yield known
+            else:
+                yield from self._sources(source)
 
     def _source(self, operand: Operand) -> _Entity | None:
         """What an expression is computed from: data that ops take, or that lives."""

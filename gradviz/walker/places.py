@@ -40,7 +40,7 @@ class Operand(NamedTuple):
     are the variables in the text. `value` is what an attribute of a module holds;
     `stays`: a variable of the script, which still holds it. `inner`: it was written in
     a function, in the call `scope` of a module, -1 for none. `is_mask`: it compares, so
-    it has no gradient whoever holds it.
+    it has no gradient whoever holds it; `is_doubtful`: it may be a number, or None.
     """
 
     text: str
@@ -53,6 +53,7 @@ class Operand(NamedTuple):
     stays: bool = False
     scope: int | None = None
     is_mask: bool = False
+    is_doubtful: bool = False
 
     @property
     def is_own(self) -> bool:

@@ -240,6 +240,79 @@ def test_an_expression_hangs_on_what_it_is_computed_from(tmp_path: Path) -> None
     assert dashed == {("noise", "noise[idx].mean(0)"), ("idx", "noise[idx].mean(0)"), ("x", "x[0]")}
 
 
+FROM = {
+    "one of several": (
+        "def g(pair):\n    a, b = pair\n    return w * a.exp()\nloss = g(noise[:2]).sum()",
+        {"a.exp()": {"noise"}},
+    ),
+    "a list that is gone through": (
+        "def g(rows):\n    for m, n in zip((1, 2, 3), rows):\n        s = w * n.exp()\n    return s\nloss = g(noise).sum()",
+        {"n.exp()": {"noise"}},
+    ),
+    "what nothing holds any more": (
+        "def mask(h):\n    return h > 0\ndef g(h):\n    m = mask(h).float()\n    return w * (m[0] * 2)\nloss = g(noise).sum()",
+        {"m[0] * 2": {"noise"}},
+    ),
+    "an argument that ** hands on": (
+        "def inner(h, by=None):\n    return h * by.exp()\ndef outer(h, **options):\n    return inner(h, **options)\n"
+        "loss = outer(w, by=noise[0]).sum()",
+        {"by.exp()": {"noise"}},
+    ),
+    "an argument out of **": (
+        "def g(h, **options):\n    by = options['by']\n    return h * by[0]\nloss = g(w, by=noise).sum()",
+        {"by[0]": {"noise"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FROM)
+@needs_raw
+def test_it_hangs_on_that_also_where_the_code_goes_round_about(case: str, tmp_path: Path) -> None:
+    text, expected = FROM[case]
+    graph = recorded(tmp_path, text)
+    names = [data.names[0] for data in graph.data]
+    found = {names[i]: {names[k] for k in data.of} for i, data in enumerate(graph.data) if data.nodes or data.of}
+    assert found == expected
+
+
+MAY_BE = """
+class Scaled(nn.Module):
+    def __init__(self, shift=None):
+        super().__init__()
+        self.shift = shift
+    def moved(self, h):
+        return h if self.shift is None else F.scaled_dot_product_attention(h, h, h, attn_mask=self.shift)
+    def forward(self, h):
+        return self.moved(h)
+"""
+
+
+@needs_raw
+def test_what_may_be_a_number_or_none_is_no_input(tmp_path: Path) -> None:
+    text = "def f(h, std=0.0):\n    drawn = torch.randn(4) * std if std > 0 else 0.0\n    return h + drawn\nloss = f(w * 2).sum()"
+    assert taken(recorded(tmp_path, text)) == []
+    text = text.replace("return h + drawn", "return h * drawn").replace("f(w * 2)", "f(w, 1.0)")
+    assert taken(recorded(tmp_path, text)) == [("drawn", ("Mul",))]  # which the op keeps
+    text = f"{MAY_BE.replace('h if self.shift is None else ', '')}h = w[None]\n"
+    found = recorded(tmp_path, f"{text}loss = (Scaled()(h) + Scaled(torch.zeros(4, 4))(h)).sum()")
+    assert [name for name, ops in taken(found) if ops] == ["self.shift"]
+    assert len(found.data[0].nodes) == 1
+
+
+@needs_raw
+def test_the_state_of_a_recurrent_layer_is_an_input(tmp_path: Path) -> None:
+    text = "layer = nn.LSTM(4, 4)\nstate = torch.zeros(1, 1, 4), torch.ones(1, 1, 4)\n"
+    graph = recorded(tmp_path, f"{text}loss = layer(w[:, None], state)[0].sum()")
+    assert [name for name, _ in taken(graph)] == ["state"]
+
+
+def test_an_index_of_two_statements_of_a_turn_is_one(tmp_path: Path) -> None:
+    loop = "def f(v):\n    for i in range(3):\n        s = (0 if i == 0 else s) + w[v[i]].sum()\n"
+    loop += "        s = s + w[:, v[i]].sum()\n    return s\n"
+    graph = recorded(tmp_path, f"{loop}loss = f(torch.tensor([[0, 1], [1, 2], [2, 3]]))")
+    assert [len(data.nodes) for data in graph.data if data.names == ("v[i]",)] == [2, 2, 2]
+
+
 @needs_raw
 def test_a_shape_is_told_only_where_something_holds_the_tensor(tmp_path: Path) -> None:
     graph = recorded(tmp_path, "loss = (w * x[0] + x[1]).sum()")
