@@ -6,9 +6,11 @@ Sizes are estimated from the groups alone, so that only a few pictures are laid 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from gradviz.fold.dependence import Dependences
 from gradviz.fold.groups import Child, Groups, Section
 from gradviz.fold.loops import rest_of
 from gradviz.fold.program import names_of
@@ -56,6 +58,11 @@ class Opening:
         self.windows: list[Section] = []
         self.kept: set[Section] = set()  # what no window closes
         self._later = _later(groups)
+
+    @cached_property
+    def dependences(self) -> Dependences:
+        """What depends on what, found when a window is looked for."""
+        return Dependences(self.groups)
 
     def visible(self) -> Iterator[Child]:
         """Nodes, and closed groups, that are shown."""

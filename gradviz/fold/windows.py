@@ -48,16 +48,43 @@ def window(opening: Opening, group: Section, limits: Limits) -> bool:
 
 
 def between(opening: Opening, group: Section, shown: int) -> list[tuple[int, int]]:
-    """Of the stretches that a window leaves closed those of loose ops, and those of
-    elements of one list.
+    """Of the stretches that a window leaves closed those of elements of one list, and
+    those of loose ops, each where all that leaves it depends on all that enters.
     """
     pieces = []
     for first, after in _stretches(opening, group, shown):
-        for _, alike in groupby(group.children[first:after], key=_sort):
+        for sort, alike in groupby(group.children[first:after], key=_sort):
             end = first + len(list(alike))
-            if end - first >= LEAST:
+            if sort == "":
+                pieces += _joined(opening, group, first, end)
+            elif end - first >= LEAST:
                 pieces.append((first, end))
             first = end
+    return pieces
+
+
+def _joined(
+    opening: Opening, group: Section, first: int, after: int
+) -> list[tuple[int, int]]:
+    """The fewest boxes that loose ops can be, from one place up to another: those of
+    several children.
+    """
+    joinable = opening.dependences.joinable(
+        list(map(opening.sizes.span, group.children))
+    )
+    boxes, ends = {after: 0}, dict[int, int]()
+    for start in reversed(range(first, after)):
+        ends[start] = start + 1
+        for end in range(start + LEAST, after + 1):
+            if joinable[start] >> end - 1 & 1 and boxes[end] <= boxes[ends[start]]:
+                ends[start] = end
+        boxes[start] = 1 + boxes[ends[start]]
+
+    pieces = []
+    while first < after:
+        if ends[first] > first + 1:
+            pieces.append((first, ends[first]))
+        first = ends[first]
     return pieces
 
 
