@@ -48,8 +48,8 @@ WAYS = {
     "paths": "paths {script} --to {parameter}",
     "diff": "diff {script} --at 1 --at 2",
 }
-ALWAYS = ("render", "check")
-"""Ways that each script is run in; of the others, which record as these do, one in eight; all by -m long."""
+ALWAYS = ("check",)
+"""The way that each script is run in; of the others, which record as it does, one in nine; all by -m long."""
 UP_TO_ITS_STOP = ("flow", "paths", "diff")  # they compute gradients of their own, or end at the second call
 _LAST_LINE = """
 if __name__ == "__main__":
@@ -115,7 +115,7 @@ def plain_and_others(name: str, folder: Path, forks: Forks, every: bool = False)
     assert plain.noted, f"it fails in plain Python:\n{plain.printed}"
     fill = {"script": script, "parameter": a_parameter(plain)}
     others = [way for way in WAYS if way not in ALWAYS]
-    others = others if every else others[list(SCRIPTS).index(name) % 8 :: 8]
+    others = others if every else others[list(SCRIPTS).index(name) % 9 :: 9]
     ways = {way: words.format(**fill) for way, words in WAYS.items() if way in ALWAYS or way in others}
     if not fill["parameter"]:
         ways.pop("paths", None)
