@@ -24,8 +24,9 @@ class Draft:
     `node` is what the code has there. `turn` is the number of a turn, and of a loop how
     many it had. `doubts`: places where a loop may have begun a turn that nothing shows;
     what ran there is `in_doubt` over that loop. `mixed`: functions of the user's, or
-    modules, ran in it; `flat`: a loop of more turns than are told apart. `sure` are the
-    places that every turn of a loop passed.
+    modules, ran in it; `constructs`: the constructor of a class of the user's did.
+    `flat`: a loop of more turns than are told apart. `sure` are the places that every
+    turn of a loop passed.
     """
 
     kind: ConstructKind
@@ -39,6 +40,7 @@ class Draft:
     code: str = ""
     turn: int = 0
     mixed: bool = False
+    constructs: bool = False
     flat: bool = False
     doubts: set[object] = field(default_factory=set)
     in_doubt: Draft | None = None
@@ -130,7 +132,9 @@ def _is_kept(part: Draft, inside: Inside, bare: BareGraph) -> bool:
     if _is_in_flat(part):
         return False
     if part.kind == "statement":
-        return not _is_doubtful(part) and _is_several(part, inside.get(part, ()))
+        if part.constructs or _is_doubtful(part):
+            return False  # an object is not what its constructor computed
+        return _is_several(part, inside.get(part, ()))
     if part.kind == "call":
         return _is_call(part, bare)
     return True

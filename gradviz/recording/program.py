@@ -33,6 +33,8 @@ from gradviz.walker.places import BareGraph
 
 MOST_TURNS = 1_000
 """Turns of a loop that are told apart: no picture shows more."""
+CONSTRUCTORS = ("__init__", "__post_init__")
+"""What computes as an object is made: attributes of it, by statements of their own."""
 
 
 Turns = dict[ast.AST, Draft]
@@ -317,8 +319,9 @@ class _Reader:
     def _calls(self, frame: CallFrame, spot: Spot, callee: object) -> Draft | None:
         """A function of the user's, or a module, is called at a place."""
         around = frame.inside(len(frame.steps))
-        if not _is_comprehension(callee):
-            _mix(around)
+        name = _name_of(callee)
+        if name not in OWN_CODE:
+            _mix(around, constructs=name in CONSTRUCTORS)
         if frame.call is not None and frame.last is spot:
             frame.call.mixed = True
         frame.call = None
@@ -462,16 +465,20 @@ def _leave(step: Within) -> None:
         loop.sure = step.passed if loop.sure is None else loop.sure & step.passed
 
 
-def _mix(part: Draft | None) -> None:
-    """A function of the user's, or a module, runs in these statements."""
+def _mix(part: Draft | None, *, constructs: bool) -> None:
+    """A function of the user's, such as a constructor, or a module, runs in these
+    statements.
+    """
     while part is not None and part.kind in ("statement", "loop", "turn"):
         part.mixed = True
+        part.constructs |= constructs
         part = part.around
 
 
-def _is_comprehension(callee: object) -> bool:
-    code = getattr(callee, "code", callee)
-    return getattr(code, "co_name", "") in OWN_CODE
+def _name_of(callee: object) -> str:
+    """Of a function; "" of a module."""
+    name: str = getattr(getattr(callee, "code", callee), "co_name", "")
+    return name
 
 
 def _outermost_of_library(

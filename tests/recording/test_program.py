@@ -7,6 +7,7 @@ import linecache
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -318,6 +319,45 @@ def test_statements_are_named_by_what_they_assign() -> None:
     assert ("kept", "(a - b).exp()") in told and ("table[0]", "(b * b)[0]") in told
     assert ("", "(a * 2).exp() + 1") in told
     assert ("loss", "loss_of(a) + kept[0] + table") in told
+
+
+class Physics:
+    """Makes its tensors as it is made."""
+
+    def __init__(self, x: Tensor, *, several: bool = False) -> None:
+        self.x = x.double()
+        self.t = (x * 2).sin() if several else x.exp()
+
+    def __call__(self) -> Tensor:
+        y = self.x * self.t
+        return y + 1
+
+
+@dataclass
+class Rays:
+    origin: Tensor
+
+    def __post_init__(self) -> None:
+        self.near, self.far = self.origin + 1, self.origin * 2
+
+    @property
+    def length(self) -> Tensor:
+        return (self.far - self.near).abs()
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_a_constructor_computes_is_not_the_object(several: bool) -> None:
+    def case() -> Tensor:
+        physics = Physics(W * 1.00001, several=several)
+        both = [Physics(w) for w in (W, W)]
+        rays = Rays(W)
+        value = physics()
+        return value + rays.length + both[0].x * both[1].t
+
+    told = {construct.text for construct in of_kind(recorded(case), "statement")}
+    assert told.isdisjoint({"physics", "both", "rays"})
+    assert "value" in told and ("self.t" in told) is several
+    assert "self.near, self.far" in told  # one statement of two ops
 
 
 def test_ops_are_called_what_the_script_called() -> None:
