@@ -7,20 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import (
-    PRODUCTS,
-    RESHAPES,
-    behind,
-    kind,
-    kinds_after,
-    made,
-    spread,
-    users,
-)
+from gradviz.checks.ops import PRODUCTS, RESHAPES, behind, kind, made, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
 from gradviz.checks.run import Kind
 from gradviz.checks.telling.mending import all_cut_words, mend_all, to_change
-from gradviz.checks.words import all_names, code, first_names, line, listed, made_at
+from gradviz.checks.words import (
+    all_names,
+    code,
+    first_names,
+    line,
+    listed,
+    made_at,
+    nodes_of,
+)
 from gradviz.graph import Graph, Leaf
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
@@ -152,49 +151,52 @@ def _samples(context: BackwardCall) -> Diagnoses:
     for node, cuts in context.entered.items():
         for cut in cuts:
             entered.setdefault(cut, []).append(node)
-    for cut, nodes in entered.items():
+    drawn = [cut for cut in entered if cut.operation == "sample"]
+    judges = _judges(context) if drawn else set[int]()
+    for cut in drawn:
         names, term = sorted(cut.behind & trained), re.escape(cut.term)
         # the sample itself, and not what came of it, as rewards do
         itself = cut.part == cut.term or re.match(rf"\s*{term}\s*=", cut.source.text)
-        if cut.operation != "sample" or not names or not itself:
+        if not names or not itself:
             continue
-        if any(_only_judges(context, node) for node in nodes):
-            yield _told(context, _JUDGED, names, [cut], nodes[-1])
+        if not judges.isdisjoint(entered[cut]):
+            yield _told(context, _JUDGED, names, [cut], entered[cut][-1])
         # elsewhere, it may have another name
         elif not any(matching(context.body.file, r"log_prob\(")):
-            yield _told(context, _SAMPLE, names, [cut], nodes[-1])
+            yield _told(context, _SAMPLE, names, [cut], entered[cut][-1])
 
 
-def _only_judges(context: BackwardCall, node: int) -> bool:
-    """Whether a node belongs to a network that the steps behind this call leave as it
-    is, and its result weighs nothing: only a gradient of its input could train.
+def _judges(context: BackwardCall) -> set[int]:
+    """The nodes of networks that the steps behind this call leave as they are, and whose
+    results weigh nothing: only a gradient of their inputs could train.
     """
     graph, run, updated = context.graph, context.run, set[int]()
     for event in run.events(Kind.STEP):
         if event.call == context.call:
             updated |= event.tensors or set()
-    leaves = behind(graph, [node]) & graph.leaf_of.keys()
-    own = {*all_names(graph.leaf_of[leaf] for leaf in leaves)}
-    weighs = any(
-        kind(graph, each) == "Mul" and len(graph.inputs(each)) == 2
-        for each in spread([node], partial(users, graph))
-    )
-    return bool(own and updated) and own.isdisjoint(run.named(updated)) and not weighs
+    moved, onward = {*run.named(updated)}, partial(users, graph)
+    own = [leaf for leaf in graph.leaves if leaf.names and updated]
+    changing = [leaf.node for leaf in own if not moved.isdisjoint(leaf.names)]
+    products = [node for node in graph.order if kind(graph, node) == "Mul"]
+    weights = [node for node in products if len(graph.inputs(node)) == 2]
+    nodes = set(spread(nodes_of(own), onward))
+    return nodes.difference(spread(changing, onward), behind(graph, weights))
 
 
 def _derivatives(context: BackwardCall) -> Diagnoses:
     """A derivative without a graph in a residual, as of a differential equation."""
     graph, trained = context.graph, _trained(context)
+    products = [node for node in graph.order if kind(graph, node) in PRODUCTS]
+    # a changed input, or weight, goes through the model again
+    into_model = set(behind(graph, products)) if context.entered else set[int]()
     for node, cuts in context.entered.items():
         wrong = [cut for cut in cuts if cut.kind == "grad"][:1]
-        after = kinds_after(graph, node)
-        # a changed input, or weight, goes through the model again
-        if kind(graph, node) not in SUMS or not after.isdisjoint(PRODUCTS):
+        if not wrong or kind(graph, node) not in SUMS or node in into_model:
             continue
         # of another model it is a target
         beside = behind(graph, [node]) & graph.leaf_of.keys()
         same = trained & {*all_names(graph.leaf_of[leaf] for leaf in beside)}
-        names = sorted(same & wrong[0].behind) if wrong else []
+        names = sorted(same & wrong[0].behind)
         if names:
             yield _told(context, _DERIVATIVE, names, wrong, node)
 

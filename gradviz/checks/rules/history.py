@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import behind
+from gradviz.checks.ops import behind, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.telling.old_tensors import (
     OldTensors,
@@ -150,7 +150,8 @@ def outdated_result(context: BackwardCall) -> Diagnoses:
     graph, first = context.graph, min(context.ends, default=0)
     moved = {node for node, each in context.intervals.items() if each.updated}
     old = [n.id for n in graph.nodes if n.sequence is not None and n.sequence < first]
-    stale = [node for node in old if not moved.isdisjoint(behind(graph, [node]))]
+    computed = set(spread(moved, lambda node: users(graph, node)))
+    stale = [node for node in old if node in computed]
     joints = joints_behind(context, stale) if stale and not _freed(context) else []
     if not joints:
         return

@@ -194,16 +194,16 @@ def _pairs(graph: Graph) -> Diagnoses:
 
 def _weights(context: BackwardCall) -> Diagnoses:
     """What weighs a log probability and has a graph itself."""
-    graph = context.graph
+    graph, optimized = context.graph, context.optimized
     for node, source, *factors in _written(graph, ("Mul",)):
         inputs = graph.inputs(node)
         if len(inputs) != 2:
             continue
         for weight, other, use in zip(factors, reversed(factors), inputs):
-            leaves = behind(graph, [use.producer])
-            trained = [leaf for leaf in leaves if leaf in context.optimized]
             is_weight = _JUDGE.search(weight) and "detach" not in weight
-            if is_weight and _LOG.search(other) and trained:
+            start = [use.producer] if is_weight and _LOG.search(other) else []
+            trained = [leaf for leaf in behind(graph, start) if leaf in optimized]
+            if trained:
                 names = first_names(graph.leaf_of[leaf] for leaf in trained)
                 found = _WEIGHT.filled(names, source, weight=weight)
                 yield found._replace(nodes=(node,))
