@@ -243,19 +243,26 @@ _UNCLIPPED = Row(
     "{code} runs {when}: it changes no gradient that a step uses",
     "Move {code} between backward() and {names}.step().",
 )
-_ONE_EACH = re.compile("z?(bsz)*b?s?")
+_SCALED = Row(
+    "gradients are clipped while they are scaled: {names} steps with next to nothing",
+    "{code} clips what a gradient scaler has multiplied by its scale, which is 65,536 in the beginning",
+    "Call scaler.unscale_({names}) right before {code}.",
+)
+# a scaler leaves a step out where the gradients are not finite
+_ONE_EACH = re.compile("z?(bs?z)*b?s?")
 _CLIPS = r"\bclip_grad_(norm|value)_\("
 
 
 @check(
     "no-clipping",
     "warning",
-    "gradients are clipped when there are none, or when the step is over",
+    "gradients are clipped when there are none, while they are scaled, or after the step",
     whole_run=True,
 )
 def no_clipping(context: BackwardCall) -> Diagnoses:
     """`clip_grad_norm_()` runs before `backward()` or after `step()`: the optimizer uses
-    gradients that nothing has clipped.
+    gradients that nothing has clipped. Or it clips gradients that a `GradScaler` has
+    multiplied by thousands, and has not divided yet.
 
     How it is found: The code clips in the loop that calls `backward()`, but nowhere
     between this call and the step, and in every turn the gradients were reset, computed
@@ -284,7 +291,12 @@ def no_clipping(context: BackwardCall) -> Diagnoses:
         if backward is None or step.function != backward.function:
             return
         clips = [line for line, _ in matching(backward.file, _CLIPS, context.body)]
-        if any(clip.line in range(backward.line, step.line) for clip in clips):
+        useful = range(backward.line, step.line)
+        used = [clip for clip in clips if clip.line in useful]
+        if used:
+            is_unscaled = any(matching(backward.file, r"\bunscale_\("))
+            if context.run.scaled and not is_unscaled:
+                yield _SCALED.filled(optimizer.subject, used[0])
             return
         for clip in [clip for clip in clips if _in_every_turn(clip, backward)][:1]:
             is_early = clip.line < backward.line

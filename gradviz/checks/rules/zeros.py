@@ -33,6 +33,11 @@ _BOTH_ZERO = Row(
     "{code} multiplies what is computed from one by the other, and the gradient of each is a multiple of the other",
     "Begin one of them with other numbers, as with torch.nn.init.kaiming_uniform_.",
 )
+_CANCELS = Row(
+    "no gradient passes {code}: it adds a tensor, and subtracts it again",
+    "the derivative is 1 - 1 = 0, so that {names} {learn} nothing through it",
+    "Detach the whole difference, as in x + (y - x).detach().",
+)
 
 
 @check(
@@ -47,7 +52,8 @@ def no_slope(context: BackwardCall) -> Diagnoses:
     is that of `bernoulli` and `normal` with respect to their parameters. What is in front
     of them never learns, and `.grad` is not None. The second derivative of a network of
     ReLUs is 0 for the same reason. Two factors of a product that both begin at 0, as
-    those of a LoRA adapter, stay there: the gradient of each is the other one.
+    those of a LoRA adapter, stay there: the gradient of each is the other one. And
+    `x + (y.detach() - x)` is `y`, whose derivative with respect to `x` is 0.
 
     How it is found: all paths in the graph from the output to a leaf lead through such
     an operation, and its gradient, where backward() has filled it, is exactly 0. Where a
@@ -83,6 +89,7 @@ def no_slope(context: BackwardCall) -> Diagnoses:
             zero.append(leaf)
 
     yield from _both_zero(context)
+    yield from _cancelled(graph)
     for node, leaves in _by_cause(graph, passing, zero).items():
         what, mend = _what(graph, node)
         yield _ZERO.filled(
@@ -118,6 +125,24 @@ def _both_zero(context: BackwardCall) -> Diagnoses:
         names = first_names(graph.leaf_of[factor] for factor in factors)
         nodes = (node, *factors)
         yield _BOTH_ZERO.filled(names, made_at(graph, node), nodes=nodes)
+
+
+def _cancelled(graph: Graph) -> Diagnoses:
+    """Sums in which one tensor is added, and subtracted from data."""
+    for node in graph.nodes:
+        if kind(graph, node.id) != "Add":
+            continue
+        added = {(use.producer, use.output) for use in graph.inputs(node.id)}
+        for maker in makers(graph, node.id):
+            uses = graph.inputs(maker) if kind(graph, maker) == "Sub" else ()
+            taken = {(use.producer, use.output) for use in uses if use.position == 1}
+            if len(uses) == 1 and taken & added:
+                reached = set(behind(graph, makers(graph, maker)))
+                leaves = [leaf for leaf in graph.leaves if leaf.node in reached]
+                names = first_names(leaves)
+                learn = verb(names, "learns", "learn")
+                source, nodes = made_at(graph, node.id), (node.id,)
+                yield _CANCELS.filled(names, source, learn=learn, nodes=nodes)
 
 
 def _products(graph: Graph, leaves: list[int]) -> Iterator[tuple[int, list[int]]]:
