@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
@@ -326,3 +327,68 @@ def _in_every_turn(one: SourceLine, other: SourceLine) -> bool:
     )
     is_beside = loops_around(one.file, one.line) == loop and set(blocks) <= set(others)
     return bool(loop) and is_beside
+
+
+# -- stepped-twice -----------------------------------------------------------------------
+
+_TWICE = Row(
+    "{names} and {other} both update {tensors}, with the same gradients",
+    "{code} steps after {first}, and no gradient was reset or computed in between",
+    "Give the parameters that they share to one of them.",
+)
+
+
+@check(
+    "stepped-twice",
+    "warning",
+    "two optimizers step with one gradient of what both hold",
+    whole_run=True,
+)
+def stepped_twice(context: BackwardCall) -> Diagnoses:
+    """Two optimizers hold the same parameters, and both take their step after one
+    `backward()`: these parameters move twice.
+
+    How it is found: the steps of two optimizers that share tensors follow one another,
+    twice, and their gradients are neither reset nor computed in between.
+
+    What to do: give the shared part to one optimizer; with groups it may have a rate of
+    its own.
+
+    When to ignore it: when both steps are meant.
+
+    ```python
+    import torch
+
+    body, a, b = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+    one = torch.optim.SGD([*body.parameters(), *a.parameters()], lr=0.1)
+    two = torch.optim.SGD([*body.parameters(), *b.parameters()], lr=0.1)
+    for step in range(3):
+        one.zero_grad()
+        two.zero_grad()
+        made = body(torch.ones(2, 3))
+        (a(made) + b(made)).square().mean().backward()
+        one.step()
+        two.step()
+    ```
+    """
+    for one, two in combinations(context.run.optimizers, 2):
+        shared = one.held & two.held
+        if not shared & one.given & two.given:
+            continue
+        log = [e for e in context.run.log if e.kind.value in "bzs"]
+        log = [e for e in log if e.tensors is None or not shared.isdisjoint(e.tensors)]
+        both = [
+            (first, second)
+            for first, second in pairwise(log)
+            if {first.kind, second.kind} == {Kind.STEP}
+            and first.tensors != second.tensors
+        ]
+        if len(both) >= HABIT:
+            first, second = both[0]
+            yield _TWICE.filled(
+                one.subject,
+                second.source,
+                other=two.title,
+                tensors=plural(len(shared), "tensor"),
+                first=code(first.source),
+            )
