@@ -400,7 +400,56 @@ Trainer(nn.Linear(4, 1)).fit([(torch.randn(8, 4), torch.randn(8, 1)) for _ in ra
 """
 LATE = "            nn.utils.clip_grad_value_(self.net.parameters(), 0.1)\n"
 STEP = "            self.opt.step()\n"
+SCALER = f"""{BEGIN}
+net, scaler = nn.Linear(4, 1), torch.amp.GradScaler("cpu")
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    opt.zero_grad()
+    scaler.scale(net(torch.randn(8, 4)).square().mean()).backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    scaler.step(opt)
+    scaler.update()
+"""
+CODES = _script(
+    "nn.ModuleDict(dict(enc=nn.Linear(4, 3), dec=nn.Linear(3, 4), book=nn.Embedding(5, 3)))",
+    "x = torch.randn(8, 4)",
+    "z = net['enc'](x)",
+    "code = net['book'](torch.cdist(z, net['book'].weight).argmin(1))",
+    "near = F.mse_loss(z, code.detach()) + F.mse_loss(code, z.detach())",
+    "code = z + (code.detach() - z)",
+    "return F.mse_loss(net['dec'](code), x) + near",
+)
+TWO_STEPS = f"""{BEGIN}
+body, age, sex = nn.Linear(4, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+one = torch.optim.Adam([*body.parameters(), *age.parameters()], lr=0.01)
+two = torch.optim.Adam([*body.parameters(), *sex.parameters()], lr=0.01)
+for step in range(4):
+    one.zero_grad(), two.zero_grad()
+    made = body(torch.randn(8, 4))
+    (F.mse_loss(age(made), made.detach()[:, :1]) + sex(made).square().mean()).backward()
+    one.step()
+    two.step()
+"""
 FAULTS = {
+    "gradients that are clipped while they are scaled": Fault(
+        "no-clipping",
+        "clip_grad_norm_",
+        "scaler.unscale_(opt) right before",
+        "    nn.utils.clip",
+        "    scaler.unscale_(opt)\n    nn.utils.clip",
+        SCALER,
+    ),
+    "a tensor that is added and subtracted again": Fault(
+        "no-slope", "code = z + ", "x + (y - x).detach()", "(code.detach() - z)", "(code - z).detach()", CODES
+    ),
+    "a body that two optimizers hold": Fault(
+        "stepped-twice",
+        "two.step()",
+        "to one of them",
+        "two = torch.optim.Adam([*body.parameters(), *",
+        "two = torch.optim.Adam([*",
+        TWO_STEPS,
+    ),
     "gradients that are clipped before there are any": Fault(
         "no-clipping",
         "clip_grad_norm_",
@@ -520,6 +569,13 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "a body that two optimizers hold, which take turns": TWO_STEPS.replace(
+        "    one.step()\n    two.step()\n", "    (one if step % 2 else two).step()\n"
+    ),
+    "a mean that is subtracted from what it is added to": _script(
+        "nn.Linear(4, 4)", "z = net(torch.randn(8, 4))", "return (z + (0.5 * z - z)).square().mean()"
+    ),
+    "gradients that nothing scales": SCALER.replace('GradScaler("cpu")', 'GradScaler("cpu", enabled=False)'),
     "gradients of several batches that are clipped by the next turn": CLIPPED.replace(STEP + LATE, "").replace(
         "            self.opt.zero_grad()\n",
         f"            if len(x) > 7:\n    {LATE}    {STEP}                self.opt.zero_grad()\n",
