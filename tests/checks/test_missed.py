@@ -430,7 +430,29 @@ for step in range(4):
     one.step()
     two.step()
 """
+PHASES = f"""{BEGIN}
+net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+def phase(opt, schedule):
+    for step in range(4):
+        opt.zero_grad()
+        net(torch.randn(8, 4)).square().mean().backward()
+        opt.step()
+        schedule.step()
+opt = torch.optim.AdamW(net[1].parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)
+phase(opt, schedule)
+opt = torch.optim.AdamW(net.parameters(), lr=0.001)
+phase(opt, schedule)
+"""
 FAULTS = {
+    "a schedule of an optimizer that another one has replaced": Fault(
+        "idle-optimizer",
+        "    schedule.step()",
+        "Make a new scheduler where opt is made",
+        "0.001)\n",
+        "0.001)\nschedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)\n",
+        PHASES,
+    ),
     "gradients that are clipped while they are scaled": Fault(
         "no-clipping",
         "clip_grad_norm_",
@@ -569,6 +591,9 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "two optimizers whose schedules go on in turns": TWO_STEPS.replace(
+        "    one.step()\n    two.step()\n", "    (one if step % 2 else two).step()\n    slower.step()\n"
+    ).replace("for step", "slower = torch.optim.lr_scheduler.ExponentialLR(one, 0.9)\nfor step"),
     "a body that two optimizers hold, which take turns": TWO_STEPS.replace(
         "    one.step()\n    two.step()\n", "    (one if step % 2 else two).step()\n"
     ),

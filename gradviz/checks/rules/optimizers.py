@@ -5,7 +5,7 @@ frozen.
 from __future__ import annotations
 
 import ast
-from itertools import product
+from itertools import permutations, product
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check
@@ -44,6 +44,11 @@ _NEW = Row(
     "{code} ran {times}, for the same parameters, and each {type} took one step: its averages begin at 0 each time",
     "Move {code} in front of the loop.",
 )
+_OF_ANOTHER = Row(
+    "the learning rate of {names} stays as it is: the schedule is that of an optimizer that was there before",
+    "{code} sets the rate of what {made} made, which takes no step any more",
+    "Make a new scheduler where {names} is made.",
+)
 _COPIED = (
     "The loss is computed from tensors that each step makes anew: compute it from what the optimizer holds, without deepcopy() "
     "and .detach(), as torch.func.functional_call() can; or hand the gradients of the copies over: parameter.grad = copy.grad."
@@ -55,8 +60,9 @@ _GIVE = "Give it the parameters of the model whose output the loss is computed f
 def idle_optimizer(context: BackwardCall) -> Diagnoses:
     """An optimizer that never takes a step, or whose tensors never get a gradient.
 
-    How it is found: its learning rate became 0, or a millionth, early and stayed so; it
-    is made anew for each step; no optimizer took a step while gradients were reset
+    How it is found: its learning rate became 0, or a millionth, early and stayed so; a
+    scheduler goes on with one whose place another one has taken; it is made anew for
+    each step; no optimizer took a step while gradients were reset
     twice, or until the script ended, as where `step()` waits for more batches than there
     are; or none of the tensors that it holds had a gradient in any of its steps, as when
     it was given another model's parameters.
@@ -81,6 +87,7 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     run = context.run
     yield from _without_a_rate(context)
     yield from _made_anew(run)
+    yield from _scheduled_in_vain(run)
     for optimizer in run.optimizers:
         idle = optimizer.steps >= HABIT and not (optimizer.given or optimizer.reached)
         if idle and not run.scaled:
@@ -116,6 +123,23 @@ def _made_anew(run: TrainingRun) -> Diagnoses:
             type=first.type,
             times=plural(len(alike), "time"),
         )
+
+
+def _scheduled_in_vain(run: TrainingRun) -> Diagnoses:
+    """Schedules that go on where another optimizer has taken over."""
+    for before, after in permutations(run.optimizers, 2):
+        own = before.current != after.current and before.held & after.held
+        if not own or not before.steps or after.first_call <= before.last_call:
+            continue
+        late = [
+            event.source
+            for event in run.events(Kind.SCHEDULE)
+            if event.tensors == frozenset(before.current)
+            and event.call > after.first_call
+        ]
+        if len(late) >= HABIT and before.source is not None:
+            made = code(before.source)
+            yield _OF_ANOTHER.filled(after.subject, late[0], made=made)
 
 
 def _other_model(context: BackwardCall, optimizer: OptimizerRow) -> str:
