@@ -24,10 +24,12 @@ from gradviz.source.statements import (
     bodies,
     body_around,
     body_of,
+    called,
     loops_around,
     method_calls,
     pieces_in_place,
     reads,
+    text_of,
 )
 
 # -- in a file -------------------------------------------------------------------------
@@ -80,6 +82,36 @@ def addition_to(file: str, name: str) -> SourceLine | None:
         if match[1].rpartition(".")[2] == last:
             return line
     return None
+
+
+_SHOWS = ("print", "info", "debug", "add_scalar", "add_histogram")
+_NORMS = ("norm", "vector_norm", "isnan", "isinf", "isfinite")
+_NUMBERS = ("max", "mean", "min", "std", "sum")  # of a whole tensor
+
+
+def uses_gradients(file: str) -> bool:
+    """Whether the code of a file changes `.grad`, or hands it on. What is only shown,
+    measured or compared with None trains nothing.
+    """
+    waiting: list[tuple[ast.AST, bool]] = [(text_of(file).tree, False)]
+    while waiting:
+        node, is_shown = waiting.pop()
+        parts = ast.iter_child_nodes(node)
+        if isinstance(node, ast.Call):
+            name, given = called(node), [*node.args, *node.keywords]
+            is_number = name in _NORMS or (name in _NUMBERS and not given)
+            is_kept = is_shown and not name.endswith("_")
+            is_shown = name in _SHOWS or is_number or is_kept
+            # `torch.autograd.grad` is a function
+            parts = iter(given) if name == "grad" else parts
+        elif isinstance(node, ast.Compare):
+            is_shown |= isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        elif isinstance(node, ast.JoinedStr):
+            is_shown = True
+        elif isinstance(node, ast.Attribute) and node.attr == "grad" and not is_shown:
+            return True
+        waiting += [(part, is_shown) for part in parts]
+    return False
 
 
 # -- around a line ---------------------------------------------------------------------

@@ -262,6 +262,23 @@ class Product(torch.autograd.Function):
         )
         for who, name in (("the same optimizer", "optimizer"), ("another one", "other"))
     },
+    **{
+        f"reset, {look}": Fault(
+            "no-update",
+            "optimizer.zero_grad()",
+            "only where optimizer.step() was called",
+            "    optimizer.zero_grad()",
+            "    if step % 4 == 0: optimizer.zero_grad()",
+            f"{HEAD}{NET}{SGD}"
+            + LOOP.replace("optimizer.step()", f"if step % 4 == 3:\n        {look}; optimizer.step()"),
+        )
+        for look in (
+            "print(net[0].weight.grad)",
+            "print(f'{net[0].weight.grad}')",
+            "norm = net[0].weight.grad.norm(2).item(); print(norm)",
+            "norms = [p.grad.mean() for p in net.parameters() if p.grad is not None]",
+        )
+    },
     "ReLUs that are dead from the start": Fault(
         "dead-relu",
         "net(x)",
@@ -390,6 +407,15 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    **{
+        f"reset, {use}": f"{HEAD}{NET}{SGD}kept = []\n"
+        + LOOP.replace("optimizer.step()", f"{use}\n    if step % 4 == 3:\n        optimizer.step()")
+        for use in (
+            "kept.append(net[0].weight.grad)",
+            "print(net[1].bias.data.sub_(0.1 * net[1].bias.grad).norm())",
+            "bias = net[1].bias; bias.data -= 0.1 * bias.grad / bias.grad.norm()",
+        )
+    },
     "a closure that is called again and again": f"{HEAD}{NET}optimizer = torch.optim.LBFGS(net.parameters())\n"
     + LOOP.replace("    loss =", "    def closure():\n        optimizer.zero_grad(); loss =")
     .replace("    optimizer.zero_grad()\n    loss.backward()", "        loss.backward(); return loss")

@@ -31,6 +31,10 @@ WRONG = {
         BEGIN + GEN + "    opt_g.step()\n" + DISC.format("") + "    opt_d.step()\n",
         "opt_d",
     ),
+    "the same, with a look at it": (
+        BEGIN + GEN + "    opt_g.step(); print(disc.weight.grad.norm())\n" + DISC.format("") + "    opt_d.step()\n",
+        "opt_d",
+    ),
 }
 RIGHT = {
     "detached": BEGIN

@@ -12,7 +12,7 @@ from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import HABIT, Event, Kind, OptimizerRow, TrainingRun, letters
 from gradviz.checks.words import code
 from gradviz.graph import SourceLine
-from gradviz.source.search import matching
+from gradviz.source.search import matching, uses_gradients
 from gradviz.source.statements import blocks_around, loops_around
 from gradviz.source.syntax import LOOPS
 from gradviz.wording import one_line, plural
@@ -106,7 +106,7 @@ def _lost(
     """Gradients that are reset, though a step was to use them."""
     # one line alone: an attack resets what its own line computed
     lines = {event.source for event in log if event.kind is Kind.BACKWARD}
-    if len(lines) != 1 or context.run.scaled or _by_hand(context):
+    if len(lines) != 1 or context.run.scaled or uses_gradients(context.body.file):
         return
     thrown = list(_THROWN_AWAY.finditer(word))
     # now and then a step is left out, as for a batch that raises
@@ -122,11 +122,6 @@ def _lost(
         reset = log[dropped[0].start("reset")].source
         calls = plural(every, "backward call")
         yield _DROPPED.filled(optimizer.subject, reset, lost=lost, calls=calls)
-
-
-def _by_hand(context: BackwardCall) -> bool:
-    """Whether the code does something with gradients itself."""
-    return any(matching(context.body.file, r"\.grad\b(?!\()"))
 
 
 # -- other-gradient ----------------------------------------------------------------------
@@ -178,7 +173,7 @@ def other_gradient(context: BackwardCall) -> Diagnoses:
     ```
     """
     run = context.run
-    if len(run.optimizers) < 2 or _by_hand(context):
+    if len(run.optimizers) < 2 or uses_gradients(context.body.file):
         return
     for optimizer in run.optimizers:
         found = list(_with_others(run, optimizer))
@@ -310,7 +305,7 @@ def _plain_steps(context: BackwardCall) -> Iterator[tuple[OptimizerRow, SourceLi
     line at which it takes them.
     """
     optimizers = [row for row in context.run.optimizers if row.steps]
-    for optimizer in () if _by_hand(context) else optimizers:
+    for optimizer in () if uses_gradients(context.body.file) else optimizers:
         log = [e for e in context.run.about(optimizer) if e.kind.value in "bzs"]
         steps = {event.source for event in log if event.kind is Kind.STEP}
         often = len(optimizers) == 1 and optimizer.steps >= HABIT
