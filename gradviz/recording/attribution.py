@@ -22,6 +22,7 @@ from gradviz.graph.origins import outer_paths
 from gradviz.packages import with_text
 from gradviz.recording.assigned import AssignedNames
 from gradviz.recording.event_log import (
+    NOWHERE,
     EventLog,
     ModuleCall,
     ModuleInput,
@@ -58,7 +59,8 @@ class Recorded:
     """Attribution by recorded sequence numbers. `module_paths` are names that the
     caller has for modules, by identity.
 
-    `threads` names those beside which lines were not noted.
+    `threads` names those beside which lines were not noted. `now`: where the code
+    is that asks for the graph.
     """
 
     kind: Literal["recorded"] = "recorded"
@@ -69,9 +71,10 @@ class Recorded:
         trees: Sequence[ModuleTree],
         module_paths: Mapping[int, str],
         threads: Sequence[str] = (),
+        now: Moment = NOWHERE,
     ) -> None:
         self._spans = [span for span in spans if span.end > span.start]
-        self._trees, self._threads = trees, threads
+        self._trees, self._threads, self._now = trees, threads, now
         self._paths = module_paths
         self._prefixes: dict[ModuleTree, str] = {}  # of each outermost module that ran
 
@@ -98,7 +101,9 @@ class Recorded:
         code = ProgramText()
         # a call that made a node which nobody knows of would be told without it
         if unknown.keys() <= {"leaf", "unseen"} and len(self._spans) == 1:
-            code = written(bare, moments, self._spans[0].start, kept, scope_of)
+            span = self._spans[0]
+            passes = [*span.event_log.backwards, (span.end, self._now)]
+            code = written(bare, moments, span.start, kept, scope_of, passes)
 
         assigned = AssignedNames(bare, moments, self._moment_of).read()
         inputs = list(self._inputs())

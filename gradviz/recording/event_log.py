@@ -168,6 +168,7 @@ _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, som
 _MOST_HELD = 1000
 _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
 _ARGUMENTS = 1000  # tensors without gradient that modules were given last
+_BACKWARDS = 1000  # calls of backward that are kept
 
 
 class SeenModule:
@@ -350,14 +351,18 @@ class Moment(NamedTuple):
     function: RunningCall | None = None
 
 
+NOWHERE = Moment()
+
+
 class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run
     now.
 
     `backward` is the site of the innermost backward call that runs now, and the call
     that it is. `evaluations` are taken out by whoever asks for them. `arguments` are
-    tensors without gradient that modules were called with. `ended`: the thread has, so
-    that all of its numbers are known.
+    tensors without gradient that modules were called with. `backwards`: where backward
+    was called, each with the number that the next node would have got. `ended`: the
+    thread has, so that all of its numbers are known.
     """
 
     def __init__(self, start: int) -> None:
@@ -370,11 +375,16 @@ class EventLog:
         self.stack: list[ModuleCall] = []
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
         self.arguments: deque[ModuleInput] = deque(maxlen=_ARGUMENTS)
+        self.backwards: deque[tuple[int, Moment]] = deque(maxlen=_BACKWARDS)
 
     def at(self, number: int) -> Moment:
         """Where the node of this number was made."""
         lines, calls, functions = self.lines, self.calls, self.functions
         return Moment(lines.at(number), calls.at(number), functions.at(number))
+
+    def moment(self, site: CallSite | None, function: RunningCall | None) -> Moment:
+        """The moment at which a site runs now, in the innermost call of a module."""
+        return Moment(site, self.stack[-1] if self.stack else None, function)
 
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""

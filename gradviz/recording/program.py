@@ -64,18 +64,22 @@ def written(
     start: int,
     scopes: Mapping[ModuleCall, int],
     scope_of: Sequence[int | None],
+    passes: Sequence[tuple[int, Moment]] = (),
 ) -> ProgramText:
     """What the code says of a graph. `scopes` has the modules that were called,
     `scope_of` the scope of each node; nodes before number `start` are of no concern.
+    `passes` are places that ran, each with the number of the node that came next.
     """
     reader = _Reader(bare, start, scopes)
-    for event in _events(bare, moments, scopes, scope_of):
+    for event in _events(bare, moments, scopes, scope_of, passes):
         reader.read(event)
     return reader.written()
 
 
 class _Event(NamedTuple):
-    """A node was made, or a module `called`, while a function ran in a call of `module`."""
+    """A node was made, or a module `called`, or neither, while a function ran in a call
+    of `module`.
+    """
 
     node: int | None
     called: ModuleCall | None
@@ -90,8 +94,11 @@ def _events(
     moments: Sequence[Moment],
     scopes: Mapping[ModuleCall, int],
     scope_of: Sequence[int | None],
+    passes: Sequence[tuple[int, Moment]],
 ) -> list[_Event]:
-    """In the order in which they happened."""
+    """In the order in which they happened. The first place that was passed after the
+    last node ends what made the graph.
+    """
     events: list[tuple[tuple[int, int, int], _Event]] = []
     for call, called in scopes.items():
         event = _Event(None, call, called, *call.moment)
@@ -104,6 +111,16 @@ def _events(
         scope = home if home is not None and home >= len(scopes) else None
         event = _Event(node, None, scope, *moment)
         events.append(((bare.sequences[node], 1, node), event))
+
+    numbers = [number for (number, *_), _ in events]
+    first, last = min(numbers, default=0), max(numbers, default=0)
+    for number, (site, module, function) in passes:
+        is_known = site is not None and (module is None or module in scopes)
+        if is_known and number > first:
+            event = _Event(None, None, None, site, module, function)
+            events.append(((number, -1, 0), event))
+        if number > last:
+            break
     events.sort(key=lambda entry: entry[0])
     return [event for _, event in events]
 

@@ -19,7 +19,7 @@ from gradviz.graph import Graph, SourceLine
 from gradviz.packages import with_text
 from gradviz.recording import session as sessions
 from gradviz.recording.attribution import Recorded, Span
-from gradviz.recording.event_log import EventLog
+from gradviz.recording.event_log import NOWHERE, EventLog
 from gradviz.recording.failure import LastOutputs, last_outputs
 from gradviz.recording.session import Session
 from gradviz.variables.objects import reading_once
@@ -195,6 +195,7 @@ class Recording:
             session.calls.trees(),
             paths,
             tuple(session.others.names),
+            session.now(sys._getframe()) if self._ends is None else NOWHERE,
         )
 
     def forget(self, number: int) -> int:

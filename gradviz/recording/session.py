@@ -22,7 +22,7 @@ import torch.fx.traceback
 from gradviz.armour.signals import HANDLERS, uninterrupted
 from gradviz.armour.taps import Ended, tapped
 from gradviz.packages import CallSite, UserCode
-from gradviz.recording.event_log import EventLog, LocalEventLog
+from gradviz.recording.event_log import NOWHERE, EventLog, LocalEventLog, Moment
 from gradviz.recording.module_calls import ModuleCalls
 from gradviz.recording.other_threads import OtherThreads, replace
 from gradviz.recording.running import RunningCall, running_call, unmark
@@ -286,6 +286,15 @@ class Session:
             call.function, call.sites = self.user.beside(site)
         return site, call
 
+    def now(self, frame: FrameType) -> Moment:
+        """Where the calling thread is at in a frame; nowhere while a backward runs,
+        which is noted already.
+        """
+        event_log = self.event_log()
+        if event_log.backward[1] is not None:
+            return NOWHERE
+        return event_log.moment(*self._running(event_log, frame, peek_sequence()))
+
     @uninterrupted
     def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
         """The calling thread runs a backward: the nodes that it makes come from the
@@ -299,6 +308,7 @@ class Session:
         # what nobody saw until now was made by the backward around this one, if any
         event_log.made_until(first, *outer)
         event_log.backward = site, engine
+        event_log.backwards.append((first, event_log.moment(site, engine)))
 
         @uninterrupted
         def ended() -> None:

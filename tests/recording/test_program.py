@@ -211,6 +211,33 @@ def over_a_tensor() -> Tensor:
     return total
 
 
+def backward_through_earlier_steps() -> Tensor:
+    h = X @ W
+    for _ in range(2):
+        for k in (1, 2, 3):
+            h = h * W.mean() * k
+        torch.autograd.grad(h.sum(), W, retain_graph=True)
+    return h
+
+
+def gradients_in_a_graph() -> Tensor:
+    w = W * 1
+    for _ in range(3):
+        (slope,) = torch.autograd.grad((w * w).sum(), w, create_graph=True)
+        w = w - 0.1 * slope
+    return w
+
+
+def backward_now_and_then() -> Tensor:
+    total = torch.zeros(())
+    for i in range(2):
+        for x in (X, X * 2):
+            total = total + (x @ W).sin().sum()
+        if i:
+            total.backward(retain_graph=True)
+    return total
+
+
 COUNTS: dict[Callable[[], Tensor], list[tuple[str, int]]] = {
     counted: [("for _ in range(6)", 6)],
     one_op_a_turn: [("for _ in range(5)", 5)],
@@ -232,6 +259,9 @@ COUNTS: dict[Callable[[], Tensor], list[tuple[str, int]]] = {
     added_to_rows: [("for i in range(4)", 4)],
     changed_in_parts: [("for i in range(3)", 3)],
     over_a_tensor: [("for row in X @ W", 3)],
+    backward_through_earlier_steps: [("for _ in range(2)", 2), *[("for k in (1, 2, 3)", 3)] * 2],
+    gradients_in_a_graph: [("for _ in range(3)", 3)],
+    backward_now_and_then: [("for i in range(2), x in (X, X * 2)", 4)],
 }
 
 
@@ -271,6 +301,40 @@ def test_no_statement_and_no_call_holds_two_executions(case: Callable[[], Tensor
     for line, count in of_line.items():
         in_one_line = any(word in linecache.getline(__file__, line) for word in ("[F", "[torch", "(F"))
         assert count == (1 if in_one_line else ran[line]), (line, count, ran[line])
+
+
+def test_the_place_where_a_graph_is_read_ends_a_turn() -> None:
+    with gradviz.record() as recording:
+        for _ in range(2):
+            total = torch.zeros(())
+            for x in (X, X * 2, X * 3):
+                total = total + (x @ W).sin().sum()
+            graph = recording.graph(total)
+    assert loops(graph) == [("for x in (X, X * 2, X * 3)", 3)]
+
+
+def test_backward_ends_a_turn() -> None:
+    def tasks() -> Tensor:
+        for _ in range(3):
+            total = torch.zeros(())
+            for x in (X, X * 2):
+                total = total + (x @ W).sin().sum()
+            total.backward(retain_graph=True)
+        return total
+
+    assert loops(recorded(tasks)) == [("for x in (X, X * 2)", 2)]
+
+
+def test_what_ran_after_a_graph_is_no_turn_of_it() -> None:
+    losses = []
+    with gradviz.record() as recording:
+        for _ in range(3):
+            total = torch.zeros(())
+            for x in (X, X * 2):
+                total = total + (x @ W).sin().sum()
+            total.backward(retain_graph=True)
+            losses.append(total)
+    assert [loops(recording.graph(loss)) for loss in losses] == [[("for x in (X, X * 2)", 2)]] * 3
 
 
 def test_a_loop_of_very_many_turns_has_no_record_of_each() -> None:
