@@ -444,7 +444,29 @@ phase(opt, schedule)
 opt = torch.optim.AdamW(net.parameters(), lr=0.001)
 phase(opt, schedule)
 """
+ATTACKED = f"""{BEGIN}
+net = nn.Linear(4, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+def attack(x, y):
+    x = x.clone().requires_grad_(True)
+    F.cross_entropy(net(x), y).backward()
+    return (x + 0.1 * x.grad.sign()).detach()
+for step in range(4):
+    opt.zero_grad()
+    x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+    loss = F.cross_entropy(net(attack(x, y)), y)
+    loss.backward()
+    opt.step()
+"""
 FAULTS = {
+    "the gradients that an attack leaves behind": Fault(
+        "other-gradient",
+        "net(x), y).backward()",
+        "opt.zero_grad() right before the backward() of the loss",
+        "    loss.backward()",
+        "    opt.zero_grad()\n    loss.backward()",
+        ATTACKED,
+    ),
     "a schedule of an optimizer that another one has replaced": Fault(
         "idle-optimizer",
         "    schedule.step()",
@@ -591,6 +613,12 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "an attack whose gradients are the only ones": ATTACKED.replace(
+        "    loss = F.cross_entropy(net(attack(x, y)), y)\n    loss.backward()\n", "    noise = attack(x, y)\n"
+    ),
+    "two losses of one step": ATTACKED.replace("x = x.clone().requires_grad_(True)", "x = x.clone()").replace(
+        "    return (x + 0.1 * x.grad.sign()).detach()", "    return x + 0.1"
+    ),
     "two optimizers whose schedules go on in turns": TWO_STEPS.replace(
         "    one.step()\n    two.step()\n", "    (one if step % 2 else two).step()\n    slower.step()\n"
     ).replace("for step", "slower = torch.optim.lr_scheduler.ExponentialLR(one, 0.9)\nfor step"),

@@ -12,7 +12,7 @@ from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import HABIT, Event, Kind, OptimizerRow, TrainingRun, letters
 from gradviz.checks.words import code
 from gradviz.graph import SourceLine
-from gradviz.source.search import matching, uses_gradients
+from gradviz.source.search import grad_reads, matching, uses_gradients
 from gradviz.source.statements import blocks_around, loops_around
 from gradviz.source.syntax import LOOPS
 from gradviz.wording import one_line, plural
@@ -132,6 +132,11 @@ _OTHERS = Row(
     "{code}, with both gradients in .grad",
     "Call {names}.zero_grad() before {code}; or use .detach() on what the first loss takes from the part that {names} trains.",
 )
+_LEFT = Row(
+    "{names} also steps along the gradients that {code} leaves behind",
+    "it is there for the gradient of {name}, and fills .grad of what {names} holds, too, which nothing resets before the step",
+    "Call {names}.zero_grad() right before the backward() of the loss; or use torch.autograd.grad(..., {name}) in {code}.",
+)
 
 
 @check(
@@ -145,7 +150,9 @@ def other_gradient(context: BackwardCall) -> Diagnoses:
     still in `.grad`.
 
     As in a GAN whose discriminator loss is computed from images that are not detached:
-    its `backward()` also fills the generator, which then takes a step along both.
+    its `backward()` also fills the generator, which then takes a step along both. Or a
+    sampler or an attack calls `backward()` for the gradient of its input, which also fills
+    the parameters, and nothing resets these before the step.
 
     How it is found: a backward call reaches what two optimizers hold, one of them takes
     its step, another line calls backward, and the second one steps without a reset in
@@ -173,6 +180,7 @@ def other_gradient(context: BackwardCall) -> Diagnoses:
     ```
     """
     run = context.run
+    yield from _left_behind(run)
     if len(run.optimizers) < 2 or uses_gradients(context.body.file):
         return
     for optimizer in run.optimizers:
@@ -186,6 +194,33 @@ def other_gradient(context: BackwardCall) -> Diagnoses:
                 other=one_line(other.name or other.type),
                 follows=("gradient-not-reset",),
             )
+
+
+def _left_behind(run: TrainingRun) -> Diagnoses:
+    """Gradients of a call for that of an input alone, which an optimizer uses with those
+    of another call.
+    """
+    inputs: dict[SourceLine | None, str] = {}
+    for call in run.read:
+        read = grad_reads(call.body)
+        for leaf in call.graph.leaves:
+            if leaf.kind == "input" and leaf.names and leaf.names[0] in read:
+                inputs[call.backward] = leaf.names[0]
+
+    for optimizer in run.optimizers if inputs else ():
+        calls: list[Event] = []
+        found: list[Event] = []
+        for event in run.about(optimizer):
+            if event.kind is Kind.BACKWARD:
+                calls.append(event)
+            elif event.kind in (Kind.ZERO, Kind.STEP):
+                left = [call for call in calls if call.source in inputs]
+                if event.kind is Kind.STEP and 0 < len(left) < len(calls):
+                    found.append(left[0])
+                calls.clear()
+        if len(found) >= HABIT:
+            source = found[0].source
+            yield _LEFT.filled(optimizer.subject, source, name=inputs[source])
 
 
 def _with_others(
