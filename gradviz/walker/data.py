@@ -61,7 +61,13 @@ class DataReader:
         for _, slot, node in kept:
             slots.setdefault((node, _list(slot)), []).append(slot)
         for tensor, slot, node in kept:
-            operand = _of_slot(operands.get(node, ()), slot, slots[node, _list(slot)])
+            some = operands.get(node, ())
+            operand = _of_slot(some, slot, slots[node, _list(slot)])
+            if operand is None and len(some) == 1 and not some[0].slot:
+                # of einsum it is a view of what the code gave
+                owner = self._owner(tensor)
+                operand = some[0] if owner is not tensor else None
+                tensor = owner
             if operand is not None:
                 named.add((node, id(operand)))
             position = operand.position if operand is not None else None

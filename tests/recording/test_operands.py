@@ -275,6 +275,13 @@ def test_it_hangs_on_that_also_where_the_code_goes_round_about(case: str, tmp_pa
     assert found == expected
 
 
+@needs_raw
+def test_what_einsum_is_given_is_one_box_also_where_its_caller_has_it(tmp_path: Path) -> None:
+    text = "def f(q):\n    k = F.normalize(noise, dim=1)\n    return torch.einsum('nc,nc->n', [q, k]), k\n"
+    graph = recorded(tmp_path, f"{text}found, keys = f(w[:3])\nloss = found.sum()")
+    assert [(data.names, data.tensor.shape) for data in graph.data if data.nodes] == [(("keys",), (3, 4))]
+
+
 MAY_BE = """
 class Scaled(nn.Module):
     def __init__(self, shift=None):
