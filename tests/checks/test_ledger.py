@@ -144,6 +144,19 @@ fit(clone, optimizer)
             "(net(x) - 1).square().mean()", "((net(x) - 1).square().sum(1) + extra).mean()"
         ),
     ),
+    "a term that was cut off, beside one that is subtracted": Fault(
+        "constant-term",
+        "loss = ",
+        "remove .detach()",
+        ".detach()",
+        "",
+        f"{HEAD}{NET}{SGD}"
+        + LOOP.replace(
+            "loss = (net(x) - 1).square().mean()",
+            "fit, size = (net(x) - 1).square().mean(), net(x).abs().mean()\n"
+            "    loss = fit - 0.01 * net[1].bias.mean() + size.detach()",
+        ),
+    ),
     "an average that is given to a name of the loop": Fault(
         "no-effect",
         "old = 0.9",
@@ -407,6 +420,13 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    **{
+        f"a loss that shows another number, {loss}": f"{HEAD}{NET}{SGD}"
+        + LOOP.replace("loss =", "fit =").replace(
+            "    optimizer.z", f"    size = net(x).abs().mean()\n    loss = {loss}\n    optimizer.z"
+        )
+        for loss in ("size.detach() + fit - fit.detach()", "fit - fit.detach() + size.detach()", "fit - size.detach()")
+    },
     **{
         f"reset, {use}": f"{HEAD}{NET}{SGD}kept = []\n"
         + LOOP.replace("optimizer.step()", f"{use}\n    if step % 4 == 3:\n        optimizer.step()")

@@ -93,8 +93,9 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     """
     graph = context.graph
     sums = _sums(graph, bool(_trained(context)))
-    # x + (y - x).detach(): a value without gradient
-    subtracts = any("ub" in graph.ops[node] for node in sums)
+    # y.detach() + x - x.detach(): the value of one, with the gradient of the other
+    subtracted = [node for node in sums if "ub" in graph.ops[node]]
+    replaces = any(_cuts_into(context, node) for node in subtracted)
     for node in sums:
         record, source = graph.nodes[node], made_at(graph, node)
         # which terms of a library's sum have a graph is its own choice
@@ -103,7 +104,7 @@ def constant_term(context: BackwardCall) -> Diagnoses:
             continue
 
         cuts = _cuts_into(context, node)
-        if subtracts and all(cut.kind == "detach" for cut in cuts):
+        if replaces and all(cut.kind == "detach" for cut in cuts):
             continue
 
         wrong = _wrong(context, cuts)
