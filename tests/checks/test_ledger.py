@@ -383,14 +383,17 @@ class GradientReversal(torch.autograd.Function):
         f"{HEAD}{NET}{SGD}schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.2)"
         + LOOP.replace("# AFTER", "schedule.step()"),
     ),
-    "an optimizer for each step": Fault(
-        "idle-optimizer",
-        "optimizer = ",
-        "in front of the loop",
-        "    optimizer = torch.optim.Adam(net.parameters())\n",
-        "    optimizer = optimizer if step else torch.optim.Adam(net.parameters())\n",
-        HEAD + NET + LOOP.replace("    # CHANGE", "    optimizer = torch.optim.Adam(net.parameters())"),
-    ),
+    **{
+        f"an optimizer for each step, {made}": Fault(
+            "idle-optimizer",
+            "optimizer = ",
+            "in front of the loop",
+            f"    optimizer = torch.optim.{made}\n",
+            f"    optimizer = optimizer if step else torch.optim.{made}\n",
+            HEAD + NET + LOOP.replace("    # CHANGE", f"    optimizer = torch.optim.{made}"),
+        )
+        for made in ("Adam(net.parameters())", "SGD(net.parameters(), 0.1, momentum=0.9)")
+    },
     "a hook for each step": Fault(
         "wrong-backward",
         "register_hook",
@@ -420,6 +423,11 @@ net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
     ),
 }
 RIGHT = {
+    "an optimizer without a memory for each step": HEAD
+    + NET
+    + "class Descent(torch.optim.SGD): pass\n"
+    + LOOP.replace("# CHANGE", "optimizer = torch.optim.SGD(net.parameters(), 0.1)")
+    + LOOP.replace("# CHANGE", "optimizer = Descent(net.parameters(), 0.1)"),
     **{
         f"a loss that shows another number, {loss}": f"{HEAD}{NET}{SGD}"
         + LOOP.replace("loss =", "fit =").replace(

@@ -144,6 +144,7 @@ class Ledger:
             row = self._optimizers.get(optimizer)
             if row is not None:
                 row.last_call = self._recorder.number
+                row.remembers = row.remembers or _remembers(optimizer)
 
     # -- what is done with a leaf between two calls ------------------------------------
 
@@ -251,3 +252,9 @@ class Ledger:
                 tensors.append(NamedTensor(named, node))
             written = as_written(name, reading.live.variables)
             yield Optimizer(written, tuple(tensors), row)
+
+
+def _remembers(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step has left something for the next one, such as a momentum."""
+    states = [each for each in optimizer.state.values() if isinstance(each, dict)]
+    return any(value is not None for state in states for value in state.values())

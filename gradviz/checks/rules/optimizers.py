@@ -111,7 +111,7 @@ def _updates_nothing(context: BackwardCall, optimizer: OptimizerRow) -> Diagnosi
 
 def _made_anew(run: TrainingRun) -> Diagnoses:
     """Optimizers of one line for the same tensors, each for a single step."""
-    rows = [row for row in run.optimizers if row.steps == 1 and row.type != "SGD"]
+    rows = [row for row in run.optimizers if row.steps == 1 and row.remembers]
     first = rows[0] if len(rows) >= LONG else OptimizerRow("")
     alike = [r for r in rows if (r.source, r.held) == (first.source, first.held)]
     # another tensor may have the identity of one that is gone
