@@ -70,6 +70,12 @@ CASES = {
         net(after="net.body.register_forward_hook(print)").replace("self.body(x)", "self.body.forward(x)"),
         ("self.body.forward(x)", "self.body(x)"),
     ),
+    "hooks of a model whose forward is called": Silent(
+        "no-effect",
+        "net.forward(x)",
+        net(after="net.register_forward_pre_hook(print)", loop=LOOP.replace("net(x)", "net.forward(x)")),
+        ("net.forward(x)", "net(x)"),
+    ),
     "forward of a custom Function": Silent(
         "no-effect",
         "Hard.forward(None, h)",
@@ -156,6 +162,11 @@ RIGHT = {
     ),
     "a copy of what another optimizer trains": "maker = nn.Linear(4, 4)\nopts = [torch.optim.SGD(maker.parameters(), 0.1)]\n"
     + net(loop=LOOP.replace("x = torch.randn(8, 4)", "x = maker(torch.randn(8, 4)).detach().requires_grad_()")),
+    "a model without hooks whose forward is called": net(loop=LOOP.replace("net(x)", "net.forward(x)")),
+    "hooks of a model whose forward is called, too": net(
+        after="net.register_forward_pre_hook(print)",
+        loop=LOOP.replace("    opt.z", "    loss = loss + net.forward(x).square().mean()\n    opt.z"),
+    ),
     "a base class's forward": net("h = nn.Linear.forward(self.body, x)"),
 }
 

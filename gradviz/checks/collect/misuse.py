@@ -86,7 +86,8 @@ def _called_past(reading: Reading, file: str) -> Iterator[Note]:
     passed: dict[str, str] = {}
     for name, path, module in _modules(reading) if calls else ():
         if _is_passed(reading, module):
-            passed[path.rpartition(".")[2]] = joined(name, path)
+            whole = joined(name, path)
+            passed[whole.rpartition(".")[2]] = whole
 
     for source, match in calls:
         holder, last = match[1], match[1].rpartition(".")[2]
