@@ -458,7 +458,21 @@ for step in range(4):
     loss.backward()
     opt.step()
 """
+ONCE = _script("nn.Linear(4, 1)", "return net(torch.randn(8, 4)).square().mean()").replace(
+    "opt = ", "weights = filter(lambda p: p.requires_grad, net.parameters())\nopt = "
+)
+ONCE = ONCE.replace("SGD(net.parameters()", "SGD(weights").replace(
+    "    opt.step()", "    nn.utils.clip_grad_norm_(weights, 1.0)\n    opt.step()"
+)
 FAULTS = {
+    "an iterator that the optimizer has gone through": Fault(
+        "no-clipping",
+        "clip_grad_norm_",
+        "weights = list(...)",
+        "filter(lambda p: p.requires_grad, net.parameters())",
+        "list(filter(lambda p: p.requires_grad, net.parameters()))",
+        ONCE,
+    ),
     "the gradients that an attack leaves behind": Fault(
         "other-gradient",
         "net(x), y).backward()",
@@ -613,6 +627,9 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "an iterator that is made anew in each turn": ONCE.replace(
+        "    opt.zero_grad()", "    weights = filter(lambda p: p.requires_grad, net.parameters())\n    opt.zero_grad()"
+    ),
     "an attack whose gradients are the only ones": ATTACKED.replace(
         "    loss = F.cross_entropy(net(attack(x, y)), y)\n    loss.backward()\n", "    noise = attack(x, y)\n"
     ),

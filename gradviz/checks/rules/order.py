@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import HABIT, Event, Kind, OptimizerRow, TrainingRun, letters
-from gradviz.checks.words import code
+from gradviz.checks.words import code, line
 from gradviz.graph import SourceLine
 from gradviz.source.search import grad_reads, matching, uses_gradients
 from gradviz.source.statements import blocks_around, loops_around
@@ -281,7 +281,13 @@ _SCALED = Row(
 )
 # a scaler leaves a step out where the gradients are not finite
 _ONE_EACH = re.compile("z?(bs?z)*b?s?")
-_CLIPS = r"\bclip_grad_(norm|value)_\("
+_CLIPS = r"\bclip_grad_(?:norm|value)_\((\w*)"
+_EMPTY = Row(
+    "the gradients of {names} are not clipped: {name} can be gone through once only",
+    "{made} makes an iterator, which has nothing more to give in {code}",
+    "Make a list of it in {place}: {name} = list(...).",
+)
+_ITERATOR = r"^{0} = (filter\(|map\(|\(.* for .* in |[\w.]+\.parameters\(\)$)"
 
 
 @check(
@@ -321,18 +327,41 @@ def no_clipping(context: BackwardCall) -> Diagnoses:
     for optimizer, step in _plain_steps(context):
         if backward is None or step.function != backward.function:
             return
-        clips = [line for line, _ in matching(backward.file, _CLIPS, context.body)]
-        useful = range(backward.line, step.line)
-        used = [clip for clip in clips if clip.line in useful]
-        if used:
+        found = list(matching(backward.file, _CLIPS, context.body))
+        clips, useful = [clip for clip, _ in found], range(backward.line, step.line)
+        used = [(clip, match[1]) for clip, match in found if clip.line in useful]
+        for clip, given in used[:1]:
             is_unscaled = any(matching(backward.file, r"\bunscale_\("))
             if context.run.scaled and not is_unscaled:
-                yield _SCALED.filled(optimizer.subject, used[0])
+                yield _SCALED.filled(optimizer.subject, clip)
+            elif (made := _iterator(context, given, clip)) is not None:
+                yield _EMPTY.filled(
+                    optimizer.subject,
+                    clip,
+                    name=given,
+                    made=code(made),
+                    place=line(made),
+                )
+        if used:
             return
         for clip in [clip for clip in clips if _in_every_turn(clip, backward)][:1]:
             is_early = clip.line < backward.line
             when = "before backward()" if is_early else "after step()"
             yield _UNCLIPPED.filled(optimizer.subject, clip, when=when)
+
+
+def _iterator(context: BackwardCall, name: str, use: SourceLine) -> SourceLine | None:
+    """The line that gives a name an iterator, and no other a value, once for all turns of
+    the loop in which it is used.
+    """
+    every = list(matching(use.file, rf"^{name} = |\bfor {name} in ")) if name else []
+    made = [
+        line for line, _ in matching(use.file, _ITERATOR.format(name), context.body)
+    ]
+    if len(every) != 1 or len(made) != 1:
+        return None
+    loops, around = (loops_around(use.file, one.line) for one in (use, made[0]))
+    return made[0] if len(around) < len(loops) else None
 
 
 def _plain_steps(context: BackwardCall) -> Iterator[tuple[OptimizerRow, SourceLine]]:
