@@ -51,8 +51,3 @@ def shape(graph: Graph, node: int) -> Sizes:
 def users(graph: Graph, node: int) -> list[int]:
     """The operations that take what a node made."""
     return [edge.consumer for edge in graph.consumers(node)]
-
-
-def kinds_after(graph: Graph, node: int) -> set[str]:
-    """The kinds of an operation and of all that depend on it."""
-    return {kind(graph, each) for each in spread([node], lambda one: users(graph, one))}

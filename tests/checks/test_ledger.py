@@ -639,3 +639,24 @@ def test_what_the_ledger_shows(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_as_it_should_be(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
+
+
+TWO_DEAD = f"""{HEAD}
+net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(6, 1))
+for layer, bias in zip(net, (-50.0, 1e4)):
+    nn.init.constant_(layer.bias, bias)
+{SGD}""" + LOOP.replace(
+    "loss = (net(x)",
+    "low = net[0](x).relu()\n    high = net[1](x).tanh()\n    loss = (net[2](torch.cat([low, high], 1))",
+)
+
+
+@pytest.mark.slow
+def test_all_dead_layers_are_told_at_once(tmp_path: Path) -> None:
+    (found,) = alarms(TWO_DEAD, tmp_path)
+    assert (found["id"], set(found["names"])) == (
+        "dead-relu",
+        {"net.0.weight", "net.0.bias", "net.1.weight", "net.1.bias"},
+    )
+    assert "`low = " in found["why"] and "`high = " in found["why"]
+    assert not alarms(TWO_DEAD.replace("(-50.0, 1e4)", "(0.0, 0.0)"), tmp_path)

@@ -9,17 +9,17 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gradviz.checks.call import BackwardCall, LeafGradient
-from gradviz.checks.ops import (
-    PRODUCTS,
-    behind,
-    kind,
-    kinds_after,
-    makers,
-    spread,
-    users,
-)
+from gradviz.checks.ops import PRODUCTS, behind, kind, makers, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.words import first_names, listed, made_at, nodes_of, verb
+from gradviz.checks.words import (
+    Names,
+    code,
+    first_names,
+    listed,
+    made_at,
+    nodes_of,
+    verb,
+)
 from gradviz.graph import Leaf, SourceLine
 from gradviz.graph.amounts import known_elements
 from gradviz.wording import plural
@@ -159,12 +159,13 @@ _OUTPUT = "Compute the loss from what goes into it: leave it out behind the last
 _LEAKY = "; or use torch.nn.LeakyReLU, which lets a gradient through"
 _DEAD = Row(
     "{what}, and {names} {learn} nothing",
-    "at backward call {call} and all that were looked at since, {code} gave {gave}, where its derivative is 0: no gradient comes "
+    "at backward call {call} and all that were looked at since, {seen}, where the derivative is 0: no gradient comes "
     "through{before}",
     "{mend}.",
 )
+_RELU = "the ReLUs are dead: they give zero for every input", "0 for every input"
 _WHAT = {
-    "Relu": ("the ReLUs are dead: they give zero for every input", "0 for every input"),
+    "Relu": _RELU,
     "Sigmoid": ("the sigmoids are saturated", "exactly 0 or 1 for every input"),
     "Tanh": ("every tanh is saturated", "exactly -1 or 1 for every input"),
 }
@@ -214,6 +215,39 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
+    lines = list(_dead_lines(context))
+    if not lines:
+        return
+    leaves = dict.fromkeys(leaf for line in lines for leaf in line.leaves)
+    names, seen = first_names(leaves), dict.fromkeys(line.seen for line in lines)
+    mends = dict.fromkeys(line.mend for line in lines)
+    leaky = any(line.mend != _OUTPUT and line.what == _RELU[0] for line in lines)
+    yield _DEAD.filled(
+        names,
+        made_at(context.graph, lines[0].node),
+        what="; ".join(dict.fromkeys(line.what for line in lines)),
+        seen=listed(seen),
+        learn=verb(names, "learns", "learn"),
+        call=context.call,
+        before=". Before, they had one" if _had_any(context, names) else "",
+        mend=". ".join(mends) + (_LEAKY if leaky else ""),
+        nodes=tuple(line.node for line in lines),
+    )
+
+
+class _DeadLine(NamedTuple):
+    """The activations of one line that let nothing through, of which `node` is one; the
+    leaves that are cut off; and what is said of it.
+    """
+
+    node: int
+    leaves: list[Leaf]
+    what: str
+    seen: str
+    mend: str
+
+
+def _dead_lines(context: BackwardCall) -> Iterator[_DeadLine]:
     graph, dead = context.graph, context.dead
     # what is asked for is reached, or there is nothing to learn any more
     if not dead or context.loss == 0:
@@ -222,33 +256,27 @@ def dead_relu(context: BackwardCall) -> Diagnoses:
         spread(graph.roots_of, lambda n: [] if n in dead else makers(graph, n))
     )
     zero = {leaf.node: leaf for leaf in _dried(context) if leaf.node not in passing}
+    lines: dict[tuple[str, SourceLine | None], list[int]] = {}
     for node in sorted(dead & passing):
-        leaves = [
-            zero[each] for each in behind(graph, makers(graph, node)) if each in zero
-        ]
-        if not leaves:
-            continue
-        after = kinds_after(graph, node)
-        what, gave = _WHAT.get(kind(graph, node), _CUT_OFF)
-        had = any(context.run.nonzero.get(name) for name in first_names(leaves))
-        mend = _SLOWER if had else _ANEW
-        if after.isdisjoint(PRODUCTS):
-            if had:
-                continue  # as a margin that every sample keeps now
-            mend = _OUTPUT
-        elif what == _WHAT["Relu"][0]:
-            mend += _LEAKY
-        yield _DEAD.filled(
-            first_names(leaves),
-            made_at(graph, node),
-            what=what,
-            gave=gave,
-            learn=verb(leaves, "learns", "learn"),
-            call=context.call,
-            before=". Before, they had one" if had else "",
-            mend=mend,
-        )._replace(nodes=(node,))
-        return
+        lines.setdefault((kind(graph, node), made_at(graph, node)), []).append(node)
+
+    products = [node for node in graph.order if kind(graph, node) in PRODUCTS]
+    into_layers = set(behind(graph, products))
+    for (op, source), nodes in lines.items():
+        inputs = [maker for node in nodes for maker in makers(graph, node)]
+        leaves = [zero[each] for each in behind(graph, inputs) if each in zero]
+        is_last = into_layers.isdisjoint(nodes)
+        had = _had_any(context, first_names(leaves))
+        # what had a gradient is done, as a margin that every sample keeps now
+        if leaves and not (is_last and had):
+            what, gave = _WHAT.get(op, _CUT_OFF)
+            mend = _OUTPUT if is_last else _SLOWER if had else _ANEW
+            yield _DeadLine(nodes[0], leaves, what, f"{code(source)} gave {gave}", mend)
+
+
+def _had_any(context: BackwardCall, names: Names) -> bool:
+    """Whether one of these leaves had a gradient in an earlier call."""
+    return any(map(context.run.nonzero.get, names))
 
 
 def _dried(context: BackwardCall) -> Iterator[Leaf]:
