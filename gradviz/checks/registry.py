@@ -103,8 +103,8 @@ class Row(NamedTuple):
             "do": verb(names or 1, "does", "do"),
             "them": verb(names or 1, "it", "them"),
             "code": code(source),
-            "line": line(source),
-            "text": source.text if source else "",
+            "line": line(source) or code(None),
+            "text": source.text if source and source.text else code(source),
         } | words
         summary, why, fix = (part.format(*given, **words) for part in self)
         return Diagnosis(summary, names, why, fix, source=source, **fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -64,6 +65,19 @@ def test_the_nearest_script_does_not(one: Check, tmp_path: Path) -> None:
     found, code = check(written(tmp_path, NEAR[one.id]), *values(one))
     assert one.id not in {finding["id"] for finding in found}
     assert code == 0, found
+
+
+BROKEN = re.compile(r"  | [,;:]|\b(in|before|after|behind|move|call) [,.;:]", re.IGNORECASE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["no-graph", "outdated-result", "gradient-not-reset", "doubled-gradient", "no-slope"])
+def test_code_whose_text_nobody_has_breaks_no_sentence(id: str, tmp_path: Path) -> None:
+    found, _ = check(written(tmp_path, f"exec({page(EVERY[id])[EXAMPLE]!r})"))
+    assert id in {one["id"] for one in found}
+    for one in found:
+        for sentence in (one["summary"], one["why"], one["fix"]):
+            assert not BROKEN.search(sentence), sentence
 
 
 NOTES: dict[str, set[str]] = {"grad_modes.py": {"unused-parameter"}}

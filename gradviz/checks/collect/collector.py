@@ -238,7 +238,7 @@ def read_code(call: BackwardCall, live: LiveOutputs) -> None:
     frame = users_frame(live.frame)
     if frame is not None:
         call.body = body_of(frame.f_code)
-        if call.call is not None and call.body.statements:
+        if call.call is not None:
             call.backward = call.body.line(frame.f_lineno)
     else:
         call.body = body_around(str(value_of("__file__", live.variables)), 0)

@@ -200,7 +200,7 @@ def _reset(context: BackwardCall, leaves: Sequence[Leaf]) -> str:
     ]
     if not nodes <= context.optimized:
         calls = [f"{as_code(name)}.grad = None" for name in first_names(leaves)]
-    place = f"before {line(context.backward)}, or after the update"
+    place = f"before {line(context.backward) or 'backward()'}, or after the update"
     verb = "Call" if nodes <= context.optimized else "Set"
     return f"{verb} {listed(calls)} once in every step, {place}."
 
