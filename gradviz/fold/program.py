@@ -205,15 +205,16 @@ class _Choice:
         return is_long and piece.number not in self._outputs
 
     def _is_loop(self, piece: _Piece) -> bool:
-        """Whether its turns are more than one module call each, and it is not all that
-        there is. Where no turns are known, it makes more than what its modules do.
+        """Whether its turns are more than one module call each. One turn, or turns that
+        nobody knows, say nothing where they are all that there is; the latter make more
+        than what their modules do.
         """
         graph = self._graph
-        if piece.number in self._mirrored:
-            return False
-        if piece.ops < LEAST or piece.ops == len(graph.nodes) - len(graph.leaves):
+        if piece.number in self._mirrored or piece.ops < LEAST:
             return False
         turns = [turn for turn in piece.inside if turn.kind == "turn"]
+        if len(turns) < 2 and piece.ops == len(graph.nodes) - len(graph.leaves):
+            return False
         if not turns:
             return bool(piece.inside or piece.construct.nodes)
         return not all(turn.is_one_module for turn in turns)

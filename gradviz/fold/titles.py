@@ -60,10 +60,7 @@ def title(group: Section) -> str:
     run = group.parent
     if group.is_rest and run is not None and run.is_loop:
         return title(run)
-    words = _of_several(group)
-    if group.kind == "turn" and run is not None:
-        return f"{words}, turn {run.children.index(group) + 1} of {run.turns}"
-    return words
+    return _of_several(group)
 
 
 def _of_scope(group: Section, scope: Scope) -> str:

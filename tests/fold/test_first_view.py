@@ -460,3 +460,38 @@ def test_loops_of_an_encoder_and_its_decoder_have_no_frames(order: Sequence[int]
     is_open, shut = first_look(loss, recording)
     heads = {one for one in is_open | shut if one.startswith("for ")}
     assert len(heads) == loops
+
+
+class HyperNet(torch.nn.Module):
+    """Makes the weights of a layer from a task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.task = torch.nn.Embedding(3, 4)
+        self.maker = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 24))
+
+    def forward(self, x: torch.Tensor, task: int) -> torch.Tensor:
+        weight = self.maker(self.task(torch.tensor(task))).view(4, 6)
+        out = torch.tanh(torch.nn.functional.linear(x, weight))
+        return (out * out).sum(-1)
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 5])
+def test_a_loop_that_is_all_of_a_graph_is_a_frame_when_it_has_turns(tasks: int) -> None:
+    """As of a loss that is summed over tasks: likeness alone would count the turns anew."""
+    net, weights = HyperNet(), torch.nn.Parameter(torch.zeros(5))
+    with gradviz.record() as recording:
+        for _ in range(2):
+            total = torch.zeros(())
+            for task in range(tasks):
+                error = net(torch.ones(5, 6), task % 3).mean()
+                total = total + torch.exp(-weights[task]) * error + weights[task]
+            total.backward()
+        graph = recording.graph(total, model=net)
+    picture = fold(graph)
+    frame = "for task in range(tasks)"
+    turns = {scope.turns for scope in picture.scopes if scope.path == frame}
+    assert turns == ({tasks} if tasks > 1 else set())
+    closed = [group.title for group in picture.groups]
+    assert frame in {*opened(picture), *closed} or tasks == 1
+    assert not any(re.search(r"turn \d+ of", title) for title in closed)
