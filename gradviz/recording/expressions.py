@@ -5,7 +5,7 @@ and what is equal for the same value.
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 
@@ -34,7 +34,13 @@ class ExpressionReader:
         self._arguments, self._scopes = arguments, scopes
 
     def operand(
-        self, expression: ast.expr, position: int | None, slot: str, where: Where
+        self,
+        expression: ast.expr,
+        position: int | None,
+        slot: str,
+        where: Where,
+        *,
+        is_inner: bool = False,
     ) -> Operand | None:
         """The operand that an expression is; None for a number, and for what has a
         gradient.
@@ -54,7 +60,7 @@ class ExpressionReader:
             position,
             slot,
             self._key(expression, text, where),
-            tuple(self._sources(expression, where)),
+            tuple(self._sources(expression, where, is_inner)),
             value if isinstance(value, torch.Tensor) else None,
             where.site.code.co_name != "<module>",
             self._stays(expression, where),
@@ -107,29 +113,44 @@ class ExpressionReader:
         """Equal for the same turn of all of these loops."""
         return tuple(where.turns.get(loop, where.key) for loop in loops)
 
-    def _sources(self, expression: ast.expr, where: Where) -> Iterator[Operand]:
+    def _sources(
+        self, expression: ast.expr, where: Where, is_inner: bool
+    ) -> Sequence[Operand]:
         """The variables in an expression, but for attributes of `self`; of a variable of
-        a function, those in what gives it its value.
+        a function, those in what gives it its value. Of one that is `is_inner`, which
+        nobody may hold, all that it is computed from, or none.
         """
-        bound = self._callers.bound_of(expression, where)
-        if bound is not None:
-            where, binding = bound.where, bound.binding
-            if where.site.code.co_name == "<module>" or not bound.is_certain:
-                return
-            value = binding.value or unpacked(binding)
-            if value is None:
-                return
-            value, where = self._callers.followed(value, where.given(binding))
-        else:
-            value = expression
+        given = self._given(expression, where, is_inner)
+        if given is None:
+            return ()
+        value, where = given
+        found: list[Operand | None] = []
         for node in variables(value):
             # what a module holds is said by the text: `self.mask[:T]`
             if node is expression or dotted(node).startswith("self."):
-                continue
-            if not self._numbers.is_number(node, where):
-                source = self.operand(node, None, "", where)
-                if source is not None:
-                    yield source
+                found += [None] * is_inner
+            elif not self._numbers.is_number(node, where):
+                found.append(self.operand(node, None, "", where, is_inner=True))
+        if is_inner and None in found:
+            return ()
+        return [source for source in found if source is not None]
+
+    def _given(
+        self, expression: ast.expr, where: Where, is_inner: bool
+    ) -> tuple[ast.expr, Where] | None:
+        """What gives a variable of a function its value; an expression itself."""
+        bound = self._callers.bound_of(expression, where)
+        if bound is None:
+            return expression, where
+        where, binding = bound.where, bound.binding
+        value = binding.value or unpacked(binding)
+        is_known = bound.is_certain and where.site.code.co_name != "<module>"
+        if value is None or not is_known:
+            return None
+        # of several results of a function each may come from another argument
+        if not _is_plain(value) and (is_inner or binding.value is None):
+            return None
+        return self._callers.followed(value, where.given(binding))
 
     def _stays(self, expression: ast.expr, where: Where) -> bool:
         """Whether a variable of the script is given its value once, before this."""
@@ -157,3 +178,14 @@ class ExpressionReader:
         if module is None or not bound.binding.is_parameter:
             return None
         return self._arguments.get((module, bound.name))
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether an expression calls methods of tensors and functions of torch's alone."""
+    for part in ast.walk(value):
+        if isinstance(part, ast.Call):
+            name = getattr(part.func, "attr", "")
+            is_own = dotted(part.func).startswith("self.")
+            if is_own or not (hasattr(torch.Tensor, name) or hasattr(torch, name)):
+                return False
+    return True

@@ -235,13 +235,18 @@ class DataReader:
         return tensor if tensor is not None and _is_data(tensor) else None
 
     def _sources(self, operand: Operand | None) -> Iterator[_Entity]:
-        """What an operand is computed from, also by variables that nobody holds."""
+        """What an operand is computed from, also by variables that nobody holds, if they
+        are computed from data alone.
+        """
         for source in operand.of if operand is not None else ():
-            known = self._source(source)
-            if known is not None:
-                yield known
-            else:
-                yield from self._sources(source)
+            yield from self._of(source)
+
+    def _of(self, operand: Operand) -> list[_Entity]:
+        known = self._source(operand)
+        if known is not None:
+            return [known]
+        every = [self._of(source) for source in operand.of]
+        return [one for some in every for one in some] if all(every) else []
 
     def _source(self, operand: Operand) -> _Entity | None:
         """What an expression is computed from: data that ops take, or that lives."""

@@ -250,8 +250,21 @@ FROM = {
         {"n.exp()": {"noise"}},
     ),
     "what nothing holds any more": (
-        "def mask(h):\n    return h > 0\ndef g(h):\n    m = mask(h).float()\n    return w * (m[0] * 2)\nloss = g(noise).sum()",
+        "def g(h):\n    m = (h * 2).float()\n    return w * (m[0] * 2)\nloss = g(noise).sum()",
         {"m[0] * 2": {"noise"}},
+    ),
+    "one of several that a function gives": (
+        "def pair(h, k):\n    return torch.ones(4), k.exp()\ndef g(h):\n    a, b = pair(h, x)\n    return w * a.exp()\n"
+        "loss = g(noise).sum()",
+        {"a.exp()": set()},
+    ),
+    "what has a gradient": (
+        "def g(h):\n    k = h[0] @ w\n    return w * (k.detach() * 2)\nloss = g(noise).sum()",
+        {"k.detach() * 2": set()},
+    ),
+    "what a module makes": (
+        "net = nn.Linear(4, 4)\ndef g(h):\n    k = net(h)\n    return w * (k[0].detach() * 2)\nloss = g(noise).sum()",
+        {"k[0].detach() * 2": set()},
     ),
     "an argument that ** hands on": (
         "def inner(h, by=None):\n    return h * by.exp()\ndef outer(h, **options):\n    return inner(h, **options)\n"
