@@ -190,7 +190,8 @@ def variables(expression: ast.expr) -> Iterator[ast.expr]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, (ast.Name, ast.Attribute)) and dotted(node):
-            if not hasattr(builtins, dotted(node)):
+            # `float` in `x.to(float)`; variables may well be called `input`
+            if not isinstance(getattr(builtins, dotted(node), None), type):
                 yield node
         elif isinstance(node, ast.Call):
             called = getattr(node.func, "attr", "")
