@@ -24,6 +24,7 @@ from gradviz.graph import Node, SourceLine
 from gradviz.graph.amounts import why_not_shown
 from gradviz.graph.origins import forward_name, own_line
 from gradviz.rank import rank
+from gradviz.source.statements import written_at
 from gradviz.wording import one_line
 
 FAMILIES = (
@@ -104,7 +105,7 @@ class Row(NamedTuple):
             "them": verb(names or 1, "it", "them"),
             "code": code(source),
             "line": line(source) or code(None),
-            "text": source.text if source and source.text else code(source),
+            "text": written_at(source) or code(source),
         } | words
         summary, why, fix = (part.format(*given, **words) for part in self)
         return Diagnosis(summary, names, why, fix, source=source, **fields)

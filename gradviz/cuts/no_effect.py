@@ -39,7 +39,7 @@ def without_effect(
                 # where recording is off, nothing says that it ran
                 advice = _rebound(file, statement)
             if advice is not None:
-                yield recorded.line_of(value), *advice
+                yield recorded.line_of(statement), *advice
 
 
 def _dropped(value: Any, reads: LeafReads) -> Advice | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from gradviz.graph import SourceLine
+from gradviz.source.statements import written_at
 
 DetachKind = Literal[
     "detach",
@@ -70,8 +71,7 @@ class Cut(NamedTuple):
         """Whether the line passes create_graph=True, so that a backward function on the
         way computed without a graph.
         """
-        text = self.source.text.replace(" ", "")
-        return self.kind == "grad" and "create_graph=True" in text
+        return self.kind == "grad" and "create_graph=True" in written_at(self.source)
 
 
 class Origin(NamedTuple):

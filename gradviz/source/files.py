@@ -20,7 +20,7 @@ from typing import Any
 from gradviz.parsing import NAME, parse, without_warnings
 from gradviz.source.bindings import dotted
 from gradviz.source.compiled import FEATURES, Compiled, compiled, content
-from gradviz.source.syntax import FUNCTIONS, FunctionSyntax, assignments
+from gradviz.source.syntax import BLOCKS, FUNCTIONS, FunctionSyntax, assignments
 
 
 class SourceText:
@@ -164,8 +164,7 @@ def is_rewritten(code: CodeType) -> bool:
 
 def inside(node: ast.AST) -> list[Any]:
     """What the blocks of a statement have, or a handler or case, which is none."""
-    names = ("body", "handlers", "orelse", "finalbody", "cases")
-    return [part for name in names for part in getattr(node, name, ())]
+    return [part for name in BLOCKS for part in getattr(node, name, ())]
 
 
 def lines_of(node: Any) -> range:

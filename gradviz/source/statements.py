@@ -11,6 +11,7 @@ import ast
 import linecache
 import re
 from collections.abc import Iterator, Sequence
+from copy import copy
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
 from gradviz.source.bindings import part_holder
 from gradviz.source.files import SourceText, file_of, inside, lines_of
-from gradviz.source.syntax import FUNCTIONS, LOOPS
+from gradviz.source.syntax import BLOCKS, FUNCTIONS, LOOPS
 
 _LIBRARY = re.compile("copy|torch|autograd|F|nn|functional|init|np|numpy")
 # `add_`, as torch names what changes a tensor
@@ -104,6 +105,40 @@ def flattened(statements: Sequence[Any]) -> Iterator[ast.stmt]:
 def covers(node: Any, line: int) -> bool:
     """Whether a statement or expression goes over a line. Decorators are part of it."""
     return line in lines_of(node)
+
+
+def statements_at(source: SourceLine | None) -> list[ast.stmt]:
+    """The innermost statements that go over a line, each as a whole however many lines
+    it has; of a block its head alone.
+    """
+    if source is None:
+        return []
+    every = text_of(source.file).by_line.get(source.line, ())
+    simple = [node for node in every if not inside(node)]
+    if simple or not every:
+        return simple
+    head = copy(every[-1])
+    for name in BLOCKS:
+        if hasattr(head, name):
+            setattr(head, name, [])
+    return [head]
+
+
+def written_at(source: SourceLine | None) -> str:
+    """The same as Python spells it."""
+    return "; ".join(map(ast.unparse, statements_at(source)))
+
+
+def assigned_at(source: SourceLine | None) -> tuple[str, ...]:
+    """The names that the statements of a line give a value to."""
+    given = (assigned(statement)[0] for statement in statements_at(source))
+    return tuple(name for names in given for name in names)
+
+
+def reads_at(source: SourceLine | None) -> Iterator[str]:
+    """The names that the statements of a line read."""
+    for statement in statements_at(source):
+        yield from reads(statement)
 
 
 def expressions_at(file: str, line: int) -> list[ast.expr]:
@@ -223,12 +258,17 @@ def makes_leaf(node: ast.AST) -> bool:
 
 
 class InPlace(NamedTuple):
-    """A piece of code that changes something in place: a whole statement, a target such
+    """A piece of a statement that changes something in place: all of it, a target such
     as `h[0]`, or a call.
     """
 
+    statement: ast.stmt
     node: ast.AST
     changed: ast.expr
+
+    @property
+    def code(self) -> str:
+        return ast.unparse(self.node)
 
     @property
     def name(self) -> str:
@@ -242,19 +282,19 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
     """The pieces of a statement that change something in place, but not of the
     statements inside it.
 
-    >>> [(piece.name, ast.unparse(piece.node)) for piece in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
+    >>> [(piece.name, piece.code) for piece in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
     [('h', 'h[0]'), ('g', 'g.add_(torch.relu_(f))'), ('f', 'torch.relu_(f)')]
     """
     if isinstance(statement, ast.AugAssign):
-        yield InPlace(statement, statement.target)
+        yield InPlace(statement, statement, statement.target)
     for target in statement.targets if isinstance(statement, ast.Assign) else ():
         if isinstance(target, ast.Subscript):
-            yield InPlace(target, target)
+            yield InPlace(statement, target, target)
     for call, method in method_calls(statement):
         # of a module that is made so, it is an option
         told = any(ast.unparse(part) == "inplace=True" for part in call.keywords)
         if _METHOD.fullmatch(method.attr) or (told and method.attr[0].islower()):
-            yield from (InPlace(call, changed) for changed in subject(call))
+            yield from (InPlace(statement, call, changed) for changed in subject(call))
 
 
 def method_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:

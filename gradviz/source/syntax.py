@@ -310,7 +310,8 @@ class FunctionSyntax:
         return True
 
 
-_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+"""The fields of a statement that hold others."""
 _PARTIAL = (ast.Try, ast.match_case)
 _ADDING = ("append", "add", "extend", "insert", "appendleft")
 _ITERATES = frozenset(
@@ -382,7 +383,7 @@ def _excludes(parent: ast.AST, one: tuple[str, int], other: tuple[str, int]) -> 
 
 def _is_block(node: ast.AST, field: str) -> bool:
     # of a lambda, and of `a if b else c`, it is an expression
-    return field in _BLOCKS and isinstance(getattr(node, field), list)
+    return field in BLOCKS and isinstance(getattr(node, field), list)
 
 
 def _ends(block: list[Any]) -> bool:

@@ -36,5 +36,24 @@ def test_a_line_and_a_function_are_read_alike(text: str, changed: str | None, tm
     body = body_around(str(file), 0)
     found = list(changes(body))
     expected = () if changed is None else (changed,)
-    assert in_place(SourceLine("script.py", 1, "", text))[0] == (changed or "")
+    piece = in_place(SourceLine(str(file), 2))
+    assert (piece.name if piece else None) == changed
     assert tuple(one.name for one in found) == expected and {one.source.line for one in found} <= {2}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "changed"),
+    [
+        ("h.add_(\n    1\n)", 1, "h"),
+        ("h.add_(\n    1\n)", 2, "h"),
+        ("y = (\n    h.exp()\n    + g.mul_(2)\n)", 3, "g"),
+        ("y = (\n    h.exp()\n    + g.mul_(2)\n)", 2, None),
+        ("h += (\n    g\n)", 1, "h"),
+        ("for h in g.add_(1):\n    y = h.exp()", 2, None),
+    ],
+)
+def test_a_statement_is_read_whole(text: str, line: int, changed: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(text)
+    piece = in_place(SourceLine(str(file), line))
+    assert (piece.name if piece else None) == changed

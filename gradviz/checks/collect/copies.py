@@ -32,6 +32,7 @@ from gradviz.source.statements import (
     covers,
     flattened,
     loops_around,
+    written_at,
 )
 from gradviz.variables.objects import attribute_of, is_a, parameters, submodules
 from gradviz.variables.scanner import value_of
@@ -57,7 +58,7 @@ def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> Non
         if not own or not all(_is_same(state.get(path), held) for path, held, _ in own):
             return
         source = recorder.line(frame)
-        match = _LOAD.search(source.text) if source is not None else None
+        match = _LOAD.search(written_at(source))
         if source is None or match is None:
             return
         if match[2]:

@@ -29,7 +29,14 @@ from gradviz.checks.run import Kind
 from gradviz.graph import SourceLine
 from gradviz.packages import definition_of
 from gradviz.source.search import freezes, matching
-from gradviz.source.statements import assigned, bodies, body_of, covers, flattened
+from gradviz.source.statements import (
+    assigned,
+    bodies,
+    body_of,
+    covers,
+    flattened,
+    written_at,
+)
 from gradviz.source.syntax import LOOPS
 from gradviz.variables.objects import joined, own_attributes, parameters, submodules
 from gradviz.variables.scanner import value_of
@@ -183,7 +190,7 @@ def _without_sign(code: CodeType) -> SourceLine | None:
     clamped = _CLAMPED.replace("NAME", "".join(code.co_varnames[:1]))
     source = definition_of(code)
     if code.co_name == "<lambda>":
-        is_all = re.search(rf"lambda \w+: {clamped}(?=[),]|$)", source.text)
+        is_all = re.search(rf"lambda \w+: {clamped}(?=[),]|$)", written_at(source))
         return source if is_all else None
     body, made = body_of(code), dict[str, str]()
     for statement in body.statements:

@@ -30,8 +30,13 @@ from gradviz.graph import SourceLine
 from gradviz.packages import script_lines, users_frame
 from gradviz.recording.failure import MODULE_CALL
 from gradviz.recording.session import running
-from gradviz.source.code_line import parsed
-from gradviz.source.statements import called, expressions_at, loops_around
+from gradviz.source.statements import (
+    called,
+    expressions_at,
+    loops_around,
+    statements_at,
+    written_at,
+)
 from gradviz.variables.objects import joined, parameters, submodules
 from gradviz.variables.scanner import first_argument, local_variables
 
@@ -94,7 +99,7 @@ class ModeWatch:
         """A model is in eval() mode, and its code calls dropout without saying so."""
         source = self._recorder.line(frame.f_back)
         direct = users_frame(frame.f_back) is frame.f_back
-        if direct and source is not None and "training" not in source.text:
+        if direct and source is not None and "training" not in written_at(source):
             weights = frozenset(map(id, parameters(model)))
             name, function = self._name(model), frame.f_code.co_name
             self._recorder.note(Kind.AWAKE, source, name, function, tensors=weights)
@@ -105,7 +110,7 @@ class ModeWatch:
         """
         source, weights = self._recorder.script_line(calling), parameters(model)
         # a line that drops what the model gives collects statistics
-        drops = any(isinstance(part, ast.Expr) for part in parsed(source))
+        drops = any(isinstance(part, ast.Expr) for part in statements_at(source))
         if source is None or drops or not weights or _draws(source):
             return
         kind, about = Kind.EVALUATED, [type(model).__name__]

@@ -23,6 +23,7 @@ from gradviz.checks.words import (
 from gradviz.graph import Graph, Leaf
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
+from gradviz.source.statements import written_at
 from gradviz.wording import one_line
 
 SUMS = ("Add", "Sub", "Rsub")
@@ -157,7 +158,7 @@ def _samples(context: BackwardCall) -> Diagnoses:
     for cut in drawn:
         names, term = sorted(cut.behind & trained), re.escape(cut.term)
         # the sample itself, and not what came of it, as rewards do
-        itself = cut.part == cut.term or re.match(rf"\s*{term}\s*=", cut.source.text)
+        itself = cut.part == cut.term or re.match(f"{term} =", written_at(cut.source))
         if not names or not itself:
             continue
         if not judges.isdisjoint(entered[cut]):

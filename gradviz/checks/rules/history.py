@@ -24,9 +24,10 @@ from gradviz.checks.words import (
     title,
 )
 from gradviz.graph import Edge, SourceLine, column
-from gradviz.source.code_line import as_leaf, assigned, read
+from gradviz.source.code_line import as_leaf
 from gradviz.source.search import taken_over
-from gradviz.wording import one_line, plural
+from gradviz.source.statements import assigned_at, reads_at, written_at
+from gradviz.wording import plural
 
 _FREED = Row(
     "backward() has already run through {count} of this graph",
@@ -223,7 +224,7 @@ def freed_fix(
     if leaf:
         return {"fix": f"Create the leaf last: {leaf}."}
     if origin and taken and _is_before(origin, taken, old, backward):
-        fix = f"Compute {old.names[0]} again directly before {line(taken)}: {one_line(origin.text)}."
+        fix = f"Compute {old.names[0]} again directly before {line(taken)}: {written_at(origin)}."
         return {"fix": fix, "source": taken}
 
     # a list that is never emptied takes its old tensors into every step
@@ -254,7 +255,9 @@ def _is_before(
         return False
     name = old.names[0] if len(old.names) == 1 else ""
     return (
-        name in assigned(origin) and name in read(taken) and in_one_loop(origin, taken)
+        name in assigned_at(origin)
+        and name in reads_at(taken)
+        and in_one_loop(origin, taken)
     )
 
 
@@ -289,9 +292,9 @@ def _shared_uses(
         source = made_at(graph, user.id)
         if source is None or producer.sequence not in shared or user.sequence in shared:
             continue
-        given = producer.names[:1] or assigned(made_at(graph, producer.id))
+        given = producer.names[:1] or assigned_at(made_at(graph, producer.id))
         for name in given:
-            if name in read(source):
+            if name in reads_at(source):
                 yield producer.id, source, name
 
 

@@ -15,7 +15,7 @@ from gradviz.checks.words import code, line
 from gradviz.graph import SourceLine
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
-from gradviz.source.statements import blocks_around, covers
+from gradviz.source.statements import blocks_around, covers, written_at
 from gradviz.wording import clip, one_line, plural
 
 _NO_STEP = Row(
@@ -151,7 +151,7 @@ def _other_model(context: BackwardCall, optimizer: OptimizerRow) -> str:
     model, *others = {name.partition(".")[0] for name in names if "." in name} or [""]
     source = optimizer.source
     # it may have been given the parameters that this model had then
-    if not model or others or source is None or model in source.text:
+    if not model or others or source is None or model in written_at(source):
         return ""
     return f"In {line(source)}, give it {model}.parameters(): the loss is computed from that model."
 

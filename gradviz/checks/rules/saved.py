@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any, NamedTuple
 
 from gradviz.checks.call import BackwardCall, NamedTensor
@@ -99,7 +100,7 @@ def stale_saved(context: BackwardCall) -> Diagnoses:
 def _told(graph: Graph, stale: _Stale) -> Diagnosis:
     """What lines of code did to a tensor."""
     saver, slot = stale.slots[0]
-    source = made_at(graph, saver)
+    source, piece = made_at(graph, saver), in_place(next(iter(stale.changed), None))
     changes = "the code around the call does not show where it was changed"
     if stale.changed:
         source = stale.changed[0]
@@ -114,7 +115,7 @@ def _told(graph: Graph, stale: _Stale) -> Diagnosis:
         _remedy(stale),
         tuple(node for node, _ in stale.slots),
         source=source,
-        part=in_place(source)[1] if stale.changed else "",
+        part=piece.code if piece is not None else "",
     )
 
 
@@ -186,13 +187,14 @@ def _remedy(stale: _Stale) -> str:
 
     if stale.module:
         return f"Make {stale.module} without inplace=True, so that it returns a new tensor."
-    new = out_of_place(change)
-    if new is not None and change is not None:
-        return f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
+    piece = in_place(change)
+    new = out_of_place(piece) if piece is not None else ""
+    if piece is not None and new:
+        return f"In {line(change)}, make a new tensor: {new} instead of {piece.code}."
 
-    it = next(iter(stale.names), in_place(change)[0] or "x")
+    it = next(iter(stale.names), piece.name if piece is not None else "x")
     # x[0] = y has no form that returns a new tensor
-    if change is not None and change.text.startswith(f"{it}["):
+    if piece is not None and isinstance(piece.changed, ast.Subscript):
         copy = f"{it} = {it}.clone()"
         return f"Change a copy: {copy} before {line(change)}."
     fix = f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a copy, "
@@ -243,7 +245,7 @@ def _change_in(graph: Graph, node: int) -> SourceLine | None:
     source, function = graph.nodes[node].source, graph.nodes[node].function
     if function is not None and function.definition is not None:
         return changed_in_forward(function.definition)
-    return source if in_place(source)[0] else None
+    return source if in_place(source) is not None else None
 
 
 def _updates(context: BackwardCall, change: Change, names: Names) -> bool:

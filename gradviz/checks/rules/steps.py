@@ -13,6 +13,7 @@ from gradviz.checks.run import HABIT, Interval, RetainedHistory, steps_of
 from gradviz.checks.words import as_code, code, first_names, line, listed, nodes_of
 from gradviz.graph import Leaf
 from gradviz.source.search import grad_reads
+from gradviz.source.statements import written_at
 from gradviz.wording import one_line, plural
 
 # -- growing-graph ---------------------------------------------------------------------
@@ -106,7 +107,7 @@ def _stored(history: RetainedHistory, losses: Sequence[str]) -> str:
         return f"In {line(history.added)}, store it without its graph: .detach(), or .item() for a single number."
     name, source = as_code(history.name), history.source
     for loss in losses:
-        added = source.text.partition("#")[0].rstrip() if source is not None else ""
+        added = written_at(source)
         if added.endswith(f"+= {loss}"):
             return f"In {line(source)}, add a number: {added}.item()"
     if history.container:

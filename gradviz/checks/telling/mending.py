@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Sequence
 
@@ -10,9 +9,8 @@ from gradviz.checks.registry import Row
 from gradviz.checks.words import code, line, listed
 from gradviz.cuts.words import doing
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import parsed
 from gradviz.source.cut import COMPARISONS, Cut
-from gradviz.source.statements import body_around
+from gradviz.source.statements import body_around, written_at
 from gradviz.wording import one_line
 
 MEND: dict[str, str] = {
@@ -76,19 +74,14 @@ _DIFFERENCE = re.compile(r"\(?(.+?) - (.+?)\)?")
 def _straight_through(cut: Cut) -> tuple[str, str]:
     """`q` and `z` of `z + (q - z).detach()`, else "" and ""."""
     match = _DIFFERENCE.fullmatch(cut.of) if cut.kind in ("detach", "data") else None
-    if match is None or f"{match[2]} + {cut.part}" not in _spaced(cut.source.text):
+    if match is None or f"{match[2]} + {cut.part}" not in written_at(cut.source):
         return "", ""
     return match[1], match[2]
 
 
-def _spaced(text: str) -> str:
-    """A line as Python spells it, where it can be read alone."""
-    return "; ".join(map(ast.unparse, parsed(SourceLine("", 0, "", text))))
-
-
 def _manner(cut: Cut) -> str:
     """The row of MEND that a cut is of, as its line spells it."""
-    text = cut.source.text
+    text = written_at(cut.source)
     handed = _HANDED_ON.search(text) if cut.kind == "detach" else None
     # the detach() is there for what follows, which cannot do without
     if handed is not None:
@@ -102,7 +95,7 @@ def _manner(cut: Cut) -> str:
 
 def mend(cut: Cut) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
-    update = _UPDATE.match(cut.source.text) if cut.kind == "no_grad" else None
+    update = _UPDATE.match(written_at(cut.source)) if cut.kind == "no_grad" else None
     if update is not None:
         name = update[1] or update[2]
         return f"change {name} in place, so that it stays a leaf: {name} -= ..."

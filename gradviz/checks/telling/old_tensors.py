@@ -10,9 +10,8 @@ from typing import NamedTuple
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.words import Names, as_code, line, listed, variable_of
 from gradviz.graph import Edge, SourceLine
-from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
-from gradviz.source.statements import loops_around
+from gradviz.source.statements import assigned_at, loops_around, reads_at
 
 
 class OldTensors(NamedTuple):
@@ -75,8 +74,8 @@ def in_one_loop(source: SourceLine, backward: SourceLine | None) -> bool:
 def _names(context: BackwardCall, edge: Edge) -> Names:
     """What variables call that which the line of an old tensor has made in this step."""
     nodes = context.graph.nodes
-    taken = set(map(_last, read(nodes[edge.consumer].source)))
-    results = set(map(_last, assigned(nodes[edge.producer].source)))
+    taken = set(map(_last, reads_at(nodes[edge.consumer].source)))
+    results = set(map(_last, assigned_at(nodes[edge.producer].source)))
     taken = taken & results or taken
 
     # the state is made anew by now, under the name that it had
