@@ -15,7 +15,7 @@ import torch
 
 from gradviz.source.bindings import dotted
 from gradviz.source.files import file_of
-from gradviz.source.syntax import COMPREHENSIONS, LOOPS
+from gradviz.source.syntax import COMPREHENSIONS, FUNCTIONS, LOOPS, assignments
 from gradviz.variables.objects import class_attribute
 
 
@@ -114,10 +114,12 @@ class _Forward:
                 self._loop(node)
             elif isinstance(node, ast.Call):
                 self._call(node)
-            elif isinstance(node, ast.Assign):
+            elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
                 self._read([node.value])
-                for target in node.targets:
-                    self._bind(target, node.value)
+                for target, value in assignments(node):
+                    self._bind(target, value)
+            elif isinstance(node, FUNCTIONS):
+                self._read(node.body)
             elif isinstance(node, ast.If):
                 self._read([node.test])
                 self._add(name="if")
@@ -193,6 +195,8 @@ class _Forward:
         """What the module holds that an expression stands for; "" is the module."""
         if isinstance(node, ast.Name):
             return self._paths.get(node.id)
+        if isinstance(node, ast.NamedExpr):
+            return self._path(node.value)
         if isinstance(node, ast.Attribute):
             return self._joined(node.value, node.attr)
         if isinstance(node, ast.Subscript):

@@ -130,6 +130,26 @@ class Skipping(nn.Module):
         return x + self.drop(self.off(self.layer(x)))  # type: ignore[no-any-return]
 
 
+class Annotated(nn.Module):
+    """Names that an annotated assignment and `:=` bind, and annotations that look like operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.act = nn.Linear(4, 4), nn.Linear(4, 4), nn.Tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        def twice(h: dict[str, Tensor], layer: nn.Module) -> tuple[Tensor, ...]:
+            return layer(h["x"]), layer(h["x"])
+
+        layer: nn.Module = self.first
+        parts: dict[str, Tensor] = {}
+        if (act := self.act) is not None:
+            parts["x"] = act(layer(x)).exp()
+        one, two = twice(parts, self.second)
+        last: list[Tensor] = [self.act(one).sin(), two]
+        return torch.stack(last).sum(0)
+
+
 class Unused(nn.Module):
     """Works with the weight of a layer that it never calls, and iterates over a sequence."""
 
@@ -189,6 +209,7 @@ CASES = {
     "attention": of(Attention(), Attention(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "a dropout around": of(Layer(), Layer(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "branches": of(Skipping(True), Skipping(False), Skipping(True), shape=(2, 4, 4), last=nn.Linear(4, 2)),
+    "annotations": of(Annotated(), Annotated(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "layers that are only read": of(Unused(), Unused(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "methods and functions": of(Helped(), Helped(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "a dropout after a recurrent layer": of(nn.Identity(), shape=(2, 5, 4), last=Tagger()),
