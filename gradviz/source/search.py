@@ -85,25 +85,22 @@ def addition_to(file: str, name: str) -> SourceLine | None:
 
 
 _SHOWS = ("print", "info", "debug", "add_scalar", "add_histogram")
-_NORMS = ("norm", "vector_norm", "isnan", "isinf", "isfinite")
-_NUMBERS = ("max", "mean", "min", "std", "sum")  # of a whole tensor
 
 
 def uses_gradients(file: str) -> bool:
-    """Whether the code of a file changes `.grad`, or hands it on. What is only shown,
-    measured or compared with None trains nothing.
+    """Whether the code of a file changes `.grad`, or hands it on. What is only shown, or
+    compared with None, trains nothing; a number may, as one for the size of a batch.
     """
     waiting: list[tuple[ast.AST, bool]] = [(text_of(file).tree, False)]
     while waiting:
         node, is_shown = waiting.pop()
         parts = ast.iter_child_nodes(node)
         if isinstance(node, ast.Call):
-            name, given = called(node), [*node.args, *node.keywords]
-            is_number = name in _NORMS or (name in _NUMBERS and not given)
-            is_kept = is_shown and not name.endswith("_")
-            is_shown = name in _SHOWS or is_number or is_kept
+            name = called(node)
+            is_shown = name in _SHOWS or (is_shown and not name.endswith("_"))
             # `torch.autograd.grad` is a function
-            parts = iter(given) if name == "grad" else parts
+            if name == "grad":
+                parts = iter([*node.args, *node.keywords])
         elif isinstance(node, ast.Compare):
             is_shown |= isinstance(node.ops[0], (ast.Is, ast.IsNot))
         elif isinstance(node, ast.JoinedStr):
