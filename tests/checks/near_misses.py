@@ -295,17 +295,6 @@ NEAR: dict[str, str] = {
             optimizer.step()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
     """,
-    "stepped-twice": """
-        import torch
-        body, a, b = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
-        one = torch.optim.SGD([*body.parameters(), *a.parameters()], lr=0.1)
-        two = torch.optim.SGD([*body.parameters(), *b.parameters()], lr=0.1)
-        for step in range(4):
-            optimizer, head = ((one, a), (two, b))[step % 2]
-            optimizer.zero_grad()
-            head(body(torch.ones(2, 3))).square().mean().backward()
-            optimizer.step()
-    """,
     "no-update": """
         import torch
 

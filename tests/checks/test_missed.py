@@ -500,14 +500,6 @@ FAULTS = {
     "a tensor that is added and subtracted again": Fault(
         "no-slope", "code = z + ", "x + (y - x).detach()", "(code.detach() - z)", "(code - z).detach()", CODES
     ),
-    "a body that two optimizers hold": Fault(
-        "stepped-twice",
-        "two.step()",
-        "to one of them",
-        "two = torch.optim.Adam([*body.parameters(), *",
-        "two = torch.optim.Adam([*",
-        TWO_STEPS,
-    ),
     "gradients that are clipped before there are any": Fault(
         "no-clipping",
         "clip_grad_norm_",
@@ -639,9 +631,6 @@ RIGHT = {
     "two optimizers whose schedules go on in turns": TWO_STEPS.replace(
         "    one.step()\n    two.step()\n", "    (one if step % 2 else two).step()\n    slower.step()\n"
     ).replace("for step", "slower = torch.optim.lr_scheduler.ExponentialLR(one, 0.9)\nfor step"),
-    "a body that two optimizers hold, which take turns": TWO_STEPS.replace(
-        "    one.step()\n    two.step()\n", "    (one if step % 2 else two).step()\n"
-    ),
     "a mean that is subtracted from what it is added to": _script(
         "nn.Linear(4, 4)", "z = net(torch.randn(8, 4))", "return (z + (0.5 * z - z)).square().mean()"
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
@@ -200,13 +199,7 @@ def _left_behind(run: TrainingRun) -> Diagnoses:
     """Gradients of a call for that of an input alone, which an optimizer uses with those
     of another call.
     """
-    inputs: dict[SourceLine | None, str] = {}
-    for call in run.read:
-        read = grad_reads(call.body)
-        for leaf in call.graph.leaves:
-            if leaf.kind == "input" and leaf.names and leaf.names[0] in read:
-                inputs[call.backward] = leaf.names[0]
-
+    inputs = dict(_inputs_asked(run))
     for optimizer in run.optimizers if inputs else ():
         calls: list[Event] = []
         found: list[Event] = []
@@ -215,12 +208,30 @@ def _left_behind(run: TrainingRun) -> Diagnoses:
                 calls.append(event)
             elif event.kind in (Kind.ZERO, Kind.STEP):
                 left = [call for call in calls if call.source in inputs]
-                if event.kind is Kind.STEP and 0 < len(left) < len(calls):
+                # in one function, both are learned from
+                others = {_function(call) for call in calls if call not in left}
+                is_apart = others.isdisjoint(map(_function, left))
+                if event.kind is Kind.STEP and left and others and is_apart:
                     found.append(left[0])
                 calls.clear()
         if len(found) >= HABIT:
             source = found[0].source
             yield _LEFT.filled(optimizer.subject, source, name=inputs[source])
+
+
+def _inputs_asked(run: TrainingRun) -> Iterator[tuple[SourceLine | None, str]]:
+    """The backward calls of whose inputs the code reads a gradient, and which input."""
+    for call in run.read:
+        read = grad_reads(call.body)
+        for leaf in call.graph.leaves:
+            if leaf.kind == "input" and leaf.names and leaf.names[0] in read:
+                yield call.backward, leaf.names[0]
+
+
+def _function(event: Event) -> tuple[str, str]:
+    """The function that an event happened in, with its file."""
+    source = event.source
+    return (source.file, source.function) if source is not None else ("", "")
 
 
 def _with_others(
@@ -386,68 +397,3 @@ def _in_every_turn(one: SourceLine, other: SourceLine) -> bool:
     )
     is_beside = loops_around(one.file, one.line) == loop and set(blocks) <= set(others)
     return bool(loop) and is_beside
-
-
-# -- stepped-twice -----------------------------------------------------------------------
-
-_TWICE = Row(
-    "{names} and {other} both update {tensors}, with the same gradients",
-    "{code} steps after {first}, and no gradient was reset or computed in between",
-    "Give the parameters that they share to one of them.",
-)
-
-
-@check(
-    "stepped-twice",
-    "warning",
-    "two optimizers step with one gradient of what both hold",
-    whole_run=True,
-)
-def stepped_twice(context: BackwardCall) -> Diagnoses:
-    """Two optimizers hold the same parameters, and both take their step after one
-    `backward()`: these parameters move twice.
-
-    How it is found: the steps of two optimizers that share tensors follow one another,
-    twice, and their gradients are neither reset nor computed in between.
-
-    What to do: give the shared part to one optimizer; with groups it may have a rate of
-    its own.
-
-    When to ignore it: when both steps are meant.
-
-    ```python
-    import torch
-
-    body, a, b = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
-    one = torch.optim.SGD([*body.parameters(), *a.parameters()], lr=0.1)
-    two = torch.optim.SGD([*body.parameters(), *b.parameters()], lr=0.1)
-    for step in range(3):
-        one.zero_grad()
-        two.zero_grad()
-        made = body(torch.ones(2, 3))
-        (a(made) + b(made)).square().mean().backward()
-        one.step()
-        two.step()
-    ```
-    """
-    for one, two in combinations(context.run.optimizers, 2):
-        shared = one.held & two.held
-        if not shared & one.given & two.given:
-            continue
-        log = [e for e in context.run.log if e.kind.value in "bzs"]
-        log = [e for e in log if e.tensors is None or not shared.isdisjoint(e.tensors)]
-        both = [
-            (first, second)
-            for first, second in pairwise(log)
-            if {first.kind, second.kind} == {Kind.STEP}
-            and first.tensors != second.tensors
-        ]
-        if len(both) >= HABIT:
-            first, second = both[0]
-            yield _TWICE.filled(
-                one.subject,
-                second.source,
-                other=two.title,
-                tensors=plural(len(shared), "tensor"),
-                first=code(first.source),
-            )
