@@ -169,8 +169,11 @@ class Filling:
         if is_heavy and self._make_room(shells[-1], kept, limits):
             return True
 
-        # nothing helped: as before
+        # nothing helped: as before, but for one box for a whole network
         self.opening.undo_to(windows_before)
+        is_body = self._is_body(group)
+        if is_body and window(self.opening, shells[-1], limits, of_any=True):
+            return True
         self._close(shells)
         return False
 

@@ -18,12 +18,15 @@ all ops above which room is made for it.
 """
 
 
-def window(opening: Opening, group: Section, limits: Limits) -> bool:
+def window(
+    opening: Opening, group: Section, limits: Limits, *, of_any: bool = False
+) -> bool:
     """Show as many of the first and last children of an open group as the page
     holds; False when it holds none.
 
     What is closed between them are loose ops, and elements of one list: of other
-    modules each stands for itself.
+    modules each stands for itself. Loose ops are `of_any` kind, or those of which all
+    that leaves a box depends on all that enters it.
     """
     least, too_many = -1, len(group.children)
     windows_before = len(opening.windows)
@@ -31,7 +34,7 @@ def window(opening: Opening, group: Section, limits: Limits) -> bool:
     # by halving: each try lays out the sizes anew
     while too_many - least > 1:
         shown = (least + too_many) // 2
-        pieces = tuple(between(opening, group, shown))
+        pieces = tuple(between(opening, group, shown, of_any=of_any))
         if pieces not in fits:
             opening.enclose(group, pieces)
             fits[pieces] = opening.fits(limits)
@@ -42,20 +45,22 @@ def window(opening: Opening, group: Section, limits: Limits) -> bool:
             too_many = shown
 
     if least >= 0:
-        opening.enclose(group, between(opening, group, least))
+        opening.enclose(group, between(opening, group, least, of_any=of_any))
 
     return least >= 0
 
 
-def between(opening: Opening, group: Section, shown: int) -> list[tuple[int, int]]:
+def between(
+    opening: Opening, group: Section, shown: int, *, of_any: bool = False
+) -> list[tuple[int, int]]:
     """Of the stretches that a window leaves closed those of elements of one list, and
-    those of loose ops, each where all that leaves it depends on all that enters.
+    those of loose ops.
     """
     pieces = []
     for first, after in _stretches(opening, group, shown):
         for sort, alike in groupby(group.children[first:after], key=_sort):
             end = first + len(list(alike))
-            if sort == "":
+            if sort == "" and not of_any:
                 pieces += _joined(opening, group, first, end)
             elif end - first >= LEAST:
                 pieces.append((first, end))
