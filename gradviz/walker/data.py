@@ -99,16 +99,16 @@ class DataReader:
 
     def records(self) -> tuple[Data, ...]:
         """What was collected, with what is computed from what."""
-        for entity in list(self._entities):
-            for _ in self._sources(entity.operand):
-                pass
+        # a source may be data that no op takes: the list grows while it is read
+        sources = [list(self._sources(entity.operand)) for entity in self._entities]
         place = {id(entity): i for i, entity in enumerate(self._entities)}
-        return tuple(self._record(entity, place) for entity in self._entities)
+        return tuple(
+            self._record(entity, {place[id(one)] for one in some if one is not entity})
+            for entity, some in zip(self._entities, sources)
+        )
 
-    def _record(self, entity: _Entity, place: Mapping[int, int]) -> Data:
+    def _record(self, entity: _Entity, of: set[int]) -> Data:
         operand = entity.operand
-        sources = (source for source in self._sources(operand) if source is not entity)
-        of = {place[id(source)] for source in sources}
         nodes = tuple(sorted(entity.uses))
         return Data(
             entity.names,

@@ -271,6 +271,11 @@ FROM = {
         "loss = outer(w, by=noise[0]).sum()",
         {"by.exp()": {"noise"}},
     ),
+    "what data of a module is computed from in turn": (
+        "class Masked(nn.Module):\n    def forward(self, h, lengths):\n        mask = torch.arange(4)[None] < lengths[:, None]\n"
+        "        return (h[:2] * mask.unsqueeze(-1)[..., 0]).sum()\nloss = Masked()(w, idx)",
+        {"mask.unsqueeze(-1)[..., 0]": {"mask"}, "mask": {"idx"}},
+    ),
     "an argument out of **": (
         "def g(h, **options):\n    by = options['by']\n    return h * by[0]\nloss = g(w, by=noise).sum()",
         {"by[0]": {"noise"}},
