@@ -36,7 +36,9 @@ GROUPS = {
     "no-gradient": Group(
         "No gradient", ("roots", "cuts", "parameters", "zeros", "leaves")
     ),
-    "steps": Group("Training steps", ("updates", "optimizers", "steps", "order")),
+    "steps": Group(
+        "Training steps", ("updates", "optimizers", "steps", "order", "clipping")
+    ),
     "results": Group(
         "Wrong loss, mode or backward", ("loss_inputs", "broadcasts", "misuse")
     ),

@@ -73,22 +73,23 @@ class _Cell:
         self.number = len(shell.history_manager.input_hist_parsed) - 1
 
     def run(self) -> None:
-        """Run it as `%%time` does: IPython's own compiler, transformations and display
-        of the last value.
+        """Run it statement by statement: IPython's own compiler, transformations and
+        display of the last value.
         """
         compiler, text = self._shell.compile, _FIRST_LINE + self._text
         code = self._shell.transform_cell(text)
         file = compiler.cache(code, self.number, raw_code=text)
         tree = self._shell.transform_ast(compiler.ast_parse(code, filename=file))
-        last = tree.body[-1:]
-        if last and isinstance(last[0], ast.Expr):
-            tree.body.pop()
+        is_shown = tree.body and isinstance(tree.body[-1], ast.Expr)
+        last = tree.body.pop() if is_shown else None
+        codes = [compiler(ast.Module([node], []), file, "exec") for node in tree.body]
 
         # what the cell has assigned is told by comparing with this
         self._before = dict(self.namespace)
-        exec(compiler(tree, file, "exec"), self.namespace)
-        if last and isinstance(last[0], ast.Expr):
-            expression = compiler(ast.Expression(last[0].value), file, "eval")
+        for code in codes:
+            exec(code, self.namespace)
+        if last is not None:
+            expression = compiler(ast.Expression(last.value), file, "eval")
             self.value = eval(expression, self.namespace)
         self.ended = True
 

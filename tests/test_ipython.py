@@ -128,6 +128,10 @@ def test_a_cell_without_one_shows_what_it_made(shown: dict[str, list[Output]]) -
     assert "cell 6: later" in shown["tree"][0].text or "cell 7: later" in shown["tree"][0].text
 
 
+def test_the_code_of_a_cell_is_read(shown: dict[str, list[Output]]) -> None:
+    assert not any("its text is not what ran" in output.text for outputs in shown.values() for output in outputs)
+
+
 def test_findings_name_the_cells_that_the_code_is_in(shown: dict[str, list[Output]]) -> None:
     for name in ("check", "plain check"):
         (findings,) = shown[name]

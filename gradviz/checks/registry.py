@@ -38,6 +38,7 @@ FAMILIES = (
     "history",
     "steps",
     "order",
+    "clipping",
     "loss_inputs",
     "broadcasts",
     "zeros",

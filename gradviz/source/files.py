@@ -138,7 +138,7 @@ class SourceText:
 
     def _units(self, code: CodeType) -> Iterator[tuple[Any, str]]:
         """What a file may have been compiled as: a whole; as pytest does; each statement,
-        as a notebook and a doctest do.
+        as a notebook and a doctest do, or its value.
         """
         if not self.tree.body:
             return
@@ -155,6 +155,8 @@ class SourceText:
             for statement in self.tree.body:
                 yield ast.Module([statement], []), "exec"
                 yield ast.Interactive([statement]), "single"
+                if isinstance(statement, ast.Expr):
+                    yield ast.Expression(statement.value), "eval"
 
 
 def is_rewritten(code: CodeType) -> bool:
