@@ -25,6 +25,8 @@ LAYER = re.compile(rf"(Linear|Conv\dd|(LSTM|GRU|RNN)(Cell)?)$|{NORM.pattern}")
 """Classes whose name says all, of however many ops they are."""
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
+TERMS = 10
+"""Ops that a loss of one term may have."""
 
 
 class Filling:
@@ -42,6 +44,7 @@ class Filling:
         self._weight = {self._whole: self._ops}
         self._blocks = list(self._repeated())
         self._body = {outer for block in self._blocks for outer in block.around()}
+        self._losses = set(filter(self._is_loss, opening.groups))
         opening.kept = self._body
         # the groups at the same place in siblings, by the first of them
         self._alike: dict[Section, list[Section]] = {}
@@ -277,6 +280,20 @@ class Filling:
             closed.pop(place, None)
         return min(1.0, max(closed.values(), default=0.0) / max(self._ops, 1.0))
 
+    def closed_losses(self) -> int:
+        """How many losses are closed that could be opened."""
+        closed = self._losses.intersection(self.opening.closed())
+        return sum(map(self._may_try, closed))
+
+    def _is_loss(self, group: Section) -> bool:
+        """Whether a call comes after all that has parameters, and computes so much that
+        it has several terms.
+        """
+        record, sizes = group.record, self._sizes
+        if record is None or record.kind not in ("module", "function"):
+            return False
+        return sizes.ops(group) > TERMS and sizes.is_after_leaves(group)
+
     def _repeated(self) -> Iterator[Section]:
         """Of modules that repeat and have a large part of the ops of a model, in none
         that do, the first call of the usual size.
@@ -343,6 +360,10 @@ class Filling:
                     share = self._ops  # before a loss, a stem or a head
                 shares[first] = max(shares.get(first, 0.0), share)
 
+        # the terms of a loss say more than what is in the layers beside it
+        most = max(shares.values(), default=0.0)
+        for loss in self._losses.intersection(shares):
+            shares[loss] = max(shares[loss], min(2 * shares[loss], most))
         self._weight.update(shares)
         return list(shares)
 

@@ -30,7 +30,9 @@ UPRIGHT = Limits(1600.0, 2000.0)
 SLIDES = Limits(1920.0, 1080.0), Limits(1080.0, 1920.0, is_flat=True)
 COLUMNS = SLIDES[0]._replace(columns=1.7)
 SHEETS = SLIDES, (COLUMNS,), (PAGE,), (UPRIGHT, UPRIGHT._replace(is_flat=True))
-"""What a picture may fill: larger ones are for a body that a slide does not hold."""
+"""What a picture may fill: larger ones are for a body that a slide does not hold, and
+columns of a slide also for the terms of a loss.
+"""
 Measure = Callable[[Folding, Limits], Size | None]
 """How large the picture of a folding is across and along the flow of data, for a sheet;
 None where pictures do not run that way.
@@ -46,6 +48,8 @@ FULL = 0.85
 """The part of a page that a picture fills at least: with less, more is tried."""
 FIRST = 0.9
 """How much of a page is filled first, by the estimate, which knows no detours."""
+MORE = 1.0, 1.25, 1.5
+"""Where that shows nothing new; a loss may need more, as it stands beside the body."""
 LEAVES = 4
 """Leaves that stay single when there are so many that no page holds them."""
 
@@ -185,6 +189,7 @@ class _View(NamedTuple):
     boxes: int
     limits: Limits
     closed: float  # the part of all ops that is closed, though nothing like it is open
+    losses: int  # that are closed
     is_u: bool
 
 
@@ -256,7 +261,9 @@ class _Candidates:
             boxes, is_u = filling.opening.sizes.boxes, filling.is_u()
             # a U says most by its shape
             closed = min(filling.closed_share(), ENOUGH if is_u else 1.0)
-            self._views[limits] = _View(boxes, limits, closed, is_u)
+            self._views[limits] = _View(
+                boxes, limits, closed, filling.closed_losses(), is_u
+            )
             self.is_u |= is_u
         return self._views[limits]
 
@@ -276,11 +283,15 @@ class _Search:
     def __init__(self, candidates: _Candidates, *, is_thorough: bool) -> None:
         self._candidates, self._is_thorough = candidates, is_thorough
         self._most = 1.0 if is_thorough else ENOUGH  # that a view may close
+        self._losses = math.inf  # that a view may close
         self.passed = math.inf  # what views close that were passed by, at least
 
     def best(self) -> _View | None:
-        """The best view on the smallest sheets that are large enough."""
+        """The best view on the smallest sheets that are large enough, with the terms of a
+        loss where a slide holds them.
+        """
         best: _View | None = None
+        on_slide = False
         for sheets in SHEETS:
             found: _View | None = None
             for sheet in sheets:
@@ -289,9 +300,14 @@ class _Search:
                     found = self._on(sheet, found)
             if found is not None:
                 best, self._most = found, found.closed - WORTH
+                on_slide = sheets[0][:2] == COLUMNS[:2]
             if best is not None and best.closed <= ENOUGH:
                 break
-        return best
+        if best is None or not best.losses or not on_slide or best.is_u:
+            return best
+        # not in place of the body
+        self._most, self._losses = best.closed, best.losses - 1
+        return self._on(COLUMNS, best)
 
     def _on(self, sheet: Limits, best: _View | None) -> _View | None:
         """The best view on a sheet, or that of another one."""
@@ -336,9 +352,12 @@ class _Search:
             return first
         if not self._is_passed(self._candidates.view(first), best):
             return first
-        whole = sheet._replace(width=width, height=height)
-        view = self._candidates.view(whole)
-        return first if view.is_u or self._is_passed(view, best) else whole
+        for more in MORE if self._losses < math.inf else MORE[:1]:
+            whole = sheet._replace(width=width * more, height=height * more)
+            view = self._candidates.view(whole)
+            if not view.is_u and not self._is_passed(view, best):
+                return whole
+        return first
 
     def _is_passed(self, view: _View, best: _View | None) -> bool:
         """Whether no picture is made of a view."""
@@ -349,7 +368,7 @@ class _Search:
         return True
 
     def _is_better(self, view: _View, best: _View | None) -> bool:
-        is_open = view.closed <= self._most
+        is_open = view.closed <= self._most and view.losses <= self._losses
         return is_open and (best is None or _rank(view) > _rank(best))
 
 

@@ -94,6 +94,10 @@ class Sizes:
         first, after = self.span(group)
         return after - first
 
+    def is_after_leaves(self, group: Section) -> bool:
+        """Whether no leaf is used in a group or later."""
+        return self._leaves[self.span(group)[0]] == self._leaves[-1]
+
     def span(self, child: Child) -> tuple[int, int]:
         """The places in the order that a child takes."""
         if child not in self._span and isinstance(child, Section):

@@ -341,6 +341,31 @@ def test_a_body_is_open_beside_a_loss_of_more_ops_and_data_than_a_page_holds() -
     assert "net.0 Sequential" in is_open
 
 
+class Criterion(torch.nn.Module):
+    def forward(self, out: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
+        difference = (out - goal).abs().clamp(0.1).log()
+        near = difference.square().mean().sqrt()
+        scaled = (difference + near).exp() * 2
+        far = (scaled + 1).reciprocal().exp().sum()
+        return near.exp() + far.log() * 2
+
+
+@pytest.mark.parametrize("has_head", [False, True])
+def test_the_terms_of_a_loss_stand_in_a_column_where_the_body_leaves_none(has_head: bool) -> None:
+    net, criterion = torch.nn.Transformer(8, 2, 2, 2, 8, batch_first=True), Criterion()
+    stem = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU())
+    head = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    with gradviz.record() as recording:
+        x = stem(torch.ones(2, 3, 8)).tanh() * 2
+        x = net(x, x)
+        loss = criterion(head(x) if has_head else x, torch.zeros(8))
+    picture = recording.graph(loss).to_svg()
+    assert all(f">{name}<" in picture for name in ("near", "far", "multihead_attn MultiheadAttention"))
+    width, height = (float(number) for number in re.findall(r'viewBox="0 0 (\S+) (\S+)"', picture)[0])
+    assert width <= 1920
+    assert height <= 1080
+
+
 def test_a_sum_over_terms_is_one_box_though_a_loop_makes_them() -> None:
     weights, x = {"a": 1.0, "b": 5.0, "c": 2.0}, torch.ones(4, requires_grad=True)
     net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(6)))
