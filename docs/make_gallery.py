@@ -161,7 +161,7 @@ GROUPS: dict[str, tuple[Family, ...]] = {
         Family(
             "Neural ODE",
             f"{PROGRAMS}/neural_ode_rk4.py",
-            "Nine Runge-Kutta steps, seven of them in one box.",
+            "Nine Runge-Kutta steps, eight of them in one box.",
         ),
         Family(
             "Proximal policy optimization",

@@ -50,22 +50,29 @@ def rest_of(run: Section, turns: int) -> Section:
 
 LONGEST = 4
 """Turns that are shown of those that come again and again in one order."""
+ALIKE = 0.9
+"""The part of its ops that a turn has in common with another one that it is like, as one
+that begins with zeros is.
+"""
 
 
 def _typical(turns: Sequence[Section]) -> tuple[int, int]:
-    """The first turn whose ops are those of most turns, and the one after those that
-    all others repeat, as the layers of a flow do.
+    """The first turn that is like most turns, and the one after those that all others
+    repeat, as the layers of a flow do.
     """
     ran = [turn.op_names for turn in turns]
     (most, _), *_ = Counter(ran).most_common(1)
-    first = ran.index(most)
+    usual = Counter(most)
+    same = ran.index(most)
+    first = next(i for i, ops in enumerate(ran) if _is_like(Counter(ops), usual))
     for period in range(1, LONGEST + 1):
-        if (
-            first + 2 * period <= len(ran)
-            and ran[first:-period] == ran[first + period :]
-        ):
+        if same + 2 * period <= len(ran) and ran[same:-period] == ran[same + period :]:
             return first, first + period
     return first, first + 1
+
+
+def _is_like(ops: Counter[str], usual: Counter[str]) -> bool:
+    return (ops & usual).total() >= ALIKE * max(ops.total(), usual.total())
 
 
 def _feeds(turns: Sequence[Section]) -> bool:

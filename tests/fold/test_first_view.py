@@ -456,6 +456,30 @@ def test_turns_that_come_in_one_order_are_shown_once_each() -> None:
     assert not {"net.steps.2 Linear", "net.steps.3 Coupling"} & (is_open | shut)
 
 
+class Cell(torch.nn.Module):
+    """A recurrence of which no gradient of the first state is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair, self.gate = Pair(), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.zeros(2, 4)
+        for step in x:
+            kept = torch.sigmoid(self.gate(step * self.pair.first.bias))
+            h = self.pair(step + kept * 2) * kept + (1 - kept) * h.tanh()
+        return h
+
+
+def test_a_first_turn_that_lacks_an_op_is_shown_for_all() -> None:
+    net = Cell()
+    with gradviz.record() as recording:
+        loss = net(torch.ones(6, 2, 4)).sum()
+    is_open, shut = first_look(loss, recording)
+    assert "turn 1" in is_open
+    assert not {"turn 1", "turn 2"} & shut
+
+
 class UNet(torch.nn.Module):
     """`order`: in which the decoder takes up what the encoder kept."""
 
