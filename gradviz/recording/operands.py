@@ -116,7 +116,7 @@ class OperandReader:
                 named, there = self._callers.followed(expression, where)
                 found.leaves.setdefault(producer, there.spot.file.of(named))
         empty = [i for i in range(count) if i not in edges]
-        if self._is_reversed(op, empty, given, where):
+        if self._is_reversed(op, empty, edges, given, where):
             found.numbers[node] = 1
             return
         # einsum computes with tensors of other shapes
@@ -188,14 +188,26 @@ class OperandReader:
         return self._expressions.operand(expression, position, slot, where)
 
     def _is_reversed(
-        self, op: str, roles: Sequence[int | str], given: Given, where: Where
+        self,
+        op: str,
+        roles: Sequence[int],
+        edges: Mapping[int, int],
+        given: Given,
+        where: Where,
     ) -> bool:
         """Whether torch got `x + 0` of `0 + x`."""
         if op not in ("add", "mul") or roles != [1] or 0 not in given:
             return False
         if isinstance(where.spot.node, ast.Call):
             return False
-        return self._numbers.began_as_number(given[0], where)
+        if self._numbers.began_as_number(given[0], where):
+            return True
+        # what an op of its right side made cannot be its left side
+        producer = edges[0]
+        maker = self._callers.where(self._moments[producer], producer)
+        while maker is not None and maker.call is not where.call:
+            maker = self._callers.caller(maker)
+        return maker is not None and maker.spot.node in ast.walk(given[1])
 
     def passed_to(self, call: ModuleCall, parameter: str) -> Operand | None:
         """What the code gave for a parameter of a module's call."""

@@ -81,6 +81,12 @@ CASES = {
         "eps, loss = 1e-3, 0\nfor n in range(2):\n    loss = loss + (2 / (w + eps) * n).sum()\nloss = sum([loss, loss])",
         [],
     ),
+    "a sum that a dict keeps": (
+        "total, net, goal = {'a': 0.0, 'b': 0.0}, nn.Linear(4, 4), torch.ones(4, 4)\n"
+        "for n in range(2):\n    total['a'] += net(w).sum() * 2\n"
+        "    total['b'] = total['b'] + F.mse_loss(net(w), goal)\nloss = sum(total.values())",
+        [("goal", ("MseLoss", "MseLoss"))],
+    ),
     "what an op found": ("best, where = w.topk(2)\nloss = best.sum() + w.max(1)[0].sum() + w.sort()[0].sum()", []),
     "dropout's noise": ("loss = F.dropout(w, 0.5).sum() + nn.Dropout()(w).sum()", []),
     "a buffer": (
