@@ -5,7 +5,7 @@ and what may run after what. Reads syntax only.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,10 +24,10 @@ LONGEST = 40
 
 class Statement(NamedTuple):
     """What a statement assigns, "" where it is no more than its code, and the code that
-    computes it.
+    computes it. Of `a, b = f(x), g(y)` each of the two counts as one.
     """
 
-    node: ast.stmt
+    node: ast.AST
     name: str
     code: str
 
@@ -130,8 +130,9 @@ class FunctionSyntax:
         """
         found: list[ast.AST | Statement] = []
         outside: ast.AST | None = None
+        path = [node]
         if isinstance(node, ast.stmt):
-            found += self._statement(node, "")
+            found += self._statement(node, "", [])
         for parent, field, _ in self._above(node):
             if isinstance(parent, ast.comprehension) and field == "iter":
                 # the first one to go through is computed before the comprehension runs
@@ -144,12 +145,41 @@ class FunctionSyntax:
                 if isinstance(parent, end):
                     break
             elif isinstance(parent, ast.stmt):
-                found += self._statement(parent, field)
+                found += self._statement(parent, field, path)
+            path.append(parent)
         return found[::-1]
 
-    def _statement(self, node: ast.stmt, field: str) -> list[Statement]:
+    def _statement(
+        self, node: ast.stmt, field: str, path: Sequence[ast.AST]
+    ) -> list[Statement]:
+        """The statement, or the one of its values that a path from inside leads to."""
         statement = self._statements(node) if field not in ("iter", "test") else None
-        return [statement] if statement is not None else []
+        if statement is None:
+            return []
+        value = getattr(node, "value", None)
+        if len(path) < 2 or path[-1] is not value:
+            return [statement]
+        return [self._element(statement, value, path[-2]) or statement]
+
+    def _element(
+        self, statement: Statement, value: ast.AST, element: ast.AST
+    ) -> Statement | None:
+        """One of several values, each with a name of its own, or none."""
+        node, place, text = statement.node, self.parents[element].place, self.text_of
+        names = ""
+        if isinstance(node, ast.Assign) and isinstance(value, ast.Tuple):
+            targets = getattr(node.targets[-1], "elts", ())
+            plain = [one for one in targets if not isinstance(one, ast.Starred)]
+            if len(node.targets) > 1 or len(plain) != len(value.elts):
+                return None
+            names = text(plain[place])
+        elif isinstance(node, ast.Assign) and isinstance(value, ast.Dict):
+            key = value.keys[place]
+            names = f"{statement.name}[{text(key)}]" if key is not None else ""
+        elif not isinstance(node, ast.Return):
+            return None
+        is_several = isinstance(value, (ast.Tuple, ast.Dict))
+        return Statement(element, names, text(element)) if is_several else None
 
     def _statements(self, node: ast.stmt) -> Statement | None:
         text = self.text_of
