@@ -43,8 +43,20 @@ def given_to(spot: Spot, op: str, count: int, is_first: bool) -> Given | None:
     if isinstance(node, ast.Subscript):
         return _subscript(spot, node, op)
     if isinstance(node, ast.Call):
-        return _called(spot, node, op, count, is_first)
+        given = _called(spot, node, op, count, is_first)
+        return _placed(given, op) if given is not None else None
     return None
+
+
+def _placed(given: Given, op: str) -> Given:
+    """With the one index that was given as what the op calls its own, as of
+    `take_along_dim`, which gathers.
+    """
+    own = [name for name in INDICES[:3] if has_argument(op, name)]
+    others = [name for name in INDICES[:3] if name in given]
+    if len(own) == len(others) == 1 and own != others:
+        return {own[0] if role in others else role: given[role] for role in given}
+    return given
 
 
 def _both(left: Any, right: ast.expr, op: str, sign: ast.operator) -> Given | None:

@@ -99,6 +99,7 @@ class DataReader:
 
     def records(self) -> tuple[Data, ...]:
         """What was collected, with what is computed from what."""
+        self._entities = [entity for entity in self._entities if entity.names]
         # a source may be data that no op takes: the list grows while it is read
         sources = [list(self._sources(entity.operand)) for entity in self._entities]
         place = {id(entity): i for i, entity in enumerate(self._entities)}
@@ -183,7 +184,8 @@ class DataReader:
             names, inner = (clip(operand.text, LONGEST),), operand.inner
         if not names and tensor is not None:
             names, inner = self._borrowed(tensor)
-        entity = _Entity(names or (slot,), inner)
+        # where the code is known, what it does not name torch has made for itself
+        entity = _Entity(names or (() if self._places.program else (slot,)), inner)
         self._entities.append(entity)
         return entity
 

@@ -87,6 +87,17 @@ CASES = {
         "    total['b'] = total['b'] + F.mse_loss(net(w), goal)\nloss = sum(total.values())",
         [("goal", ("MseLoss", "MseLoss"))],
     ),
+    "an index that its op calls otherwise": (
+        "from torch.distributions import Bernoulli\nfor turn in range(1):\n    rows = idx.clone()[:, None]\n"
+        "    loss = torch.take_along_dim(w[:2], rows, 1).sum() + Bernoulli(logits=w[0]).log_prob(x[0].gt(0).float()).sum()",
+        [("rows", ("Gather",)), ("x", ()), ("x[0].gt(0).float()", ("BinaryCrossEntropyWithLogits",))],
+    ),
+    "what torch makes for itself": (
+        "from torch.nn.utils.rnn import pack_padded_sequence\ndef f(h, lengths):\n"
+        "    packed = pack_padded_sequence(h * 2, lengths, batch_first=True, enforce_sorted=False)\n    return packed.data\n"
+        "loss = f(w[:3].unsqueeze(2), torch.tensor([2, 1, 2])).sum()",
+        [],
+    ),
     "what an op found": ("best, where = w.topk(2)\nloss = best.sum() + w.max(1)[0].sum() + w.sort()[0].sum()", []),
     "dropout's noise": ("loss = F.dropout(w, 0.5).sum() + nn.Dropout()(w).sum()", []),
     "a buffer": (
