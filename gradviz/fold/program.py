@@ -122,6 +122,12 @@ class _Piece:
             self.largest = max(self.largest, inner.largest)
             self.calls |= inner.is_call or inner.calls
 
+    def nodes(self) -> Iterator[int]:
+        """What it made, but for modules."""
+        yield from self.construct.nodes
+        for inner in self.inside:
+            yield from inner.nodes()
+
     def groups_in(self) -> Iterator[_Piece]:
         """The outermost groups in it; turns of no loop are none."""
         for inner in self.inside:
@@ -162,6 +168,10 @@ class _Choice:
         self._count = Counter((call.scope, call.source) for call in functions)
         pieces = _pieces(graph)
         self._mirrored = _mirrored(graph)
+        self._data: dict[int, list[int]] = {}  # what each node takes of it
+        for i, data in enumerate(graph.data):
+            for node in data.nodes:
+                self._data.setdefault(node, []).append(~i)
         for piece in reversed(pieces):
             piece.add_up()
             piece.is_group = self._is_group(piece)
@@ -224,7 +234,25 @@ class _Choice:
         groups = list(piece.groups_in())
         if piece.calls or any(inner.kind != "call" for inner in groups):
             return False
-        return piece.work - sum(inner.work - 1 for inner in groups) > 1
+        work = piece.work - sum(inner.work - 1 for inner in groups)
+        return work > 1 and self._is_one_result(set(piece.nodes()))
+
+    def _is_one_result(self, nodes: set[int]) -> bool:
+        """Whether all that leaves some nodes depends on all that enters them."""
+        graph = self._graph
+        inputs: set[frozenset[int]] = set()
+        for last in nodes:
+            users = {edge.consumer for edge in graph.consumers(last)}
+            if users <= nodes and last not in graph.roots_of:
+                continue
+            inside, entering = [last], set[int]()
+            for node in inside:  # grows while it is read
+                entering.update(self._data.get(node, ()))
+                producers = {edge.producer for edge in graph.inputs(node)}
+                entering |= producers - nodes
+                inside += producers.intersection(nodes).difference(inside)
+            inputs.add(frozenset(entering))
+        return len(inputs) <= 1
 
 
 class _Outermost:

@@ -68,6 +68,17 @@ def test_what_ran_at_one_time_is_one_box(name: str, tmp_path: Path, monkeypatch:
             assert not group.part, groups.constructs[group.scope]
 
 
+@pytest.mark.parametrize("name", [*PROGRAMS, "multitask_uncertainty"])
+def test_all_that_leaves_a_statement_depends_on_all_that_enters(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = Opening(grouped(recorded(name, tmp_path, monkeypatch)))
+    for group in opening.groups:
+        if group.record is not None and group.record.kind == "statement":
+            ends = opening.dependences.joinable(list(map(opening.sizes.span, group.children)))
+            assert ends[0] >> len(group.children) - 1, group.record.path
+
+
 def opened(graph: Graph) -> list[str]:
     """The paths of modules that the first view opens."""
     opening = shown(graph, Options()).opening
