@@ -166,20 +166,21 @@ class FunctionSyntax:
     ) -> Statement | None:
         """One of several values, each with a name of its own, or none."""
         node, place, text = statement.node, self.parents[element].place, self.text_of
-        names = ""
-        if isinstance(node, ast.Assign) and isinstance(value, ast.Tuple):
-            targets = getattr(node.targets[-1], "elts", ())
-            plain = [one for one in targets if not isinstance(one, ast.Starred)]
-            if len(node.targets) > 1 or len(plain) != len(value.elts):
-                return None
-            names = text(plain[place])
-        elif isinstance(node, ast.Assign) and isinstance(value, ast.Dict):
-            key = value.keys[place]
-            names = f"{statement.name}[{text(key)}]" if key is not None else ""
-        elif not isinstance(node, ast.Return):
+        if not isinstance(value, (ast.Tuple, ast.Dict)):
             return None
-        is_several = isinstance(value, (ast.Tuple, ast.Dict))
-        return Statement(element, names, text(element)) if is_several else None
+        if isinstance(node, ast.Return):
+            return Statement(element, "", text(element))
+        if not isinstance(node, ast.Assign) or len(node.targets) > 1:
+            return None
+        if isinstance(value, ast.Dict):
+            key = value.keys[place]
+            name = f"{statement.name}[{text(key)}]" if key is not None else ""
+            return Statement(element, name, text(element))
+        targets = getattr(node.targets[0], "elts", ())
+        plain = [one for one in targets if not isinstance(one, ast.Starred)]
+        if len(plain) != len(value.elts):
+            return None
+        return Statement(element, text(plain[place]), text(element))
 
     def _statements(self, node: ast.stmt) -> Statement | None:
         text = self.text_of
