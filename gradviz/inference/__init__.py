@@ -1,42 +1,38 @@
 """Which module ran each operation of a graph that nobody recorded: a guess, from what
 the graph and the model tell.
 
-`infer_scopes` is the one public function. It goes in three steps:
+`infer_scopes` is the one public function. During the walk, `ownership` notes the modules,
+their parameters, and what their code says (`forwards`). The rest knows no torch, and
+goes in four steps:
 
-1. `anchors`: who owns a parameter worked with it, so its operations are certain,
-   or nearly.
-2. `order.find_calls`: operations ran in an order, and a call is an interval of it;
-   where the same things repeat, it is several.
-3. `alignment`: what lies between two that are certain is compared with what the code of
-   the modules around says that comes there (`scripts`).
+1. `order`: operations by the order in which they ran. A position is a place in it.
+2. `anchors`: an operation that works with a parameter belongs to the parameter's module.
+3. `calls`: a call of a module is an interval of positions, from its first anchor to its
+   last; where the same anchors repeat, there are several.
+4. `alignment`: the operations between two anchors are aligned with what may run there
+   (`routes`: each route that the code of the modules around leaves open). This widens
+   the calls, and finds those of modules without parameters, such as ReLU.
 
-`forwards` reads that code during the walk. `order` holds the operations as they ran,
-`layers` what code makes that is called so. All but `forwards` and `ownership` know no
-torch, and no recording. What is found is marked `attribution="inferred"`: nobody saw
-the calls.
+`layers` is a table: which operations are recorded for what code calls by a name.
+The scopes are marked `attribution="inferred"`: nobody saw the calls.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Mapping
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import Ownership, Registered, around
 from gradviz.inference.alignment import Alignment
-from gradviz.inference.anchors import Anchoring, Anchors
-from gradviz.inference.order import ForwardOrder, InferredCall, find_calls
+from gradviz.inference.anchors import find_anchors
+from gradviz.inference.calls import InferredCall, find_calls
+from gradviz.inference.order import ForwardOrder
 
 
 def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     """The same graph with a scope for each operation where that can be told.
-
-    An operation belongs to the module that owns the parameters it consumes, directly or
-    through views. Calls are intervals of the order in which operations ran: what
-    consumes parameters of a module, with nothing of other modules between, is one call,
-    or several where the same repeats. Between calls, an operation belongs to the module
-    whose code says that such an operation comes there.
 
     A graph that was recorded, or of whose leaves no module is known, is returned as it
     is.
@@ -52,104 +48,46 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     if graph.attribution == "recorded" or not ownership.owners:
         return graph
 
-    order = ForwardOrder(graph)
-    anchors = Anchoring(graph, ownership, order.inputs).anchors()
-    modules = ownership.modules
-    # no forward of a module ran the backward of an operation's own backward
-    backward = {
-        node for node in graph.order if _BACKWARD.fullmatch(graph.nodes[node].op)
-    }
-    anchored = _by_position(order, anchors, backward)
-    calls = find_calls(modules, order, anchored, anchors.uses)
-    names = {}
-    for position in anchored:
-        used = anchors.uses[order.nodes[position]]
-        names[position] = ownership.names.get(min(used, default=-1), "")
-    alignment = Alignment(modules, order, calls, names)
-    alignment.widen()
-    calls.extend(_silent_calls(modules, alignment.made_by))
-    scopes, number = _scopes(modules, calls)
+    modules, order = ownership.modules, ForwardOrder(graph)
+    anchors = find_anchors(graph, ownership, order)
+    calls, call_of = find_calls(modules, anchors)
+    calls += Alignment(modules, order, anchors, calls, call_of).fill_gaps()
+    calls.sort(key=lambda call: (call.start, call.module))  # outer ones first
 
-    place: list[int | None] = [None] * len(graph.nodes)
-    for call in sorted(calls, key=lambda call: call.module):  # outer ones first
-        for position in range(call.start, call.end + 1):
-            place[order.nodes[position]] = number[call]
+    scope_at: list[int | None] = [None] * len(order)
+    for scope, call in enumerate(calls):
+        scope_at[call.start : call.end + 1] = [scope] * (call.end + 1 - call.start)
 
-    for node in backward:
-        place[node] = None
-
-    first = {
-        call.module: number[call]
-        for call in sorted(calls, key=lambda call: -call.start)
-    }
+    scope_of = dict(zip(order.nodes, scope_at))
+    first_call = {call.module: scope for scope, call in reversed([*enumerate(calls)])}
     for leaf, owners in ownership.owners.items():
         outers = (outer for owner in owners for outer in around(modules, owner))
-        place[leaf] = next((first[outer] for outer in outers if outer in first), None)
+        scope_of[leaf] = next(
+            (first_call[outer] for outer in outers if outer in first_call), None
+        )
 
     nodes = tuple(
-        node if node.scope == scope else node._replace(scope=scope)
-        for node, scope in zip(graph.nodes, place)
+        node
+        if node.scope == scope_of.get(node.id)
+        else node._replace(scope=scope_of.get(node.id))
+        for node in graph.nodes
     )
-
+    scopes = _scopes(modules, calls)
     return replace(graph, nodes=nodes, scopes=scopes, attribution="inferred")
 
 
-def _by_position(
-    order: ForwardOrder, anchors: Anchors, backward: Container[int]
-) -> dict[int, int]:
-    """The modules of the anchors, by their positions in the order."""
-    modules: dict[int, int] = {}
-    for i, node in enumerate(order.nodes):
-        module = anchors.module[node]
-        if module is not None and node not in backward:
-            modules[i] = module
-
-    return modules
-
-
-_BACKWARD = re.compile(r"\w+Backward(Data)?Backward\d+")
-
-
-def _silent_calls(
-    modules: tuple[Registered, ...], made_by: Mapping[int, tuple[InferredCall, int]]
-) -> list[InferredCall]:
-    """Calls of modules without parameters: positions side by side that the same module
-    made in the same call.
-    """
-    calls: list[InferredCall] = []
-    for position in sorted(made_by):
-        outer, module = made_by[position]
-        if (
-            calls
-            and calls[-1].parent is outer
-            and (calls[-1].module, calls[-1].end) == (module, position - 1)
-        ):
-            calls[-1].end = position
-        else:
-            call = InferredCall(module, position, position, [])
-            call.parent = outer
-            calls.append(call)
-
-    return calls
-
-
 def _scopes(
-    modules: tuple[Registered, ...], calls: list[InferredCall]
-) -> tuple[tuple[Scope, ...], dict[InferredCall, int]]:
-    """Calls as scopes, in the order they began, outer ones first."""
+    modules: Sequence[Registered], calls: Sequence[InferredCall]
+) -> tuple[Scope, ...]:
+    """Calls as scopes, in the same order."""
     scopes: list[Scope] = []
-    number: dict[InferredCall, int] = {}
-    times: dict[int, int] = {}
-
-    for call in sorted(calls, key=lambda call: (call.start, call.module)):
-        module = modules[call.module]
-        times[call.module] = times.get(call.module, 0) + 1
+    number: dict[InferredCall | None, int | None] = {None: None}
+    times: Counter[int] = Counter()
+    for call in calls:
+        path, kind, _, _, parameters, *_ = modules[call.module]
+        times[call.module] += 1
+        parent = number[call.parent]
         number[call] = len(scopes)
-        parent = number[call.parent] if call.parent is not None else None
-        scopes.append(
-            Scope(
-                module.path, module.type, times[call.module], parent, module.parameters
-            )
-        )
+        scopes.append(Scope(path, kind, times[call.module], parent, parameters))
 
-    return tuple(scopes), number
+    return tuple(scopes)

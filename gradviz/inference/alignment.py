@@ -1,163 +1,174 @@
-"""Which module made what lies between two operations with parameters: what the code of
-the modules around says that comes there, in that order, is aligned with what came.
+"""Which module made what lies between two anchors: the operations that came are aligned
+with what the code of the modules around says may come there, in that order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice, pairwise, product
+from typing import TypeAlias
 
 from gradviz.graph.origins import Registered
+from gradviz.inference.anchors import Anchor
+from gradviz.inference.calls import InferredCall
 from gradviz.inference.layers import PRODUCTS, VIEWS, makes_so
-from gradviz.inference.order import ForwardOrder, InferredCall
-from gradviz.inference.scripts import MOST, End, Item, Scripts, Way
+from gradviz.inference.order import ForwardOrder
+from gradviz.inference.routes import MOST, Boundary, Candidate, ForwardRoutes, Route
 
-_LONGEST = 2000  # operations between two that are certain
+_LARGEST = 100_000  # operations between two anchors times candidates
 
 # What it costs that an operation was made so. Less is more likely.
-_OUTSIDE = 1.1
-_COMPOSED = 1.2  # by a function of torch, of several
+_OUTSIDE = 1.1  # by no module
+_COMPOSED = 1.1  # by a function of torch, of several
 _UNEXPECTED = 3.0  # by a module whose code says nothing of it
-_ELEMENT = 0.4  # by `x[0]`, which may be an element of a list
 _AGAIN = 0.3  # by code that made one like it right before
 _INSIDE = 0.01  # for each call inside the one that is around both ends
-_PASSED = 0.05  # for each module with parameters that was not called on the way
+_SKIPPED = 0.05  # for each module with parameters that was not called on the way
 _NEVER = 1e9
 
 
+_End: TypeAlias = tuple[Anchor, InferredCall] | None
+"""An end of a gap: an anchor with its call, or that of the graph."""
+
+
 class Alignment:
-    """Widens calls in place, and says for each position which module without parameters
-    made it.
-    """
+    """Finds for each position between two anchors the call in which it lies."""
 
     def __init__(
         self,
         modules: Sequence[Registered],
         order: ForwardOrder,
+        anchors: Sequence[Anchor],
         calls: Sequence[InferredCall],
-        anchored: Mapping[int, str],
+        call_of: Sequence[InferredCall],
     ) -> None:
         self._modules, self._order = modules, order
-        self._scripts = Scripts(modules, {call.module for call in calls})
-        self._names = anchored
-        self.made_by: dict[int, tuple[InferredCall, int]] = {}
-        """Call and module by position, for what modules without parameters made."""
-        self._innermost: dict[int, InferredCall] = {}
-        for call in calls:
-            for position in range(call.start, call.end + 1):
-                self._innermost.setdefault(position, call)
+        self._ends: list[_End] = [None, *zip(anchors, call_of), None]
+        self._routes = ForwardRoutes(modules, {call.module for call in calls})
+        self._plain_calls: list[InferredCall] = []
         self._aligned = cache(_aligned)
 
-    def widen(self) -> None:
-        """Give each position between those that are certain to who made it."""
-        for before, after in pairwise([None, *self._names, None]):
+    def fill_gaps(self) -> list[InferredCall]:
+        """Widen the calls by the positions that lie in them. Returns the calls of modules
+        without parameters.
+        """
+        for before, after in pairwise(self._ends):
             start, end = -1, len(self._order)
             if before is not None:
-                start = self._with_result(before)
+                start = self._with_result(*before)
             if after is not None:
-                end = self._with_input(start, after)
-            if end - start > 1 and end - start <= _LONGEST:
-                self._divide(range(start + 1, end), before, after)
+                end = self._with_input(start, *after)
+            if end - start > 1:
+                self._fill(range(start + 1, end), before, after)
+        return self._plain_calls
 
-    def _divide(self, gap: range, before: int | None, after: int | None) -> None:
-        """Give each position to the item that made it, on the best of all ways."""
+    def _fill(self, gap: range, before: _End, after: _End) -> None:
+        """Give each position to the candidate that made it, on the best of all routes."""
         kinds = tuple(self._order.kinds[gap.start : gap.stop])
         least = _NEVER
-        chosen: list[Item] = []
-        for items, passed in self._expected(before, after):
-            costs = tuple((item.name, item.cost, depth) for item, depth in items)
-            places, cost = self._aligned(kinds, costs)
-            if cost + _PASSED * passed < least:
-                least = cost + _PASSED * passed
-                chosen = [items[place][0] for place in places]
-        for position, item in zip(gap, chosen):
-            _widen(item.call, position)
-            if item.call is not None and item.silent is not None:
-                self.made_by[position] = item.call, item.silent
+        chosen: list[Candidate] = []
+        for candidates, depths, skipped in self._expected(before, after):
+            if len(kinds) * len(candidates) > _LARGEST:
+                continue
+            names, costs = zip(*((one.name, one.cost) for one in candidates))
+            places, cost = self._aligned(kinds, names, costs, tuple(depths))
+            if cost + _SKIPPED * skipped < least:
+                least = cost + _SKIPPED * skipped
+                chosen = [candidates[place] for place in places]
+        for position, candidate in zip(gap, chosen):
+            if candidate.call is not None:
+                candidate.call.widen(position)
+                if candidate.module is not None:
+                    self._add_plain(candidate.module, position, candidate.call)
+
+    def _add_plain(self, module: int, position: int, parent: InferredCall) -> None:
+        """Note that a module without parameters ran here: positions side by side that the
+        same one made in the same call are one call.
+        """
+        last = self._plain_calls[-1] if self._plain_calls else None
+        if (
+            last is not None
+            and last.parent is parent
+            and (last.module, last.end) == (module, position - 1)
+        ):
+            last.end = position
+        else:
+            self._plain_calls.append(InferredCall(module, position, position, parent))
 
     def _expected(
-        self, before: int | None, after: int | None
-    ) -> Iterator[tuple[list[tuple[Item, int]], int]]:
-        """What may come between two operations, by the ways through all forwards around:
-        the items, each with how deep inside it is, and the modules passed.
+        self, before: _End, after: _End
+    ) -> Iterator[tuple[list[Candidate], list[int], int]]:
+        """What may come between two anchors, by the routes through all forwards around:
+        the candidates, how deep inside each is, and how many modules are skipped.
         """
-        earlier, later = self._around(before), self._around(after)
+        earlier, later = _around(before), _around(after)
         outer: InferredCall | None = None
         while earlier and later and earlier[-1] is later[-1]:
             outer = earlier.pop()
             later.pop()
-        tails, first = self._inner(earlier, self._name(before), is_tail=True)
-        heads, last = self._inner(later, self._name(after), is_tail=False)
-        middle = [Way([Item(None, None, "?", _OUTSIDE)])]
+        tails, first = self._inner(earlier, before, is_tail=True)
+        heads, last = self._inner(later, after, is_tail=False)
+        middle = [Route([Candidate(None, None, "?", _OUTSIDE)])]
         if outer is not None:
-            ways = self._scripts.between(outer, first, last)
-            ways = ways or [self._scripts.as_registered(outer, first, last)]
-            unexpected = Item(outer, None, "?", _UNEXPECTED)
-            middle = [Way([*items, unexpected], passed) for items, passed in ways]
-        for chosen in islice(product(*tails, middle, *reversed(heads)), MOST):
-            items: list[tuple[Item, int]] = []
-            for place, way in enumerate(chosen):
+            anything = Candidate(outer, None, "?")
+            routes = self._routes.between(outer, first, last) or [Route([anything])]
+            unexpected = Candidate(outer, None, "?", _UNEXPECTED)
+            middle = [Route([*some, unexpected], skipped) for some, skipped in routes]
+        for route in islice(product(*tails, middle, *reversed(heads)), MOST):
+            candidates: list[Candidate] = []
+            depths: list[int] = []
+            for place, part in enumerate(route):
                 depth = abs(place - len(tails))
-                items += [(one, depth + (one.silent is not None)) for one in way.items]
-            yield items, sum(way.passed for way in chosen)
+                candidates += part.candidates
+                depths += [depth + (one.module is not None) for one in part.candidates]
+            yield candidates, depths, sum(part.skipped for part in route)
 
     def _inner(
-        self, calls: Sequence[InferredCall], end: End, *, is_tail: bool
-    ) -> tuple[list[list[Way]], End]:
-        """How calls inside each other go on after an operation, or come to it; and the
+        self, calls: Sequence[InferredCall], end: _End, *, is_tail: bool
+    ) -> tuple[list[list[Route]], Boundary]:
+        """How calls inside each other go on after an anchor, or come to it; and the
         outermost of them.
         """
-        parts: list[list[Way]] = []
+        parts: list[list[Route]] = []
+        boundary: Boundary = None if end is None else end[0].name
         for call in calls:
-            ends = (end, None) if is_tail else (None, end)
-            parts.append(self._scripts.between(call, *ends) or [Way(())])
-            end = call.module
-        return parts, end
-
-    def _name(self, position: int | None) -> str | None:
-        return None if position is None else self._names[position]
-
-    def _around(self, position: int | None) -> list[InferredCall]:
-        """The calls around a position, inner first."""
-        calls = []
-        call = None if position is None else self._innermost[position]
-        while call is not None:
-            calls.append(call)
-            call = call.parent
-        return calls
+            ends = (boundary, None) if is_tail else (None, boundary)
+            parts.append(self._routes.between(call, *ends) or [Route(())])
+            boundary = call.module
+        return parts, boundary
 
     # -- a linear layer makes a matrix of its input, and its output as its input was ----
 
-    def _with_result(self, position: int) -> int:
-        """The last position of what has an operation with parameters at its end."""
-        call = self._innermost[position]
-        if not self._restores(call, position):
-            return position
-        _widen(call, position + 1)
-        return position + 1
+    def _with_result(self, anchor: Anchor, call: InferredCall) -> int:
+        """The last position of what has an anchor at its end."""
+        position = anchor.position
+        if self._restores(call, position):
+            position += 1
+            call.widen(position)
+        return position
 
-    def _with_input(self, start: int, position: int) -> int:
-        """The first position of what begins with an operation with parameters."""
-        before, call = position - 1, self._innermost[position]
-        is_flat = self._is_matrix(before) and self._restores(call, call.end)
-        if before <= start or not is_flat:
-            return position
-        _widen(call, before)
+    def _with_input(self, start: int, anchor: Anchor, call: InferredCall) -> int:
+        """The first position of what begins with an anchor."""
+        before = anchor.position - 1
+        is_free = before > start and self._is_matrix(before)
+        if not is_free or not self._restores(call, call.end):
+            return anchor.position
+        call.widen(before)
         return before
 
     def _restores(self, call: InferredCall, position: int) -> bool:
         """Whether a linear layer's product gets more dimensions right after it."""
-        shapes, after = self._order.shapes, position + 1
-        if self._modules[call.module].base != "Linear" or after >= len(shapes):
+        order, after = self._order, position + 1
+        if self._modules[call.module].base != "Linear" or after >= len(order):
             return False
-        shape = shapes[after] or ()
+        sizes, sizes_after = order.shapes[position] or (), order.shapes[after] or ()
         return (
             self._is_matrix(position, VIEWS | PRODUCTS)
-            and not self._is_matrix(after)
-            and self._order.stems[after] in VIEWS
-            and shape[-1:] == (shapes[position] or ())[-1:]
-            and position in self._order.producers[after]
+            and len(sizes_after) != 2
+            and order.stems[after] in VIEWS
+            and sizes_after[-1:] == sizes[-1:]
+            and order.nodes[position] in order.inputs[order.nodes[after]]
         )
 
     def _is_matrix(self, position: int, stems: frozenset[str] = VIEWS) -> bool:
@@ -165,38 +176,43 @@ class Alignment:
         return is_one and self._order.stems[position] in stems
 
 
-def _widen(call: InferredCall | None, position: int) -> None:
-    """Widen a call by a position, and all around it."""
+def _around(end: _End) -> list[InferredCall]:
+    """The calls around an end, inner first."""
+    calls = []
+    call = None if end is None else end[1]
     while call is not None:
-        call.start = min(call.start, position)
-        call.end = max(call.end, position)
+        calls.append(call)
         call = call.parent
+    return calls
 
 
 def _aligned(
-    kinds: Sequence[str], items: Sequence[tuple[str, float, int]]
+    kinds: Sequence[str],
+    names: Sequence[str],
+    unknown: Sequence[float],
+    depths: Sequence[int],
 ) -> tuple[list[int], float]:
-    """For each operation the place of the item that made it, so that as much as possible
-    is what the code says; and how much is not. Items keep their order.
+    """For each operation the place of the candidate that made it, so that as much as
+    possible is what the code says; and how much is not. Candidates keep their order.
     """
-    costs = [_NEVER] * len(items)
-    sources: list[list[int]] = []
-    best, last = 0.0, ""  # what all before the first costs
+    totals = [_NEVER] * len(names)  # by who made the last operation
+    sources: list[list[int]] = []  # and by operation: who made the one before
+    least, last = 0.0, ""  # what all before this candidate costs at least
     for kind in kinds:
-        best_at = -1
+        least_at = -1
         new, source = [], []
-        for place, (name, unknown, depth) in enumerate(items):
-            first, again = _costs(name, unknown, kind, kind == last)
-            again += costs[place]
-            is_again = again <= best + first
-            new.append((again if is_again else best + first) + _INSIDE * depth)
-            source.append(place if is_again else best_at)
-            if costs[place] < best:
-                best, best_at = costs[place], place
-        costs, best, last = new, _NEVER, kind
+        for place, name in enumerate(names):
+            first, again = _costs(name, unknown[place], kind, kind == last)
+            again += totals[place]
+            is_again = again <= least + first
+            new.append((again if is_again else least + first) + _INSIDE * depths[place])
+            source.append(place if is_again else least_at)
+            if totals[place] < least:
+                least, least_at = totals[place], place
+        totals, least, last = new, _NEVER, kind
         sources.append(source)
-    cost = min(costs)
-    place = costs.index(cost)
+    cost = min(totals)
+    place = totals.index(cost)
     found = []
     for source in reversed(sources):
         found.append(place)
@@ -209,8 +225,7 @@ def _costs(name: str, unknown: float, kind: str, is_like: bool) -> tuple[float, 
     if name == "?":
         return unknown, unknown
     if makes_so(name, kind):
-        is_one = is_like and " " not in name
-        return _ELEMENT if name == "element" else 0.0, _AGAIN if is_one else 0.0
+        return 0.0, _AGAIN if is_like and " " not in name else 0.0
     if name.startswith("F."):
         return _COMPOSED, _COMPOSED
     return _NEVER, _UNEXPECTED

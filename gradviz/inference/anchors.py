@@ -1,14 +1,14 @@
-"""Which operations work with parameters, and the modules that these belong to."""
+"""Anchors: the operations that work with parameters, and so tell which module ran them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Container, Hashable, Sequence
 from typing import NamedTuple
 
 from gradviz.graph import Graph
-from gradviz.graph.origins import Ownership, Registered, around, common
+from gradviz.graph.origins import Ownership, around, common
 from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, PRODUCTS, VIEWS, stem_of
+from gradviz.inference.order import ForwardOrder
 
 _RESHAPING = ELEMENTWISE | frozenset(
     (
@@ -26,77 +26,149 @@ _RESHAPING = ELEMENTWISE | frozenset(
 _LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
 
 
-class Anchors(NamedTuple):
-    """By node id: the module whose parameters an operation works with, or None; and the
-    leaves that they are.
+class Anchor(NamedTuple):
+    """An operation that works with parameters: its position, its module, and the name
+    that the module has for the first of the parameters. The same operation on the same
+    parameters has the same key.
     """
 
-    module: list[int | None]
-    uses: list[tuple[int, ...]]
+    position: int
+    module: int
+    name: str
+    key: Hashable
 
 
-class Anchoring:
-    """Finds the anchors of one graph. `inputs`: by node those that it takes its inputs
-    from.
+def find_anchors(
+    graph: Graph, ownership: Ownership, order: ForwardOrder
+) -> list[Anchor]:
+    """The anchors of a graph, in the order in which they ran."""
+    return _Anchoring(graph, ownership, order).anchors()
+
+
+class _Weight(NamedTuple):
+    """A parameter, or what is computed from parameters alone, as views of them are:
+    `leaf` is the first of these parameters. All that is computed from the same parameters has the same id.
     """
 
-    def __init__(
-        self, graph: Graph, ownership: Ownership, inputs: Sequence[Sequence[int]]
-    ) -> None:
-        self._graph, self._inputs = graph, inputs
-        self._modules, self._owners = ownership.modules, ownership.owners
+    id: int
+    leaf: int
+    owner: int | None
+    lookup_owner: int | None  # whose it is where rows of it are looked up
+    in_list: bool  # whether only lists of parametrizations hold it
+
+
+class _Anchoring:
+    def __init__(self, graph: Graph, ownership: Ownership, order: ForwardOrder) -> None:
+        self._graph, self._order, self._inputs = graph, order, order.inputs
+        self._modules, self._names = ownership.modules, ownership.names
         self._stems = [*map(stem_of, graph.ops)]
+        self._weights: dict[int, _Weight] = {}  # by the node that makes it
+        self._joint_ids: dict[tuple[int, ...], int] = {}
+        for leaf, owners in ownership.owners.items():
+            in_list = all(self._modules[i].base == PARAMETRIZED for i in owners)
+            owner, lookup_owner = self._owners(owners)
+            self._weights[leaf] = _Weight(leaf, leaf, owner, lookup_owner, in_list)
 
-    def anchors(self) -> Anchors:
-        """Operations that consume parameters, directly or through what is computed from
-        parameters alone, as views of them are.
-
-        With parameters of several modules, an operation belongs to the innermost module
-        around all of them.
+    def _owners(self, owners: Sequence[int]) -> tuple[int, int]:
+        """Of the modules that hold a parameter the innermost that multiplies, and the
+        innermost that looks up, as an embedding does.
         """
-        uses, is_weight = self._uses()
+        embeddings = [i for i in owners if self._modules[i].base == "Embedding"]
+        others = [i for i in owners if self._modules[i].base != "Embedding"]
+        depth = {i: len([*around(self._modules, i)]) for i in owners}
+        multiplies = max(others or owners, key=depth.__getitem__)
+        return multiplies, max(embeddings or owners, key=depth.__getitem__)
+
+    def anchors(self) -> list[Anchor]:
+        """An operation belongs to the module that holds the parameters which it works
+        with; of several modules, to the innermost around all of them.
+        """
+        used, names = self._used(), self._names
+        needed = self._needed(used)
         turned = self._turned_weights()
-        module: list[int | None] = []
-        for node, leaves in enumerate(uses):
-            owners = [self._owner(leaf, node) for leaf in leaves]
-            owner = common(self._modules, owners) if owners else None
+        anchors = []
+        for position, node in enumerate(self._order.nodes):
+            if node not in needed:
+                continue
+            weight, makes_weight = used[node], node in self._weights
+            owner = self._owner(weight, node)
+            if owner is not None and (not makes_weight or node in turned):
+                owner = self._caller(owner, node)
             if owner is not None:
-                is_made = is_weight[node] and node not in turned
-                owner = self._caller(owner, node, is_made)
-            module.append(owner)
+                name, key = names.get(weight.leaf, ""), (self._stems[node], weight.id)
+                anchors.append(Anchor(position, owner, name, key))
 
-        return Anchors(module, uses)
+        return anchors
 
-    def _owner(self, leaf: int, node: int) -> int:
-        """The module that holds a parameter; of several the innermost that makes such
-        operations: an embedding looks up, the others multiply.
+    def _used(self) -> dict[int, _Weight]:
+        """By node the weight that it works with, several as one. Notes which nodes make
+        weights.
         """
-        modules, owners, looks_up = (
-            self._modules,
-            self._owners[leaf],
-            self._looks_up(node),
+        used: dict[int, _Weight] = {}
+        for node in reversed(self._graph.order):
+            sources = [self._weights.get(maker) for maker in self._inputs[node]]
+            weights = {weight.id: weight for weight in sources if weight is not None}
+            if not weights:
+                continue
+            weight = self._joined([*weights.values()], node)
+            alone = None not in sources
+            is_in_list = alone and weight.in_list and not self._is_layer(node)
+            if self._is_number(node) and not is_in_list:
+                continue  # a penalty on weights is no layer
+            used[node] = weight
+            if is_in_list or (alone and self._reshapes(node)):
+                self._weights[node] = weight
+        return used
+
+    def _joined(self, weights: Sequence[_Weight], node: int) -> _Weight:
+        if len(weights) == 1:
+            return weights[0]
+        ids = tuple(weight.id for weight in weights)
+        owners = [self._owner(weight, node) for weight in weights]
+        known = [owner for owner in owners if owner is not None]
+        is_known = len(known) == len(owners)
+        owner = common(self._modules, known) if is_known else None
+        return _Weight(
+            self._joint_ids.setdefault(ids, -1 - len(self._joint_ids)),
+            min(weight.leaf for weight in weights),
+            owner,
+            owner,
+            all(weight.in_list for weight in weights),
         )
-        fitting = [owner for owner in owners if _looks_up(modules[owner]) == looks_up]
-        return max(fitting or owners, key=lambda owner: len([*around(modules, owner)]))
+
+    def _needed(self, used: Container[int]) -> set[int]:
+        """The nodes that work with weights, without those that make a weight with which
+        nothing works.
+        """
+        needed: set[int] = set()
+        for node in self._graph.order:
+            if node in used and node not in self._weights:
+                needed.add(node)
+            if node in needed:
+                makers = self._inputs[node]
+                needed.update(maker for maker in makers if maker in self._weights)
+        return needed
+
+    # -- whose an operation is -----------------------------------------------------
+
+    def _owner(self, weight: _Weight, node: int) -> int | None:
+        return weight.lookup_owner if self._looks_up(node) else weight.owner
+
+    def _caller(self, owner: int, node: int) -> int | None:
+        """The module that ran an operation on a weight of `owner`, which another one may
+        have read: a list of parametrizations only makes weights, an embedding only
+        looks up.
+        """
+        no_callers = {PARAMETRIZED, None if self._looks_up(node) else "Embedding"}
+        outers = around(self._modules, owner)
+        return next(
+            (i for i in outers if self._modules[i].base not in no_callers), None
+        )
 
     def _looks_up(self, node: int) -> bool:
         return self._stems[node].startswith("Embedding")
 
-    def _caller(self, owner: int, node: int, is_weight: bool) -> int | None:
-        """The module that ran an operation on parameters of `owner`, which another one
-        may have read.
-
-        A list of parametrizations makes weights, and the module around it works with
-        them. An embedding only looks up.
-        """
-        for module in around(self._modules, owner):
-            base = self._modules[module].base
-            weighs_only = base == PARAMETRIZED or (
-                base == "Embedding" and not self._looks_up(node)
-            )
-            if is_weight or not weighs_only:
-                return module
-        return None
+    # -- what an operation does to weights -----------------------------------------
 
     def _turned(self, node: int) -> list[int]:
         """The inputs of an operation that are transpositions."""
@@ -111,52 +183,6 @@ class Anchoring:
             if stem in PRODUCTS:
                 turned.update(self._turned(node))
         return turned
-
-    def _uses(self) -> tuple[list[tuple[int, ...]], list[bool]]:
-        """The leaves that each operation works with, and whether what it makes is a
-        parameter again.
-        """
-        uses, origin = self._origins()
-        # whether something else is computed with it
-        reaches = bytearray(len(self._stems))
-        for node in self._graph.order:
-            reaches[node] |= bool(uses[node]) and not origin[node]
-            if reaches[node]:
-                for producer in self._inputs[node]:
-                    reaches[producer] |= bool(origin[producer])
-        reaching = [used if reaches[node] else () for node, used in enumerate(uses)]
-        return reaching, [*map(bool, origin)]
-
-    def _origins(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """The leaves that each operation works with, and those that it computes a
-        parameter from again.
-        """
-        # of what is computed from parameters alone
-        origin: list[tuple[int, ...]] = [()] * len(self._stems)
-        uses: list[tuple[int, ...]] = [()] * len(self._stems)
-        parametrized = set()
-        for leaf, owners in self._owners.items():
-            if {self._modules[owner].base for owner in owners} <= {PARAMETRIZED}:
-                parametrized.add(leaf)
-
-        for node in reversed(self._graph.order):
-            if node in self._owners:
-                origin[node] = (node,)
-            sources = [origin[producer] for producer in self._inputs[node]]
-            used = tuple(dict.fromkeys(chain.from_iterable(sources)))
-            if not used:
-                continue
-            alone = all(sources)
-            in_list = (
-                alone and parametrized.issuperset(used) and not self._is_layer(node)
-            )
-            if self._is_number(node) and not in_list:
-                continue  # a penalty on weights is no layer
-            uses[node] = used
-            if in_list or (alone and self._reshapes(node)):
-                origin[node] = used
-
-        return uses, origin
 
     def _is_layer(self, node: int) -> bool:
         """Whether an operation works with a finished weight: a convolution, a look-up, a
@@ -176,8 +202,3 @@ class Anchoring:
     def _is_number(self, node: int) -> bool:
         outputs = self._graph.nodes[node].outputs
         return bool(outputs) and outputs[0] is not None and outputs[0].shape == ()
-
-
-def _looks_up(module: Registered) -> bool:
-    steps = module.steps or ()
-    return module.base == "Embedding" or any(name == "embedding" for _, name in steps)

@@ -9,27 +9,15 @@ import builtins
 from collections.abc import Iterable
 from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from gradviz.inference.steps import ForwardStep
 from gradviz.source.bindings import dotted
 from gradviz.source.files import file_of
 from gradviz.source.syntax import COMPREHENSIONS, FUNCTIONS, LOOPS, assignments
 from gradviz.variables.objects import class_attribute
-
-
-class ForwardStep(NamedTuple):
-    """One thing that a forward does. `child`: it may call what it holds under this path,
-    with "*" for any of a list. Where it holds no module there, and else, `name`: of an
-    operator, a method, or a function, with "F." before one of torch.nn.functional; "?"
-    for what may compute anything; "return" where the call ends, and "if", "else", "end"
-    around what may not come.
-    """
-
-    child: str = ""
-    name: str = ""
-
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow",
@@ -139,8 +127,7 @@ class _Forward:
                 self._add(name=name)
         elif isinstance(node, ast.Subscript):
             if not self._is_number(node) and self._path(node.value) is None:
-                is_cut = isinstance(node.slice, (ast.Tuple, ast.Slice))
-                self._add(name="getitem" if is_cut else "element")
+                self._add(name="getitem")
         elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H"):
             self._add(name="t")
         elif isinstance(node, ast.Return):

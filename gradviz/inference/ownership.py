@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import torch
 
-from gradviz.graph.origins import Ownership, Registered, around
-from gradviz.inference.forwards import ForwardStep, steps_of
-from gradviz.inference.scripts import keys_of
+from gradviz.graph.origins import Ownership, Registered, around, outer_paths
+from gradviz.inference.forwards import steps_of
+from gradviz.inference.steps import ForwardStep, keys_of
 from gradviz.variables.objects import (
     class_attribute,
     is_compiled,
@@ -37,6 +37,7 @@ class OwnershipAttribution:
 
     def __init__(self) -> None:
         self._registered: list[Registered] = []
+        self._mentioned: list[set[str]] = []
         self._owners: dict[int, list[int]] = {}  # by parameter
         self._names: dict[int, str] = {}
         self._seen: set[torch.nn.Module] = set()
@@ -75,7 +76,9 @@ class OwnershipAttribution:
             if entry.called and not self._is_only_read(outer, key):
                 number[i] = len(self._registered)
                 count = counts[id(entry.module)]
-                self._registered.append(_registered(entry, outer, count, key))
+                module = _registered(entry, outer, count, key)
+                self._registered.append(module)
+                self._mentioned.append(_mentioned(module.steps or ()))
             elif outer is not None:
                 # a ModuleList is never called: its parameters count for the module that
                 # holds it
@@ -97,11 +100,19 @@ class OwnershipAttribution:
         """Whether the module around reads what this one holds, its weight or what is in
         it, and never calls it.
         """
-        steps = None if outer is None else self._registered[outer].steps
-        keys, names = keys_of(key), {child for child, _ in steps or ()}
-        if not names.isdisjoint(keys):
+        if outer is None:
             return False
-        return any(name.startswith(f"{key}.") for name in names for key in keys[:2])
+        keys, mentioned = keys_of(key), self._mentioned[outer]
+        is_called = not mentioned.isdisjoint(keys)
+        return not is_called and any(f"{key}." in mentioned for key in keys[:2])
+
+
+def _mentioned(steps: Sequence[tuple[str, str]]) -> set[str]:
+    """What steps name of what a module holds, and with a dot behind it what they read
+    something of.
+    """
+    paths = {child for child, _ in steps}
+    return paths | {f"{outer}." for path in paths for outer in outer_paths(path)[:-1]}
 
 
 @dataclass(slots=True)

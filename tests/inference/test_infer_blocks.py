@@ -165,6 +165,31 @@ class Unused(nn.Module):
         return (self.gain * x).exp().sin()
 
 
+class Stages(nn.Module):
+    """Goes through a list of layers with activations between them, and calls one block twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList([nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 4)])
+        self.ode = Slope()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for stage in self.stages:
+            x = stage(x)
+        for _ in range(3):
+            x = x + self.ode(x) * 0.1
+        return x
+
+
+class Slope(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x**2)  # type: ignore[no-any-return]
+
+
 class Helped(nn.Module):
     """What methods, functions and the class above do is in the module, too."""
 
@@ -211,6 +236,7 @@ CASES = {
     "branches": of(Skipping(True), Skipping(False), Skipping(True), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "annotations": of(Annotated(), Annotated(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "layers that are only read": of(Unused(), Unused(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
+    "a list, and one that is called again": of(Stages(), Stages(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "methods and functions": of(Helped(), Helped(), shape=(2, 4, 4), last=nn.Linear(4, 2)),
     "a dropout after a recurrent layer": of(nn.Identity(), shape=(2, 5, 4), last=Tagger()),
 }
