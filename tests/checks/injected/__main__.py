@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 
-from tests.checks.injected.pairs import Outcome, outcomes, pairs
+from tests.checks.injected.pairs import Outcome, outcomes, pairs, programs
 
 
 def row(name: str, members: list[Outcome]) -> str:
@@ -25,7 +25,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--missed", action="store_true")
     given = parser.parse_args()
-    chosen = [pair for pair in pairs(given.seed) if not given.operators or pair.operator.name in given.operators]
+    drawn = pairs(given.seed, programs())
+    chosen = [pair for pair in drawn if not given.operators or pair.operator.name in given.operators]
     groups = defaultdict(list)
     for outcome in outcomes(chosen):
         groups[outcome.pair.operator.name].append(outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import importlib
 import io
 import json
 import multiprocessing
@@ -15,7 +16,7 @@ import runpy
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.checks.injected.operators import OPERATORS, Operator, places
 from tests.command_line import CliRunner
+from tests.forks import MODULES
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = Path(__file__).parent / "programs", ROOT / "tests/real/programs", ROOT / "samples"
@@ -69,17 +71,17 @@ def original(program: Path) -> str:
     return ast.unparse(ast.parse(program.read_text())) + "\n"
 
 
-def pairs(seed: int) -> Iterator[Pair]:
-    """Some of each operator, of programs drawn by the seed."""
+def pairs(seed: int, files: Sequence[Path]) -> Iterator[Pair]:
+    """Some of each operator, of these programs drawn by the seed."""
     for operator in OPERATORS:
         choose = random.Random(f"{seed} {operator.name}")
-        where = {file: list(places(original(file), operator)) for file in programs()}
-        files = [file for file, found in where.items() if found]
-        choose.shuffle(files)
-        drawn = [(file, choose.choice(where[file])) for file in files * 2]
+        where = {file: list(places(original(file), operator)) for file in files}
+        fitting = [file for file, found in where.items() if found]
+        choose.shuffle(fitting)
+        drawn = [(file, choose.choice(where[file])) for file in fitting * 2]
         for file, place in list(dict.fromkeys(drawn))[:EACH]:
             text = place.mutant()
-            yield Pair(operator, file, text, changed(place.text, text), file in files[:HELD_BACK])
+            yield Pair(operator, file, text, changed(place.text, text), file in fitting[:HELD_BACK])
 
 
 def changed(before: str, after: str) -> frozenset[int]:
@@ -190,6 +192,8 @@ def _failed(seen: list[object]) -> bool:
 def outcomes(chosen: Iterable[Pair], processes: int = 2) -> Iterator[Outcome]:
     """The same of several pairs; each program runs in a process of its own."""
     chosen = list(chosen)
+    for name in MODULES:  # once, and not in each process
+        importlib.import_module(name)
     texts = list(dict.fromkeys([*(original(pair.program) for pair in chosen), *(pair.text for pair in chosen)]))
     with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
         seen = dict(zip(texts, pool.map(_guarded, texts, chunksize=1)))

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.checks.injected.pairs import FOLDERS, alarms, original, outcomes, pairs
+from tests.checks.injected.pairs import FOLDERS, alarms, original, outcomes, pairs, programs
 from tests.walker.graphs import needs_raw
 
 SEED = int(os.environ.get("INJECTED_SEED", "0"))
@@ -18,8 +18,8 @@ DRAWN, LEAST = 30, 0.6
 @needs_raw
 def test_most_of_thirty_faults_are_found() -> None:
     print(f"INJECTED_SEED={SEED}")
-    quick = [pair for pair in pairs(SEED) if pair.program.parent == FOLDERS[0]]
-    chosen = random.Random(SEED).sample(quick, DRAWN)
+    quick = [program for program in programs() if program.parent == FOLDERS[0]]
+    chosen = random.Random(SEED).sample(list(pairs(SEED, quick)), DRAWN)
     real = [one for one in outcomes(chosen) if one.real]
     missed = [f"{one.pair.operator.name}: {one.pair.program.stem}" for one in real if not one.found]
     assert len(real) > DRAWN / 2
