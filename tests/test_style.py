@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import ast
 import runpy
+from typing import Any
 
 import pytest
 
 from benchmarks.size import branches, javascript_tokens, tokens
 from tests.blocks import ROOT
 
-STYLE = runpy.run_path(str(ROOT / ".ci" / "style.py"), run_name="style")
-IMPORT = STYLE["structure"].Import
+
+@pytest.fixture(scope="module")
+def style() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / ".ci" / "style.py"), run_name="style")
 
 
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("gradviz.walker.walk", IMPORT("gradviz.draw.svg", False)),
-        ("gradviz.draw.svg", IMPORT("gradviz.cli.main", False)),
-        ("gradviz.fold.fold", IMPORT("gradviz.walker.walk", True)),
-        ("gradviz.layout.graphviz", IMPORT("gradviz.fold.fold", True)),
-        ("gradviz.graph.model", IMPORT("gradviz.draw.summary", False)),
-        ("gradviz.draw.scene", IMPORT("gradviz.checks.finding", False)),
+        ("gradviz.walker.walk", ("gradviz.draw.svg", False)),
+        ("gradviz.draw.svg", ("gradviz.cli.main", False)),
+        ("gradviz.fold.fold", ("gradviz.walker.walk", True)),
+        ("gradviz.layout.graphviz", ("gradviz.fold.fold", True)),
+        ("gradviz.graph.model", ("gradviz.draw.summary", False)),
+        ("gradviz.draw.scene", ("gradviz.checks.finding", False)),
     ],
 )
-def test_an_import_of_something_higher_is_found(importer: str, imported: object) -> None:
-    rule = STYLE["imports_go_one_way"]
-    rule.__globals__["IMPORTS"], whole = {importer: [imported]}, STYLE["IMPORTS"]
+def test_an_import_of_something_higher_is_found(
+    importer: str, imported: tuple[str, bool], style: dict[str, Any]
+) -> None:
+    found = style["structure"].Import(*imported)
+    rule = style["imports_go_one_way"]
+    rule.__globals__["IMPORTS"], whole = {importer: [found]}, style["IMPORTS"]
     try:
         assert len(list(rule())) == 1
     finally:
         rule.__globals__["IMPORTS"] = whole
 
 
-def test_unclear_words_are_found() -> None:
-    found = STYLE["unclear"]("Mend it anew.", STYLE["WORST"] | STYLE["UNCLEAR"])
+def test_unclear_words_are_found(style: dict[str, Any]) -> None:
+    found = style["unclear"]("Mend it anew.", style["WORST"] | style["UNCLEAR"])
     assert list(found) == ["'Mend': write Fix", "'anew': write again"]
 
 
