@@ -154,12 +154,15 @@ class Structures:
         self._looped: set[Section] = set()  # what has a loop of the program in it
 
         # inner groups first: what a group is follows from what is in it
-        for group in reversed(groups.top_down()[1:]):
+        inner_first = groups.top_down()[:0:-1]
+        for group in inner_first:
             self.ops[group] = sum(map(self._ops, group.children))
             self.of[group] = self._number(self._described(group))
-            self._loose_of[group] = self._number(self._loosely_described(group))
             if group.is_loop or not self._looped.isdisjoint(group.inner):
                 self._looped.add(group)
+        for group in inner_first if self._looped else ():
+            if not self._looped.isdisjoint(group.around()):
+                self._loose_of[group] = self._number(self._loosely_described(group))
 
     def _ops(self, child: Child) -> int:
         return self.ops[child] if isinstance(child, Section) else 1
