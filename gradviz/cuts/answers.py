@@ -300,19 +300,26 @@ class Answers:
         return made_at(*around) if around is not None else None
 
     def _run(self, tensor: torch.Tensor) -> tuple[str, ModuleRun | None]:
-        """The module that has a tensor, or that around a list of parameters, and how it
-        ran.
+        """The module that has a tensor, or that around it which computes with it, and
+        how that ran.
         """
         path = self._owner.get(id(tensor))
         recording = self._live.recording
         if path is None or recording is None:
             return "", None
 
-        outer = path.rpartition(".")[0]
-        while outer in self._modules and isinstance(self._modules[path], _CONTAINERS):
-            path, outer = outer, outer.rpartition(".")[0]
         module = self._modules[path]
-        return path or type(module).__name__, recording.run_of(module)
+        run, outer = recording.run_of(module), path.rpartition(".")[0]
+        while outer in self._modules:
+            around = recording.run_of(self._modules[outer])
+            # attention computes with its `out_proj`, and does not call it
+            is_torchs = type(self._modules[outer]).__module__.startswith("torch.")
+            is_read = is_torchs and around.calls and not run.calls
+            if not (is_read or isinstance(module, _CONTAINERS)):
+                break
+            path, outer = outer, outer.rpartition(".")[0]
+            module, run = self._modules[path], around
+        return path or type(module).__name__, run
 
     def _hidden(self) -> str:
         """What in the graph hides the tensors that it uses."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from ast import AST
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from gradviz.cuts.flow import NO_GRAD_KINDS, CutPoint, Flow
 from gradviz.cuts.leaves import LeafReads
 from gradviz.cuts.recorded import RecordedCode
 from gradviz.graph import Graph
+from gradviz.graph.origins import around
 from gradviz.graph.walks import makers
 from gradviz.source.bindings import dotted
 from gradviz.source.cut import Cut, Origin
@@ -95,13 +96,14 @@ class CutFinder:
             if value is None:
                 continue
 
+            calls = self._recorded.calls_around(site)
             takes_constants = self._takes_constants(node)
             for inflow in self._flow.inflows(value):
                 operand = inflow.value
                 is_cut = inflow.kind is not None or every
                 if not is_cut and self._flow.has_graph(operand):
                     continue
-                for point in self._flow.cut_points(operand, every):
+                for point in self._flow.cut_points(operand, every, calls):
                     # a number and an index are inputs of no op
                     is_number = point.inflow.kind in ("integer", "number")
                     if takes_constants or is_number:
@@ -217,7 +219,6 @@ class CutFinder:
             for source in filter(upstream.__contains__, leaves_of):
                 leaves |= {id(leaf): leaf for leaf in leaves_of[source]}
 
-        ops = Counter(self._graph.ops[node] for node in nodes)
         cut = Cut(
             inflow.kind,
             line_of(value),
@@ -226,10 +227,36 @@ class CutFinder:
             part=ast.unparse(value),
             off=line_of(no_grad.switch) if no_grad is not None else None,
             term=clip(ast.unparse(operand), 40),
-            times=max(ops.values(), default=1),
+            times=self._times(value, nodes),
         )
         tensors = tuple(leaves.values())
         return FoundCut(cut, tuple(nodes), inflow.value, frozenset(upstream), tensors)
+
+    def _times(self, value: AST, nodes: Sequence[int]) -> int:
+        """In how many calls a value was computed, as these nodes that use it tell."""
+        graph, recorded = self._graph, self._recorded
+        function = recorded.function_around(value)
+        types = {
+            type(module).__name__
+            for module, *_ in recorded.modules
+            if recorded.forward_of(module) is function
+        }
+        # what parts of a module do with it tells nothing
+        apart = bool(types) or recorded.is_running(function)
+        used = defaultdict[tuple[int | None, str, str], set[int]](set)
+        for node in nodes:
+            scopes = list(around(graph.scopes, graph.nodes[node].scope))
+            calls = (scope for scope in scopes if graph.scopes[scope].type in types)
+            call = next(calls, None)
+            # of a part of a module each call counts once
+            part = scopes[0] if apart and scopes and scopes[0] != call else None
+            path = graph.scopes[part].path if part is not None else ""
+            use = node if part is None else part
+            used[call, graph.ops[node], path].add(use)
+        most: dict[int | None, int] = {}
+        for (call, *_), uses in used.items():
+            most[call] = max(most.get(call, 0), len(uses))
+        return sum(most.values()) or 1
 
 
 def _position(value: Any) -> tuple[int, int]:

@@ -108,8 +108,15 @@ class Flow:
         value, calls = visit
         for inflow in self.inflows(value):
             inside = calls_inside(calls, inflow)
+            # another function has set what is read, as an attribute, in some call
+            if calls and inside == calls and self._leaves_function(value, inflow.value):
+                inside = ()
             if inside is not None:
                 yield inflow, (inflow.value, inside)
+
+    def _leaves_function(self, value: AST, source: AST) -> bool:
+        function_around = self._recorded.function_around
+        return function_around(value) is not function_around(source)
 
     def lines(self) -> set[tuple[str, int]]:
         """The lines that compute what goes into the graph, whether with a graph or not."""
@@ -189,9 +196,12 @@ class Flow:
 
     # -- where a graph was lost ----------------------------------------------------
 
-    def cut_points(self, value: AST, every: bool = False) -> list[CutPoint]:
+    def cut_points(
+        self, value: AST, every: bool = False, calls: Calls = ()
+    ) -> list[CutPoint]:
         """Where what goes into a value without a graph has lost it; with `every` also
-        what goes in beside something that has one.
+        what goes in beside something that has one. `calls`: those inside which the value
+        is looked at.
         """
         points: list[CutPoint] = []
 
@@ -211,7 +221,7 @@ class Flow:
                 elif every or not has_graph:
                     yield inner
 
-        start: Visit = value, ()
+        start: Visit = value, calls
         list(spread([start], onward))
         return points
 

@@ -10,6 +10,7 @@ from ast import AST, Call
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
@@ -224,9 +225,30 @@ class RecordedCode:
             span = site.place.source.line
         return _by_span(file).get(span)
 
+    def calls_around(self, site: CallSite) -> tuple[Call, ...]:
+        """The calls inside which an instruction ran, the outermost first; as far as
+        code of the user's made them.
+        """
+        calls: list[Call] = []
+        chain = list(site.chain())
+        for inner, outer in pairwise(chain):
+            value = self.value_at(outer)
+            if isinstance(value, Call) and inner.code.co_name not in OWN_CODE:
+                calls.append(value)
+            elif inner.code.co_name not in OWN_CODE:
+                break
+        return tuple(reversed(calls))
+
     def file_of(self, value: AST) -> CodeFile:
         """The file that a value is in."""
         return next(file for file in self.files.values() if value in file)
+
+    def function_around(self, value: AST) -> FunctionCode:
+        """The function that computes a value, or has it as a parameter."""
+        file = self.file_of(value)
+        if isinstance(value, ast.arg):
+            return file.function_with(value)
+        return file.function_of(value)
 
     def line_of(self, value: Any) -> SourceLine:
         """The line of a value."""

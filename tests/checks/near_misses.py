@@ -283,6 +283,16 @@ NEAR: dict[str, str] = {
                     weight = weight.abs()
                     large.append(weight.max().item())
     """,
+    "cut-state": """
+        import torch
+
+        cell, h = torch.nn.GRUCell(3, 4), torch.zeros(2, 4)
+        for xs in torch.randn(3, 5, 2, 3):
+            h = h.detach()
+            for x in xs:
+                h = cell(x, h)
+            h.sum().backward()
+    """,
     "no-clipping": """
         import torch
         model = torch.nn.Linear(3, 1)

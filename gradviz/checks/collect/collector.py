@@ -103,7 +103,7 @@ class Collector:
         )
         reading = read_objects(walked, live, *self._given, self.recorder.replaced)
         self._collect(call, reading)
-        answers = Answers(live, walked, call.since)
+        answers = Answers(live, walked, min(call.since, self.recorder.turn))
         with self.recorder.reading("cuts"):
             self._answer(call, reading, answers)
         if self._draws:

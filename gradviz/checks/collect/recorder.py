@@ -43,12 +43,14 @@ class Recorder:
     """Of one run, whose `number`-th backward call came last.
 
     `ends` are the sequence numbers at the last call of each step that is over, `before`
-    is that at the call before the last one.
+    is that at the call before the last one, `turn` that at the last call before of the
+    same line: two losses may go on with what one line computed.
     """
 
     def __init__(self) -> None:
         self.run, self.number = TrainingRun(), 0
         self.ends, self.before, self._last = array("Q"), 0, 0
+        self.turn, self._calls_at = 0, dict[SourceLine | None, int]()
         self.zeros = False  # the last call left a gradient of 0
         self.updated = False  # an optimizer has taken a step since the last call
         self._backward: Event | None = None  # where that is logged
@@ -170,6 +172,9 @@ class Recorder:
                 self.ends.append(self._last)
             self.before, self._last = self._last, peek_sequence()
             self.updated = False
+        line = self.script_line(call.frame)
+        self.turn = self._calls_at.get(line, 0)
+        self._calls_at[line] = peek_sequence()
         if loss is not None:
             run.losses.append((number, loss))
 

@@ -1,8 +1,11 @@
-"""The check on what takes part in a loss without a gradient: terms that were cut off."""
+"""The checks on what takes part in a loss without a gradient: terms, and states of
+recurrent cells, that were cut off.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
@@ -20,11 +23,12 @@ from gradviz.checks.words import (
     made_at,
     nodes_of,
 )
-from gradviz.graph import Graph, Leaf
+from gradviz.graph import Graph, Leaf, Node
+from gradviz.graph.origins import own_line
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
-from gradviz.source.statements import written_at
-from gradviz.wording import one_line
+from gradviz.source.statements import loops_around, written_at
+from gradviz.wording import one_line, plural
 
 SUMS = ("Add", "Sub", "Rsub")
 _SCALED = ("Mul", "Div", "Neg")
@@ -289,3 +293,79 @@ def _sums(graph: Graph, trains: bool) -> list[int]:
 
     nodes = spread(roots if len(roots) == 1 else (), parts)
     return [node for node in nodes if kind(graph, node) in SUMS]
+
+
+# -- cut-state ---------------------------------------------------------------------------
+
+_CELL = re.compile(r"(LSTM|GRU|RNN)Cell$")
+_STEPS = 3
+"""Calls of a cell in one step, from which on it is to remember."""
+_ALONE = Row(
+    "{name} learns nothing to remember: its state is cut off in each step",
+    "it ran {times} before this backward(), and each time {cuts}: no gradient leads from one step to the one before",
+    "Detach the state once, in front of the loop over the steps; in {place}, give {name} the state itself.",
+)
+
+
+@check("cut-state", "warning", "the state of a recurrent cell is cut off in each step")
+def cut_state(context: BackwardCall) -> Diagnoses:
+    """A recurrent cell runs step by step, and its state is detached in each: no gradient
+    leads from one step to the one before.
+
+    The cell then learns what to do with a single step, and nothing to remember. Truncated
+    backpropagation detaches the state between two `backward()` calls, as in front of the
+    loop over the steps, and not in it.
+
+    How it is found: a line in the loop that calls an `nn.RNNCell`, `nn.GRUCell` or
+    `nn.LSTMCell` cuts off the state that it is given and that it computed, in all of its
+    calls in the graph, of three or more before this backward call.
+
+    What to do: detach the state in front of the loop.
+
+    When to ignore it: when a cell is meant to be trained step by step.
+
+    ```python
+    import torch
+
+    cell, h = torch.nn.GRUCell(3, 4), torch.zeros(2, 4)
+    for x in torch.randn(5, 2, 3):
+        h = cell(x, h.detach())
+    h.sum().backward()
+    ```
+    """
+    graph, whole = context.graph, dict[str, set[int]]()
+    cut_off = defaultdict[tuple[str, Cut], set[int]](set)
+    for node in graph.nodes:
+        scope = node.scope
+        cell = graph.scopes[scope] if scope is not None else None
+        if cell is None or scope is None or not _CELL.search(cell.type):
+            continue
+        whole.setdefault(cell.path, set()).add(scope)
+        for cut in context.entered.get(node.id, ()):
+            is_own = any(cell.path == name.rpartition(".")[0] for name in cut.behind)
+            if is_own and cut.kind in ("detach", "data") and _is_in_loop(node, cut):
+                cut_off[cell.path, cut].add(scope)
+
+    for (path, cut), scopes in cut_off.items():
+        calls = max(graph.scopes[scope].call for scope in scopes)
+        if scopes == whole[path] and calls >= _STEPS:
+            yield _ALONE.filled(
+                (path,),
+                cut.source,
+                name=path,
+                times=plural(calls, "time"),
+                cuts=all_cut_words([cut]),
+                place=line(cut.source),
+                part=cut.part,
+            )
+
+
+def _is_in_loop(node: Node, cut: Cut) -> bool:
+    """Whether a loop is around a cut and the line that made a node, and none is around
+    one of them alone.
+    """
+    source = own_line(node)
+    if source is None or source.file != cut.source.file:
+        return False
+    loops = [loops_around(one.file, one.line) for one in (source, cut.source)]
+    return bool(loops[0]) and loops[0] == loops[1]

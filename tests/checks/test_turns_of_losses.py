@@ -1,0 +1,130 @@
+"""Losses that go on with what another one's line computed, and states that each step cuts off: the line is the loss's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+ADVERSARIES = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+class Judge(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(1, 8), nn.LeakyReLU(), nn.Linear(8, 1))
+    def forward(self, x):
+        return self.body(x)
+maker, judge = nn.Linear(4, 1), Judge()
+makers = torch.optim.Adam(maker.parameters(), lr=0.01)
+judges = torch.optim.Adam(judge.parameters(), lr=0.01)
+for step in range(4):
+    fake = maker(torch.randn(16, 4))
+    judges.zero_grad()
+    (F.softplus(judge(fake.detach())) + F.softplus(-judge(torch.randn(16, 1)))).mean().backward()
+    judges.step()
+    makers.zero_grad()
+    score = judge(fake.detach())
+    F.softplus(-score).mean().backward()
+    makers.step()
+"""
+MEMORY = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(3, 4), nn.Linear(4, 1)
+    def forward(self, xs):
+        h = xs.new_zeros(xs.shape[1], 4)
+        for x in xs:
+            h = self.cell(x, h.detach())
+        return self.out(h)
+net = Reader()
+opt = torch.optim.Adam(net.parameters(), lr=0.01)
+for step in range(4):
+    loss = net(torch.randn(5, 8, 3)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+HIDDEN = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+torch.manual_seed(0)
+net = nn.ModuleDict(dict(attention=nn.MultiheadAttention(8, 2), head=nn.Linear(8, 1)))
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(5, 2, 8)
+    mixed, _ = checkpoint(net['attention'], x, x, x, use_reentrant=True)
+    loss = net['head'](mixed).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+FAULTS = {
+    "a sample that is detached for the maker, too": Fault(
+        "idle-optimizer",
+        "score = ",
+        "remove .detach()",
+        "score = judge(fake.detach())",
+        "score = judge(fake)",
+        ADVERSARIES,
+    ),
+    "a state that is detached in each step": Fault(
+        "cut-state", "self.cell(x, h.detach())", "give net.cell the state itself", "h.detach()", "h", MEMORY
+    ),
+    "attention in a reentrant checkpoint": Fault(
+        "unused-parameter", "use_reentrant", "use_reentrant=False", "use_reentrant=True", "use_reentrant=False", HIDDEN
+    ),
+}
+RIGHT = {
+    "a state that is detached in front of the loop": MEMORY.replace("h.detach()", "h").replace(
+        "        for x", "        h = h.detach()\n        for x"
+    ),
+    "a state that is detached now and then": MEMORY.replace(
+        "            h = self.cell(x, h.detach())", "            h = self.cell(x, h.detach() if h.sum() == 0 else h)"
+    ),
+    "a cell that is trained in each step": """
+import torch
+from torch import nn
+torch.manual_seed(0)
+cell, h = nn.GRUCell(3, 4), torch.zeros(8, 4)
+opt = torch.optim.Adam(cell.parameters(), lr=0.01)
+for x in torch.randn(12, 8, 3):
+    h = cell(x, h.detach())
+    loss = (h - 1).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
+    assert not alarms(RIGHT[name], tmp_path)
+
+
+@pytest.mark.slow
+def test_parts_of_one_call_are_no_calls(tmp_path: Path) -> None:
+    (found,) = alarms(ADVERSARIES, tmp_path)
+    assert "detaches fake" in found["why"] and "calls" not in found["why"]
+
+
+@pytest.mark.slow
+def test_one_cause_is_one_finding(tmp_path: Path) -> None:
+    assert len(alarms(HIDDEN, tmp_path)) == 1
