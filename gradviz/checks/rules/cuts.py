@@ -327,10 +327,11 @@ def cut_state(context: BackwardCall) -> Diagnoses:
     ```python
     import torch
 
-    cell, h = torch.nn.GRUCell(3, 4), torch.zeros(2, 4)
+    cell, h, loss = torch.nn.GRUCell(3, 4), torch.zeros(2, 4), 0
     for x in torch.randn(5, 2, 3):
         h = cell(x, h.detach())
-    h.sum().backward()
+        loss = loss + h.square().mean()
+    loss.backward()
     ```
     """
     graph, whole = context.graph, dict[str, set[int]]()
