@@ -7,22 +7,14 @@ from typing import NamedTuple
 
 from gradviz.graph import Graph
 from gradviz.graph.origins import Ownership, around, common
-from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, PRODUCTS, VIEWS, stem_of
+from gradviz.inference.layers import PARAMETRIZED, PRODUCTS, VIEWS, stem_of
 from gradviz.inference.order import ForwardOrder
 
-_RESHAPING = ELEMENTWISE | frozenset(
-    (
-        "Sqrt",
-        "Log",
-        "Softplus",
-        "Softmax",
-        "LinalgVectorNorm",
-        "Norm",
-        "WeightNormInterface",
-        "Cat",
-        "Repeat",
-    )
-)
+_COMBINING = frozenset((
+    "Mul", "Add", "Sub", "Rsub", "Div", "Pow", "Tanh", "Sigmoid", "Erf", "Exp", "Relu", "Clamp", "Neg", "Gelu", "Silu", "Sqrt",
+    "Log", "Softplus", "Softmax", "LinalgVectorNorm", "Norm", "WeightNormInterface", "Cat", "Repeat",
+))  # fmt: skip
+"""Operations that make a weight of parameters alone."""
 _LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
 
 
@@ -111,12 +103,12 @@ class _Anchoring:
             if not weights:
                 continue
             weight = self._joined([*weights.values()], node)
-            alone = None not in sources
-            is_in_list = alone and weight.in_list and not self._is_layer(node)
+            is_alone = None not in sources
+            is_in_list = is_alone and weight.in_list and not self._is_layer(node)
             if self._is_number(node) and not is_in_list:
                 continue  # a penalty on weights is no layer
             used[node] = weight
-            if is_in_list or (alone and self._reshapes(node)):
+            if is_in_list or (is_alone and self._makes_weight(node)):
                 self._weights[node] = weight
         return used
 
@@ -192,12 +184,12 @@ class _Anchoring:
         is_product = stem in PRODUCTS and self._graph.nodes[node].none_inputs > 0
         return stem in _LAYERS or (is_product and bool(self._turned(node)))
 
-    def _reshapes(self, node: int) -> bool:
-        """Whether an operation makes a parameter of parameters; any other one computes
-        with data, even if no gradient goes there.
+    def _makes_weight(self, node: int) -> bool:
+        """Whether an operation makes a weight of weights; any other one computes with
+        data, even if no gradient goes there.
         """
         stem, takes_data = self._stems[node], self._graph.nodes[node].none_inputs
-        return stem in VIEWS or (stem in _RESHAPING and not takes_data)
+        return stem in VIEWS or (stem in _COMBINING and not takes_data)
 
     def _is_number(self, node: int) -> bool:
         outputs = self._graph.nodes[node].outputs

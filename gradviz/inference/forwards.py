@@ -111,9 +111,7 @@ class _Forward:
             elif isinstance(node, ast.If):
                 self._read([node.test])
                 self._add(name="if")
-                self._read(node.body)
-                self._add(name="else")
-                self._read(node.orelse)
+                self._read([*node.body, *node.orelse])
                 self._add(name="end")
             elif node is not None:
                 self._read(ast.iter_child_nodes(node))

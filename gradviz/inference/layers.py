@@ -14,10 +14,6 @@ _VIEW_NAMES = (
 VIEWS = frozenset(_VIEW_NAMES)
 """Operations that hand a tensor on in another shape, layout or type."""
 
-ELEMENTWISE = frozenset((
-    "Mul", "Add", "Sub", "Rsub", "Div", "Pow", "Tanh", "Sigmoid", "Erf", "Exp", "Relu", "Clamp", "Neg", "Gelu", "Silu",
-))  # fmt: skip
-
 PRODUCTS = frozenset(("Addmm", "Mm"))
 """What the product in a linear layer is recorded as."""
 
@@ -102,6 +98,4 @@ def _named_so_makes(plain: str, op: str) -> bool:
     if plain in _RECORDED:
         return op in _RECORDED[plain]
     stem = op.lower()
-    begins = len(plain) > 3 and stem.startswith(plain)
-    ends = len(stem) > 3 and plain.endswith(stem)
-    return bool(plain) and (stem == plain or begins or ends)
+    return stem == plain or (len(plain) > 3 and stem.startswith(plain))

@@ -154,37 +154,28 @@ class ForwardRoutes:
         is_whole = span.stop == len(steps)
         first = steps[span.start].callees if span.start >= 0 else None
         last = None if is_whole else steps[span.stop].callees
-        trail = _Trail()
+        candidates: list[Candidate] = []
         if isinstance(before, int) and first is not last:
-            trail.candidates += self._some(call, first, before, None)
-        if not self._follow(call, trail, span) and not is_whole:
-            return None
-        if first is last and isinstance(before, int):  # a loop through a list
-            turn = trail.candidates
-            trail.candidates = [*turn, *self._some(call, first, before, after), *turn]
-        elif isinstance(after, int):
-            trail.candidates += self._some(call, last, None, after)
-        return Route(trail.candidates, trail.skipped)
-
-    def _follow(self, call: InferredCall, trail: _Trail, span: range) -> bool:
-        """Go through the steps between two; says whether the second one is reached."""
-        steps = self._steps[call.module]
-        place = span.start + 1
-        while place < span.stop:
-            callees, name = steps[place]
+            candidates += self._some(call, first, before, None)
+        skipped = depth = 0  # depth of branches that are open
+        for callees, name in steps[span.start + 1 : span.stop]:
             if callees is not None:
-                trail.skipped += callees.has_called
-                trail.candidates += self._some(call, callees, None, None)
+                skipped += callees.has_called
+                candidates += self._some(call, callees, None, None)
             elif name not in SYNTAX:
-                trail.candidates.append(Candidate(call, None, name))
-            elif trail.branches or name == "if":
-                trail.branch(name)
-            elif name == "else":
-                place = _end_of(steps, place)
-            elif name == "return":
-                return False
-            place += 1
-        return True
+                candidates.append(Candidate(call, None, name))
+            elif name == "return" and not depth:
+                if not is_whole:
+                    return None
+                break
+            else:
+                depth = max(0, depth + (name == "if") - (name == "end"))
+        if first is last and isinstance(before, int):  # a loop through a list
+            middle = self._some(call, first, before, after)
+            candidates = [*candidates, *middle, *candidates]
+        elif isinstance(after, int):
+            candidates += self._some(call, last, None, after)
+        return Route(candidates, skipped)
 
     def _some(
         self,
@@ -218,36 +209,6 @@ class ForwardRoutes:
                     yield Candidate(call, module, name)
 
 
-@dataclass(slots=True)
-class _Branch:
-    """A branch on a route: where its candidates begin, and whether it returned."""
-
-    start: int
-    returns: bool = False
-
-
-class _Trail:
-    """A route as it grows."""
-
-    def __init__(self) -> None:
-        self.candidates: list[Candidate] = []
-        self.skipped = 0
-        self.branches: list[_Branch] = []
-
-    def branch(self, name: str) -> None:
-        """Begin or end a branch. One that returned is not on the route."""
-        if name == "if":
-            self.branches.append(_Branch(len(self.candidates)))
-        elif name == "return":
-            self.branches[-1].returns = True
-        elif name:
-            branch = self.branches.pop()
-            if branch.returns:
-                del self.candidates[branch.start :]
-            if name == "else":
-                self.branches.append(_Branch(len(self.candidates)))
-
-
 def _spans(starts: Sequence[int], ends: Sequence[int], length: int) -> list[range]:
     """From where to where, shortest first; where it is never behind, around a call."""
     spans = [range(start, end) for start in starts for end in ends if start < end]
@@ -263,12 +224,3 @@ def _after(steps: Sequence[_ResolvedStep], place: int) -> int:
         return place - 1
     following = steps[place + 1 : place + 2]
     return place + any(step.name in _SINGLE for step in following)
-
-
-def _end_of(steps: Sequence[_ResolvedStep], place: int) -> int:
-    """Where the branches end between which "else" stands."""
-    depth = 1
-    while depth:
-        place += 1
-        depth += {"if": 1, "end": -1}.get(steps[place].name, 0)
-    return place

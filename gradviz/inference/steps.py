@@ -16,9 +16,9 @@ class ForwardStep(NamedTuple):
     name: str = ""
 
 
-SYNTAX = ("", "if", "else", "end", "return")
-"""Names of steps that compute nothing: "return" where the call ends, and "if", "else",
-"end" around what may not come.
+SYNTAX = ("", "if", "end", "return")
+"""Names of steps that compute nothing: "return" where the call ends, and "if" and "end"
+around what may not come.
 """
 
 
