@@ -26,7 +26,6 @@ _OPERATORS: dict[type[ast.AST], str] = {
 _BUILTINS = vars(builtins)
 _PLAIN = (list, dict, str, set, tuple, int)
 _HELD = ("values", "items", "children", "named_children", "modules", "named_modules")
-_NUMBERS = ("size", "dim", "len", "int")
 _DEEPEST = 5
 _LONGEST = 2000
 
@@ -120,11 +119,11 @@ class _Forward:
     def _operate(self, node: ast.AST) -> None:
         if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.AugAssign)):
             name = _OPERATORS.get(type(node.op), "")
-            if name and not self._is_number(node):
+            if name:
                 self._mention(ast.iter_child_nodes(node))
                 self._add(name=name)
         elif isinstance(node, ast.Subscript):
-            if not self._is_number(node) and self._path(node.value) is None:
+            if self._path(node.value) is None:
                 self._add(name="getitem")
         elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H"):
             self._add(name="t")
@@ -140,21 +139,6 @@ class _Forward:
                 self._inline(ast.Call(value, [], []), method, 1)
             elif held:
                 self._add(held)
-
-    def _is_number(self, node: ast.AST) -> bool:
-        """Whether an expression is a number, or a setting of the module, as it seems."""
-        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
-            parts = ast.iter_child_nodes(node)
-            return all(
-                self._is_number(one) for one in parts if isinstance(one, ast.expr)
-            )
-        if isinstance(node, ast.Subscript):
-            is_text = isinstance(getattr(node.slice, "value", None), str)
-            return is_text or self._is_number(node.value)
-        if isinstance(node, ast.Call):
-            return dotted(node.func).rpartition(".")[2] in _NUMBERS
-        is_shape = isinstance(node, ast.Attribute) and node.attr in ("shape", "ndim")
-        return is_shape or isinstance(node, ast.Constant) or bool(self._path(node))
 
     def _loop(self, node: Any) -> None:
         generators = getattr(
