@@ -128,6 +128,7 @@ class OptimizerRow:
     source: SourceLine | None = None  # where it was made
     name: str = ""
     steps: int = 0  # begun
+    passed: int = 0  # that nobody watched
     remembers: bool = False  # a step leaves something for the next one
     first_call: int = 0  # the backward call in front of its first step
     last_call: int = 0  # and of its last one

@@ -84,7 +84,25 @@ FAULTS = {
         "unused-parameter", "use_reentrant", "use_reentrant=False", "use_reentrant=True", "use_reentrant=False", HIDDEN
     ),
 }
+PHASES = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+net = nn.ModuleDict(dict(body=nn.Linear(4, 4), hint=nn.Linear(4, 6), head=nn.Linear(4, 3)))
+opt = torch.optim.Adam(net.parameters(), lr=0.01)
+for step in range(12):
+    h = net['body'](torch.randn(8, 4)).relu()
+    hint = F.mse_loss(net['hint'](h), torch.randn(8, 6))
+    scores = F.cross_entropy(net['head'](h), torch.randint(0, 3, (8,)))
+    loss = hint if step < 8 else scores
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 RIGHT = {
+    "a head that is trained later": PHASES,
+    "a head that is trained when nobody watches": PHASES.replace("range(12)", "range(260)").replace("< 8", "< 160"),
     "a state that is detached in front of the loop": MEMORY.replace("h.detach()", "h").replace(
         "        for x", "        h = h.detach()\n        for x"
     ),
@@ -117,6 +135,12 @@ def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_head_that_is_never_trained_is_told(tmp_path: Path) -> None:
+    (found,) = alarms(PHASES.replace("step < 8", "step >= 0"), tmp_path)
+    assert found["id"] == "unused-parameter" and "net.head" in found["where"]
 
 
 @pytest.mark.slow

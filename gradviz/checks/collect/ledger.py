@@ -111,6 +111,7 @@ class Ledger:
         recorder.step_code = frame.f_code
         recorder.updated |= not recorder.in_step(frame.f_back)
         if recorder.paused:
+            self._passes(optimizer)
             return
         recorder.log(Kind.STEP, frame.f_back, optimizer)
 
@@ -120,6 +121,16 @@ class Ledger:
             row.first_call = row.first_call or recorder.number
             if row.steps < CLOSELY or row.steps % APART == 0:
                 self._look_at(optimizer, row)
+
+    def _passes(self, optimizer: torch.optim.Optimizer) -> None:
+        """A step begins that nobody watches: what has a gradient now and then."""
+        row = self.optimizer(optimizer)
+        row.passed += 1
+        if row.passed % APART == 0:
+            with isolated(), self._recorder.reading("steps of optimizers"):
+                tensors = optimized(optimizer)
+                given = (t for t in tensors if t.is_leaf and t.grad is not None)
+                row.given.update(map(id, given))
 
     def _look_at(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
         """A step begins: what has a gradient is updated."""

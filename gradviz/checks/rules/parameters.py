@@ -106,11 +106,14 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
         name for optimizer in context.at_work for name in all_names(optimizer.tensors)
     }
     elements = _UsedElements(context)
+    # later, as in another phase, an optimizer found a gradient of theirs
+    given = (optimizer.given for optimizer in context.run.optimizers)
+    trained = {*context.run.named(set[int]().union(*given)), *context.run.used}
     for parameter in context.parameters:
         used = parameter.node is not None or parameter.sharded
         # functional_call ran its module, and trains what took its place
         used = used or parameter.replaced
-        if used or not context.run.used.isdisjoint(parameter.names):
+        if used or not trained.isdisjoint(parameter.names):
             continue
 
         case = every.of(parameter)
