@@ -68,7 +68,40 @@ for step in range(4):
     loss.backward()
     opt.step()
 """
+TWINS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+encoder, predictor = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), nn.Linear(4, 4)
+opt = torch.optim.SGD([*encoder.parameters(), *predictor.parameters()], lr=0.05)
+def near(p, z):
+    return -F.cosine_similarity(p, z, dim=1).mean()
+for step in range(4):
+    x = torch.randn(16, 6)
+    a, b = encoder(x), encoder(x + 0.1 * torch.randn(16, 6))
+    loss = 0.5 * near(predictor(a), b) + 0.5 * near(predictor(b), a)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 FAULTS = {
+    "two views that are pulled together, and nothing apart": Fault(
+        "loss-input",
+        "F.cosine_similarity",
+        ".detach() on the one that is to be the target",
+        "cosine_similarity(p, z,",
+        "cosine_similarity(p, z.detach(),",
+        TWINS,
+    ),
+    "the same by hand": Fault(
+        "loss-input",
+        "F.normalize",
+        ".detach() on the one that is to be the target",
+        "F.normalize(z, dim=1)",
+        "F.normalize(z.detach(), dim=1)",
+        TWINS.replace("F.cosine_similarity(p, z, dim=1)", "(F.normalize(p, dim=1) * F.normalize(z, dim=1)).sum(1)"),
+    ),
     "a sample that is detached for the maker, too": Fault(
         "idle-optimizer",
         "score = ",
@@ -101,6 +134,18 @@ for step in range(12):
     opt.step()
 """
 RIGHT = {
+    "two views that are pushed apart": TWINS.replace("-F.cosine", "F.cosine"),
+    "two views beside a loss with labels": TWINS.replace(
+        "    opt.zero_grad()", "    loss = loss + F.cross_entropy(a, torch.randint(0, 4, (16,)))\n    opt.zero_grad()"
+    ),
+    "two towers of their own": TWINS.replace(
+        "def near", "other = nn.Linear(6, 4)\nopt.add_param_group(dict(params=other.parameters()))\ndef near"
+    )
+    .replace("encoder(x +", "other(x +")
+    .replace(" + 0.5 * near(predictor(b), a)", ""),
+    "cosines that are to be small": TWINS.replace(
+        "cosine_similarity(p, z, dim=1)", "cosine_similarity(p, z, dim=1).square()"
+    ),
     "a head that is trained later": PHASES,
     "a head that is trained when nobody watches": PHASES.replace("range(12)", "range(260)").replace("< 8", "< 160"),
     "a state that is detached in front of the loop": MEMORY.replace("h.detach()", "h").replace(

@@ -9,6 +9,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from functools import partial
 from itertools import islice, zip_longest
 
 from gradviz.checks.call import BackwardCall
@@ -110,6 +111,12 @@ _ITSELF = Row(
     "{code} takes a tensor from itself, so that this term is 0 and trains nothing",
     "Keep a copy of the one that is to stay as it is: .detach().clone() where it is noted.",
 )
+_COLLAPSES = Row(
+    "the loss is least where {names} give one result for every input",
+    "{code} compares two results that both train them, and nothing else is in the loss that tells inputs apart",
+    "Use .detach() on the one that is to be the target; or add pairs that are to differ.",
+)
+_ADDING = RESHAPES | {"Add", "Sub", "Rsub", "Sum", "Mean", "Neg", "Stack"}
 _COLUMN = ": .squeeze(1) on the one with two dimensions"
 _OTHER = ", where they are made: a missing sum or mean over a dimension, .squeeze(-1) or .unsqueeze(-1)"
 _SAME_SHAPE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -137,7 +144,9 @@ def loss_input(context: BackwardCall) -> Diagnoses:
     """A loss gets probabilities where it takes scores, or scores where it takes
     logarithms, or scores of a single class; shapes that only broadcast; a target, the
     weight of a log probability, or that of an earlier policy, that has a graph; or a
-    tensor is compared with itself.
+    tensor is compared with itself. Or nothing is in it but the similarity of two results
+    of the same parameters, both of which it trains, so that one result for every input is
+    the best one.
 
     `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid
     themselves; `NLLLoss` takes logarithms of probabilities; `BCELoss` takes
@@ -167,6 +176,7 @@ def loss_input(context: BackwardCall) -> Diagnoses:
         return
     yield from _weights(context)
     yield from _differences(context)
+    yield from _collapses(context)
     if context.is_last:
         yield from _arguments(context)
 
@@ -231,6 +241,57 @@ def _differences(context: BackwardCall) -> Diagnoses:
                 told.add(source)
                 names = first_names(graph.leaf_of[leaf] for leaf in sorted(trained))
                 yield _OLD.filled(names, source, old=second)._replace(nodes=(node,))
+
+
+def _collapses(context: BackwardCall) -> Diagnoses:
+    """A loss of nothing but cosines between results of the same parameters."""
+    graph = context.graph
+    added = partial(_added, graph)
+    roots = (root.node for root in graph.roots if root.node is not None)
+    nodes = list(spread(roots, added))
+    terms = [node for node in nodes if not added(node)]
+    shared = [_compared(context, node) for node in terms]
+    trained = sorted(set[int]().union(*shared))
+    # what is to be small pushes results apart
+    is_pulled = any(kind(graph, node) in ("Neg", "Rsub") for node in nodes)
+    if trained and all(shared) and is_pulled:
+        names = first_names(graph.leaf_of[leaf] for leaf in trained)
+        source = made_at(graph, terms[0])
+        yield _COLLAPSES.filled(names, source, nodes=tuple(terms))
+
+
+def _added(graph: Graph, node: int) -> list[int]:
+    """What an operation adds up, or multiplies by a constant."""
+    op, inputs = kind(graph, node), makers(graph, node)
+    is_scaled = op in ("Mul", "Div") and len(inputs) == 1
+    return inputs if is_scaled or op in _ADDING else []
+
+
+def _compared(context: BackwardCall, node: int) -> set[int]:
+    """The trained leaves of both results whose cosine a node is a part of, where those
+    of one are among those of the other.
+    """
+    graph, sides = context.graph, makers(context.graph, node)
+    units = [side for side in sides if _is_unit(graph, side)]
+    if kind(graph, node) != "Mul" or len(units) != 2:
+        return set()
+    one, other = (
+        {leaf for leaf in behind(graph, [side]) if leaf in context.optimized}
+        for side in units
+    )
+    return one & other if one <= other or other <= one else set()
+
+
+def _is_unit(graph: Graph, node: int) -> bool:
+    """Whether a result was divided by its norm."""
+    inputs = makers(graph, node)
+    if kind(graph, node) != "Div" or len(inputs) != 2:
+        return False
+    kept = RESHAPES | {"ClampMin"}
+    divisor = spread(
+        inputs[1:], lambda n: makers(graph, n) if kind(graph, n) in kept else []
+    )
+    return any(kind(graph, part) == "LinalgVectorNorm" for part in divisor)
 
 
 def _written(
