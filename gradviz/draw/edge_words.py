@@ -176,13 +176,16 @@ def _named(folding: Folding, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """
     if folding.opening is None:
         return tensors
-    return [_behind_views(folding.graph, *tensor) for tensor in tensors]
+    return [_behind_views(folding, *tensor) for tensor in tensors]
 
 
-def _behind_views(graph: Graph, node: int, output: int) -> Tensor:
+def _behind_views(folding: Folding, node: int, output: int) -> Tensor:
     """A tensor with a name, or the one that it is a view or a copy of and that has one;
-    else the last that could be followed.
+    else the last that could be followed. A view with a box of its own makes another one.
     """
+    graph, members = folding.graph, folding.inside[folding.box_of[node]]
+    if all(is_view(graph.nodes[member].op) for member in members):
+        return node, output
     while is_view(graph.nodes[node].op):
         inputs = graph.inputs(node)
         if name_of(graph, node, output) or len(inputs) != 1:

@@ -200,6 +200,17 @@ def test_the_shape_at_a_name_is_that_of_the_variable_and_not_of_a_view_of_it() -
     assert any("e1" in label for label in labels) and not any("e2 (1, 6)" in label for label in labels)
 
 
+def test_what_a_view_with_a_box_of_its_own_makes_has_not_the_name_of_its_input() -> None:
+    lstm = torch.nn.LSTM(3, 4)
+    with gradviz.record() as recording:
+        scores, _ = lstm(torch.rand(5, 2, 3))
+        squares = scores.square()
+        loss = torch.nn.functional.cross_entropy(squares.flatten(0, 1), torch.zeros(10, dtype=torch.long))
+    made = scene(shown(recording.graph(loss), PLAIN), PLAIN)
+    named = [made.boxes[link.source].lines[0] for link in made.links if "squares" in link.label]
+    assert named == ["square"]
+
+
 def test_parameters_that_a_later_call_uses_again_are_no_data_on_the_way_to_it() -> None:
     cell = torch.nn.GRUCell(3, 4)
     state = torch.zeros(2, 4)
