@@ -26,6 +26,12 @@ _ORDERS = {
     ("linear", "mm"): ("input", "weight"),
     ("linear", "addmm"): ("bias", "input", "weight"),
     ("scaled_dot_product_attention", "add"): ("", "attn_mask"),
+    ("l1_loss", "sub"): ("input", "target"),
+    ("pairwise_distance", "sub"): ("x1", "x2"),
+    ("margin_ranking_loss", "sub"): ("input1", "input2"),
+    ("margin_ranking_loss", "mul"): ("target",),
+    ("gaussian_nll_loss", "sub"): ("input", "target"),
+    ("gaussian_nll_loss", "div"): ("", "var"),
 }
 """Words of a call whose op has others."""
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "linalg_vecdot")
@@ -97,6 +103,8 @@ def _subscript(spot: Spot, node: ast.Subscript, op: str) -> Given | None:
 def has_argument(op: str, role: int | str) -> bool:
     """Whether an op has an argument of a name, such as an index."""
     names = {name for arguments in arguments_of(op) for name, _ in arguments}
+    if role == "target" and "condition" in names:
+        return True  # a loss chooses by `target == 1`
     return isinstance(role, int) or role.partition("[")[0] in names
 
 
@@ -133,15 +141,24 @@ def _called(
         values = [part for part in node.args if not isinstance(part, ast.Constant)]
         return dict(enumerate(values)) if len(values) == count else None
     if receiver is not None and not hasattr(torch.Tensor, name):
-        # a method of a library's, such as `log_prob`
-        return {"index": node.args[0]} if len(node.args) == 1 else None
+        return _of_library(name, node.args, op, is_first)
     name = _METHODS.get(name.removesuffix("_"), name.removesuffix("_"))
     arguments = [receiver] if receiver is not None else []
     values = [*arguments, *node.args]
     return _matched(name, values, node.keywords, op, count, is_first)
 
 
-_METHODS = {"multiply": "mul", "subtract": "sub", "divide": "div"}
+def _of_library(
+    name: str, values: Sequence[ast.expr], op: str, is_first: bool
+) -> Given | None:
+    """What a method of a library's was given: `log_prob` begins with the distance of its
+    value from the mean, or looks it up.
+    """
+    is_distance = name == "log_prob" and op == "sub" and is_first
+    return {0 if is_distance else "index": values[0]} if len(values) == 1 else None
+
+
+_METHODS = {"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div"}
 
 
 def _matched(
@@ -196,8 +213,11 @@ def _of_two(others: Sequence[str], op: str, is_first: bool) -> Sequence[str]:
     """Two parameters in the order of the entries of an op that a function runs."""
     if op == "mul":  # a target is multiplied from either side
         return ["target"] * 2 if "target" in others else others
-    # l1_loss is a difference; of a target, too
-    return others if is_first else ()
+    # grid_sample runs grid_sampler_2d; an operator may take them in any order
+    return others if is_first and op not in _ANY_ORDER else ()
+
+
+_ANY_ORDER = ("sub", "div", "pow", "where")
 
 
 def _elements(value: ast.expr, count: int) -> Iterator[tuple[int, ast.expr]]:

@@ -126,7 +126,7 @@ class OperandReader:
             if isinstance(name, str) and name not in slots and has_argument(op, name):
                 roles.append(name)
         for role in roles:
-            operand = self._role(role, given, slots, where)
+            operand = self._role(role, given, slots, edges, where)
             if operand is not None:
                 found.named.setdefault(node, []).append(operand)
             elif isinstance(role, int):
@@ -178,11 +178,18 @@ class OperandReader:
         return True
 
     def _role(
-        self, role: int | str, given: Given, slots: Sequence[str], where: Where
+        self,
+        role: int | str,
+        given: Given,
+        slots: Sequence[str],
+        edges: Mapping[int, int],
+        where: Where,
     ) -> Operand | None:
         expression = given.get(role)
         if expression is None or self._numbers.is_number(expression, where):
             return None  # a number, or what the function makes itself
+        if self._is_edge(expression, edges, where):
+            return None
         slot = role if isinstance(role, str) else slots[role] if slots else ""
         position = role if isinstance(role, int) else None
         return self._expressions.operand(expression, position, slot, where)
@@ -203,11 +210,28 @@ class OperandReader:
         if self._numbers.began_as_number(given[0], where):
             return True
         # what an op of its right side made cannot be its left side
-        producer = edges[0]
+        return self._is_made_in(given[1], edges[0], where)
+
+    def _is_edge(
+        self, expression: ast.expr, edges: Mapping[int, int], where: Where
+    ) -> bool:
+        """Whether an edge of the op brings what a variable holds: it has a gradient."""
+        expression, where = self._callers.followed(expression, where)
+        bound = self._callers.bound_of(expression, where)
+        value = bound.binding.value if bound is not None else None
+        if bound is None or value is None or not bound.is_certain:
+            return False
+        return any(
+            self._is_made_in(value, producer, bound.where)
+            for producer in edges.values()
+        )
+
+    def _is_made_in(self, expression: ast.expr, producer: int, where: Where) -> bool:
+        """Whether an op was made by what an expression computes, here or in its calls."""
         maker = self._callers.where(self._moments[producer], producer)
         while maker is not None and maker.call is not where.call:
             maker = self._callers.caller(maker)
-        return maker is not None and maker.spot.node in ast.walk(given[1])
+        return maker is not None and maker.spot.node in ast.walk(expression)
 
     def passed_to(self, call: ModuleCall, parameter: str) -> Operand | None:
         """What the code gave for a parameter of a module's call."""

@@ -121,6 +121,34 @@ CASES = {
         [("classes", ("NllLoss",))],
     ),
     "soft targets": ("soft = x.softmax(1)[:1]\nloss = F.cross_entropy(w[:1], soft)", [("soft", ("Mul",))]),
+    "hinge_embedding_loss, which begins with its margin": (
+        "h = w * 2\nt = torch.ones(4, 4)\nloss = F.hinge_embedding_loss(h, t)",
+        [("t", ("Where", "Where"))],
+    ),
+    "cosine_embedding_loss": (
+        "t = torch.ones(4)\nloss = F.cosine_embedding_loss(w, w[:1], t)",
+        [("t", ("Where", "Where"))],
+    ),
+    "margin_ranking_loss": (
+        "a, t = torch.rand(4, 4), torch.ones(4, 4)\nloss = F.margin_ranking_loss(a, w, t)",
+        [("a", ("Sub",)), ("t", ("Mul",))],
+    ),
+    "gaussian_nll_loss": (
+        "t, v = torch.ones(4, 4), torch.ones(4, 4)\nloss = F.gaussian_nll_loss(w, t, v)",
+        [("t", ("Sub",)), ("v", ("Div",))],
+    ),
+    "a log_prob": (
+        "t = torch.ones(4, 4)\nloss = -torch.distributions.Normal(w, 1.0).log_prob(t).mean()",
+        [("t", ("Sub",))],
+    ),
+    "a log_prob of what has a gradient": (
+        "h, zero = w * 2, torch.zeros(4)\nloss = -torch.distributions.Gumbel(zero, zero + 1).log_prob(h).mean()",
+        [],
+    ),
+    "kl_div of logarithms": (
+        "q, p = w.log_softmax(1), torch.ones(4, 4)\nloss = F.kl_div(q, p, log_target=True, reduction='sum')",
+        [("p", ("Mul",))],
+    ),
     "kl_div": (
         "soft = x.softmax(1)[:1]\nloss = F.kl_div(w.log_softmax(1), soft, reduction='batchmean')",
         [("soft", ("Mul",))],
