@@ -203,6 +203,8 @@ def _order(
         ]
     if (name, op) in _ORDERS:
         return _ORDERS[name, op]
+    if op == "convolution":  # of conv2d, conv_transpose1d and so on
+        return entries(op, count)
     others = [key for key in bound if key not in _PLACES]
     if name in ("matmul", *_PRODUCTS) and op in _PRODUCTS:
         return others

@@ -68,10 +68,12 @@ class DataReader:
                 owner = self._owner(tensor)
                 operand = some[0] if owner is not tensor else None
                 tensor = owner
-            if operand is not None:
-                named.add((node, id(operand)))
-            position = operand.position if operand is not None else None
-            self._add(node, position, tensor, operand, slot)
+            if operand is None:
+                self._add(node, None, tensor, None, slot)
+                continue
+            named.add((node, id(operand)))
+            known = None if self._is_broadcast(tensor, operand) else tensor
+            self._add(node, operand.position, known, operand, slot)
 
         for node, several in operands.items():
             for operand in several:
@@ -200,6 +202,13 @@ class DataReader:
             return ()
         is_variable = operand.text.isidentifier() and operand.scope == -1
         return (operand.text,) if is_variable else names
+
+    def _is_broadcast(self, tensor: torch.Tensor, operand: Operand) -> bool:
+        """Whether an op saved a variable as a view that repeats it, as `log_prob` does."""
+        if not operand.text.isidentifier() or tensor.layout is not torch.strided:
+            return False
+        repeats = 0 in tensor.stride() and tensor.numel() > 1
+        return repeats and not self._names.leaf(tensor)
 
     def _owner(self, tensor: torch.Tensor) -> torch.Tensor:
         """What a view without a name counts for, where nothing tells what the code gave."""

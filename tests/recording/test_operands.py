@@ -121,6 +121,10 @@ CASES = {
         [("classes", ("NllLoss",))],
     ),
     "soft targets": ("soft = x.softmax(1)[:1]\nloss = F.cross_entropy(w[:1], soft)", [("soft", ("Mul",))]),
+    "a kernel of a function": (
+        "def f(h):\n    k, b = torch.rand(2, 1, 3), torch.rand(2)\n    return F.conv1d(h[:, None], k, b)\nloss = f(w).sum()",
+        [("b", ("Convolution",)), ("k", ("Convolution",))],
+    ),
     "hinge_embedding_loss, which begins with its margin": (
         "h = w * 2\nt = torch.ones(4, 4)\nloss = F.hinge_embedding_loss(h, t)",
         [("t", ("Where", "Where"))],
@@ -374,6 +378,18 @@ def test_the_state_of_a_recurrent_layer_is_an_input(tmp_path: Path) -> None:
     text = "layer = nn.LSTM(4, 4)\nstate = torch.zeros(1, 1, 4), torch.ones(1, 1, 4)\n"
     graph = recorded(tmp_path, f"{text}loss = layer(w[:, None], state)[0].sum()")
     assert [name for name, _ in taken(graph)] == ["state"]
+
+
+@needs_raw
+def test_a_target_that_log_prob_repeats_is_one_box_without_the_shape_of_the_view(tmp_path: Path) -> None:
+    text = """
+def f(rows):
+    scores = (rows @ w).expand(5, 3, 4)
+    return -torch.distributions.Bernoulli(logits=scores).log_prob(rows).sum()
+signs = (x > 0).float()
+loss = f(signs)"""
+    (data,) = recorded(tmp_path, text).data
+    assert data.names == ("signs",) and data.tensor.shape == (3, 4) and len(data.nodes) == 2
 
 
 def test_an_index_of_two_statements_of_a_turn_is_one(tmp_path: Path) -> None:
