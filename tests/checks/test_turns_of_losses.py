@@ -134,6 +134,9 @@ for step in range(12):
     opt.step()
 """
 RIGHT = {
+    "pairs that are to be near, and others that are not": TWINS.replace(
+        "+ 0.5 * near(predictor(b), a)", "- near(predictor(b), a.flip(0))"
+    ),
     "two views that are pushed apart": TWINS.replace("-F.cosine", "F.cosine"),
     "two views beside a loss with labels": TWINS.replace(
         "    opt.zero_grad()", "    loss = loss + F.cross_entropy(a, torch.randint(0, 4, (16,)))\n    opt.zero_grad()"

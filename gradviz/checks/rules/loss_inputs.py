@@ -247,24 +247,29 @@ def _collapses(context: BackwardCall) -> Diagnoses:
     """A loss of nothing but cosines between results of the same parameters."""
     graph = context.graph
     added = partial(_added, graph)
-    roots = (root.node for root in graph.roots if root.node is not None)
-    nodes = list(spread(roots, added))
-    terms = [node for node in nodes if not added(node)]
-    shared = [_compared(context, node) for node in terms]
+    roots = [(root.node, False) for root in graph.roots if root.node is not None]
+    terms = [term for term in spread(roots, added) if not added(term)]
+    shared = [_compared(context, node) for node, _ in terms]
     trained = sorted(set[int]().union(*shared))
     # what is to be small pushes results apart
-    is_pulled = any(kind(graph, node) in ("Neg", "Rsub") for node in nodes)
+    is_pulled = all(is_negative for _, is_negative in terms)
     if trained and all(shared) and is_pulled:
         names = first_names(graph.leaf_of[leaf] for leaf in trained)
-        source = made_at(graph, terms[0])
-        yield _COLLAPSES.filled(names, source, nodes=tuple(terms))
+        nodes = tuple(node for node, _ in terms)
+        yield _COLLAPSES.filled(names, made_at(graph, nodes[0]), nodes=nodes)
 
 
-def _added(graph: Graph, node: int) -> list[int]:
-    """What an operation adds up, or multiplies by a constant."""
-    op, inputs = kind(graph, node), makers(graph, node)
-    is_scaled = op in ("Mul", "Div") and len(inputs) == 1
-    return inputs if is_scaled or op in _ADDING else []
+def _added(graph: Graph, term: tuple[int, bool]) -> list[tuple[int, bool]]:
+    """What an operation adds up, or multiplies by a constant, each with whether it is
+    taken from the whole.
+    """
+    node, is_negative = term
+    op, uses = kind(graph, node), graph.inputs(node)
+    is_scaled = op in ("Mul", "Div") and len(uses) == 1
+    if not (is_scaled or op in _ADDING):
+        return []
+    taken = {"Neg": 0, "Rsub": 0, "Sub": 1}.get(op)
+    return [(use.producer, is_negative != (use.position == taken)) for use in uses]
 
 
 def _compared(context: BackwardCall, node: int) -> set[int]:
