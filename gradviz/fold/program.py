@@ -15,6 +15,7 @@ from dataclasses import replace
 from gradviz.fold.order import is_view
 from gradviz.graph import Construct, Graph, Scope
 from gradviz.graph.origins import ScopeTree, around
+from gradviz.graph.walks import makers, spread
 from gradviz.graph.written import code_of
 from gradviz.wording import line_text, place_text
 
@@ -30,6 +31,8 @@ than once.
 """
 LEAST_BESIDE = 3
 """Ops that the call of a function has beside the largest one in it."""
+MOST_READ = 1_000
+"""Nodes of a statement of which it is asked what depends on what."""
 LEAST = 4
 """Ops of a loop, or of what backward made for one `autograd.grad(...,
 create_graph=True)`.
@@ -240,19 +243,25 @@ class _Choice:
     def _is_one_result(self, nodes: set[int]) -> bool:
         """Whether all that leaves some nodes depends on all that enters them."""
         graph = self._graph
-        inputs: set[frozenset[int]] = set()
+        if len(nodes) > MOST_READ:
+            return True
+
+        def inner(node: int) -> set[int]:
+            return nodes.intersection(makers(graph, node))
+
+        all_enters: set[int] | None = None
         for last in nodes:
             users = {edge.consumer for edge in graph.consumers(last)}
             if users <= nodes and last not in graph.roots_of:
                 continue
-            inside, entering = [last], set[int]()
-            for node in inside:  # grows while it is read
+            entering = set[int]()
+            for node in spread([last], inner):
                 entering.update(self._data.get(node, ()))
-                producers = {edge.producer for edge in graph.inputs(node)}
-                entering |= producers - nodes
-                inside += producers.intersection(nodes).difference(inside)
-            inputs.add(frozenset(entering))
-        return len(inputs) <= 1
+                entering.update(set(makers(graph, node)) - nodes)
+            if all_enters is not None and all_enters != entering:
+                return False
+            all_enters = entering
+        return True
 
 
 class _Outermost:
