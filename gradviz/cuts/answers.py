@@ -313,8 +313,7 @@ class Answers:
         while outer in self._modules:
             around = recording.run_of(self._modules[outer])
             # attention computes with its `out_proj`, and does not call it
-            is_torchs = type(self._modules[outer]).__module__.startswith("torch.")
-            is_read = is_torchs and around.calls and not run.calls
+            is_read = isinstance(self._modules[outer], torch.nn.MultiheadAttention)
             if not (is_read or isinstance(module, _CONTAINERS)):
                 break
             path, outer = outer, outer.rpartition(".")[0]
