@@ -18,9 +18,8 @@ from tests.forks import Forks, ended
 FEATURES: tuple[str, ...] = runpy.run_path(str(ROOT / "docs" / "structure.py"))["FEATURES"]
 TESTED = [
     *("graph/test_hostile_files", "walker/test_walker", "walker/test_saved", "walker/test_naming"),
-    *("walker/test_node_kinds", "walker/test_checkpointed", "recording/test_recorder", "recording/test_node_made"),
-    *("run/test_run_target", "fold/test_closing", "fold/test_fold", "report/test_labels"),
-    *("layout/test_layered_networks", "draw/test_svg", "draw/test_dot"),
+    *("walker/test_node_kinds", "recording/test_recorder", "recording/test_node_made"),
+    *("run/test_run_target", "fold/test_closing", "report/test_labels", "draw/test_svg"),
 ]
 """Quick tests of the core, which run without all features; without one of them, its commands do."""
 

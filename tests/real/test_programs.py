@@ -40,6 +40,7 @@ from tests.real.operands import unexplained
 HERE = Path(__file__).parent
 PLAIN = sorted([*(HERE / "programs").glob("*.py"), *(HERE / "programs").glob("*/train.py")])
 FAMILIES = sorted((HERE / "hugging_face").glob("*.py"))
+"""Every other one runs always, the rest by -m long."""
 AGREE = 0.9
 _COUNTED = re.compile(r"sequence number: \d+")  # from the start of the process
 
@@ -93,7 +94,11 @@ def test_program(script: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed: pip install '.[real]'")
-@pytest.mark.parametrize("script", FAMILIES, ids=name_of)
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(one, marks=[pytest.mark.long] if i % 2 else []) for i, one in enumerate(FAMILIES)],
+    ids=name_of,
+)
 def test_family(script: Path, tmp_path: Path) -> None:
     _keeps_its_promises(script, tmp_path)
 
