@@ -11,11 +11,13 @@ import ast
 from ast import AST
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.cuts.dataflow import FunctionCode
 from gradviz.cuts.flow import NO_GRAD_KINDS, CutPoint, Flow
 from gradviz.cuts.leaves import LeafReads
 from gradviz.cuts.recorded import RecordedCode
@@ -234,29 +236,47 @@ class CutFinder:
 
     def _times(self, value: AST, nodes: Sequence[int]) -> int:
         """In how many calls a value was computed, as these nodes that use it tell."""
-        graph, recorded = self._graph, self._recorded
-        function = recorded.function_around(value)
-        types = {
-            type(module).__name__
-            for module, *_ in recorded.modules
-            if recorded.forward_of(module) is function
-        }
-        # what parts of a module do with it tells nothing
-        apart = bool(types) or recorded.is_running(function)
-        used = defaultdict[tuple[int | None, str, str], set[int]](set)
+        graph = self._graph
+        used = defaultdict[tuple[int | None, str, str, object], set[int]](set)
         for node in nodes:
             scopes = list(around(graph.scopes, graph.nodes[node].scope))
+            types = self._types_around(value, node)
             calls = (scope for scope in scopes if graph.scopes[scope].type in types)
             call = next(calls, None)
             # of a part of a module each call counts once
-            part = scopes[0] if apart and scopes and scopes[0] != call else None
+            part = scopes[0] if scopes and scopes[0] != call else None
             path = graph.scopes[part].path if part is not None else ""
-            use = node if part is None else part
-            used[call, graph.ops[node], path].add(use)
+            site = self._recorded.site_of.get(node)
+            place = (site.code, site.instruction) if site is not None else None
+            used[call, graph.ops[node], path, place].add(node if part is None else part)
+
         most: dict[int | None, int] = {}
         for (call, *_), uses in used.items():
             most[call] = max(most.get(call, 0), len(uses))
         return sum(most.values()) or 1
+
+    def _types_around(self, value: AST, node: int) -> set[str]:
+        """The classes of modules in whose forward() the function that computes a value
+        is, or was called, where it led to a node.
+        """
+        recorded, inside = self._recorded, False
+        home, site = recorded.function_around(value), recorded.site_of.get(node)
+        for frame in site.chain() if site is not None else ():
+            function = recorded.function_of(frame.code)
+            inside |= function is home
+            if inside and function in self._types:
+                return self._types[function]
+        return set()
+
+    @cached_property
+    def _types(self) -> Mapping[FunctionCode | None, set[str]]:
+        """The classes of the modules that ran, by their forward()."""
+        types = defaultdict[FunctionCode | None, set[str]](set)
+        for module, *_ in self._recorded.modules:
+            forward = self._recorded.forward_of(module)
+            if forward is not None:
+                types[forward].add(type(module).__name__)
+        return types
 
 
 def _position(value: Any) -> tuple[int, int]:

@@ -39,7 +39,8 @@ def find_anchors(
 
 class _Weight(NamedTuple):
     """A parameter, or what is computed from parameters alone, as views of them are:
-    `leaf` is the first of these parameters. All that is computed from the same parameters has the same id.
+    `leaf` is the first of these parameters. All that is computed from the same
+    parameters has the same id.
     """
 
     id: int

@@ -191,10 +191,16 @@ def test_a_head_that_is_never_trained_is_told(tmp_path: Path) -> None:
     assert found["id"] == "unused-parameter" and "net.head" in found["where"]
 
 
+IN_A_HELPER = ADVERSARIES.replace("maker, judge", "def judged(x):\n    return judge(x.detach())\nmaker, judge").replace(
+    "score = judge(fake.detach())", "score = judged(fake)"
+)
+
+
 @pytest.mark.slow
-def test_parts_of_one_call_are_no_calls(tmp_path: Path) -> None:
-    (found,) = alarms(ADVERSARIES, tmp_path)
-    assert "detaches fake" in found["why"] and "calls" not in found["why"]
+@pytest.mark.parametrize("script", [ADVERSARIES, IN_A_HELPER], ids=["beside the loss", "in a helper"])
+def test_parts_of_one_call_are_no_calls(script: str, tmp_path: Path) -> None:
+    (found,) = alarms(script, tmp_path)
+    assert "detaches" in found["why"] and "calls" not in found["why"]
 
 
 @pytest.mark.slow

@@ -355,7 +355,7 @@ def cut_state(context: BackwardCall) -> Diagnoses:
                 cut.source,
                 name=path,
                 times=plural(calls, "time"),
-                cuts=all_cut_words([cut]),
+                cuts=all_cut_words([cut._replace(times=1)]),
                 place=line(cut.source),
                 part=cut.part,
             )
