@@ -13,7 +13,7 @@ import torch
 from gradviz.packages import CallSite
 from gradviz.recording.event_log import ModuleCall, Moment
 from gradviz.recording.program import Turns
-from gradviz.recording.running import RunningCall
+from gradviz.recording.running import RESUMED, RunningCall
 from gradviz.source.bindings import Binding, Bindings, Reaching, bindings_of, dotted
 from gradviz.source.expressions import (
     argument,
@@ -49,8 +49,12 @@ class Where(NamedTuple):
 
     def given(self, binding: Binding) -> Where:
         """The moment at which a binding gave its name a value."""
+        return self.at(binding.node)
+
+    def at(self, node: ast.AST) -> Where:
+        """The moment at which something else in its function ran."""
         spots, function = spots_of(self.site.code), self.spot.function
-        return self._replace(spot=Spot(spots, function, binding.node, is_exact=True))
+        return self._replace(spot=Spot(spots, function, node, is_exact=True))
 
 
 class Bound(NamedTuple):
@@ -206,6 +210,8 @@ class Callers:
             # none by a module of torch's, as by Sequential
             is_known = is_own_call(module) and not is_import_called(outer.spot)
             return (outer, 1) if is_known else None
+        if code.co_flags & RESUMED:
+            outer = _where_made(outer, code.co_name)
         if outer.spot.called != code.co_name:
             called = self.bound(outer.spot.called, outer) if binding.scope else None
             is_lambda = called is not None and called.binding.value is binding.scope
@@ -242,6 +248,20 @@ class Callers:
                 return None
             where = outer
         return None
+
+
+def _where_made(where: Where, name: str) -> Where:
+    """The call that makes a generator, if it stands where that is resumed."""
+    node = where.spot.node
+    loop = where.spot.head_of
+    parts = [node] if loop is None else getattr(loop, "generators", [loop])
+    made = [
+        part
+        for one in parts
+        for part in ast.walk(getattr(one, "iter", one))
+        if isinstance(part, ast.Call) and where.spot.function.called(part) == name
+    ]
+    return where.at(made[0]) if len(made) == 1 else where
 
 
 def _is_first_turn(loop: ast.AST, where: Where) -> bool:

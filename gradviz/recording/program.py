@@ -26,7 +26,7 @@ from gradviz.recording.constructs import (
     is_told_apart,
 )
 from gradviz.recording.event_log import ModuleCall, Moment
-from gradviz.recording.running import RESUMED, RunningCall
+from gradviz.recording.running import RunningCall
 from gradviz.source.spots import OWN_CODE, Spot, spots_of
 from gradviz.source.syntax import Statement
 from gradviz.walker.places import BareGraph
@@ -146,7 +146,7 @@ class _Reader:
     ) -> None:
         self._bare, self._start, self._scopes = bare, start, scopes
         self._op: dict[Hashable, str] = {}
-        self._frames: dict[Hashable, CallFrame] = {}
+        self._frames: dict[RunningCall, CallFrame] = {}
         self._parts: list[Draft] = []
         self._unread: dict[str, str] = {}
         self._turns: dict[int | RunningCall | ModuleCall, list[Draft]] = {}
@@ -165,7 +165,7 @@ class _Reader:
             inner = frames[i - 1][0] if i else None
             is_whole = i == last and event.node is not None
             part = self._at(frame, site, self._done(event, inner, is_whole))
-            if isinstance(inner, RunningCall):
+            if inner is not None:
                 self._turns.setdefault(inner, frame.turns())
 
         if frame is not None and last == 0:
@@ -189,15 +189,12 @@ class _Reader:
         kind = getattr(self._bare.kinds[node], "__name__", "")
         return node in self._bare.none_inputs or INDEXED.match(kind) is not None
 
-    def _done(
-        self, event: _Event, inner: RunningCall | CallSite | None, is_whole: bool
-    ) -> _Done:
+    def _done(self, event: _Event, inner: RunningCall | None, is_whole: bool) -> _Done:
         """What one call of a function did: it called `inner`, or made or called what
         the event is.
         """
         if inner is not None:
-            callee = inner.code if isinstance(inner, CallSite) else inner
-            return _Done(callee, "", is_whole)
+            return _Done(inner, "", is_whole)
         if event.node is None:
             return _Done(event, "", False)
         return _Done(None, self._op_of(event.node), is_whole)
@@ -219,23 +216,16 @@ class _Reader:
 
     def _entered(
         self, event: _Event, end: RunningCall | None
-    ) -> Iterator[tuple[RunningCall | CallSite, CallSite | None]]:
+    ) -> Iterator[tuple[RunningCall, CallSite | None]]:
         """The calls that ran, inner first, each with the place where it was, up to one
-        that is known already, or to the call of a module. A generator is given by its
-        site.
+        that is known already, or to the call of a module.
         """
         running, site = event.function, event.site
         while running is not None and running is not end:
             here = site if running.code is None else None
             if site is not None and running.code is not None:
-                if site.code is running.code:
-                    here, site = site, site.caller
-                elif site.code.co_flags & RESUMED:
-                    yield site, site
-                    site = site.caller
-                    continue
-                else:
-                    site = None
+                here = site if site.code is running.code else None
+                site = site.caller if here is not None else None
 
             yield running, here
             if running in self._frames:
@@ -244,18 +234,13 @@ class _Reader:
 
     def _frame(
         self,
-        key: RunningCall | CallSite,
+        key: RunningCall,
         site: CallSite | None,
         around: Draft | None,
         scope: int | None,
     ) -> CallFrame:
-        # a generator goes on as long as what it runs in is the same
-        name: Hashable = key
-        if isinstance(key, CallSite):
-            name = (around, scope, id(key.code))
-        frame = self._frames.get(name)
-        if frame is not None:
-            return frame
+        if key in self._frames:
+            return self._frames[key]
 
         code, part = key.code, around
         if code is None:
@@ -267,24 +252,22 @@ class _Reader:
             spots = None
         else:
             spots = spots_of(code)
-            if isinstance(key, RunningCall) and self._has_name(
-                key, around is None and scope is not None
-            ):
+            if self._has_name(key, around is None and scope is not None):
                 part = self._new("function", around, scope, code.co_name)
                 part.source, part.line = code, code.co_firstlineno
 
-        frame = self._frames[name] = CallFrame(spots, part, scope)
+        frame = self._frames[key] = CallFrame(spots, part, scope)
         return frame
 
-    def _is_around(self, key: RunningCall | CallSite) -> bool:
+    def _is_around(self, key: RunningCall) -> bool:
         """Whether this is a library that runs the script, such as a trainer."""
-        if not isinstance(key, RunningCall) or key.began >= self._start:
+        if key.began >= self._start:
             return False
         return key.code is not None and bool(package_of(key.code.co_filename))
 
     def _has_name(self, running: RunningCall, is_outermost: bool) -> bool:
-        if running.began < self._start or running.code is None:
-            return False  # what it made before is in no graph
+        if running.began < self._start or running.code is None or running.goes_on:
+            return False  # what it made before is in no graph, or in another box
         name = running.code.co_name
         # the module says it already
         is_forward = name == "forward" and is_outermost
@@ -498,9 +481,7 @@ def _name_of(callee: object) -> str:
     return name
 
 
-def _outermost_of_library(
-    frames: Sequence[tuple[RunningCall | CallSite, CallSite | None]],
-) -> int:
+def _outermost_of_library(frames: Sequence[tuple[RunningCall, CallSite | None]]) -> int:
     """The place of the innermost of the script's own calls, where it called a library's
     function: what that does inside is one call. The innermost one where none did.
     """

@@ -30,14 +30,16 @@ class RunningCall:
 
     `code` is None for what torch's engine runs, called from `caller`. `sites` are its
     instructions that `user` met in any call from there, by function and instruction.
+    `goes_on`: it is a generator's, which somebody else had run before.
     """
 
-    __slots__ = ("began", "caller", "code", "function", "sites", "user")
+    __slots__ = ("began", "caller", "code", "function", "goes_on", "sites", "user")
 
     def __init__(
         self, code: CodeType | None, began: int, caller: RunningCall | None
     ) -> None:
         self.code, self.began, self.caller = code, began, caller
+        self.goes_on = False
         self.user: UserCode | None = None
         self.function = 0  # identity of its lines
         self.sites: Mapping[tuple[int, int], CallSite] = NO_SITES
@@ -52,31 +54,41 @@ def running_call(
     """The call of the user's function that is innermost in a frame, before node `number`
     is made; None where that is not known. `module` is the call of a module around it.
 
-    A generator is run by many calls, so what it makes counts for these.
+    What a generator does counts as one call for each function that resumes it.
     """
-    unmarked: list[FrameType] = []
+    inside: list[FrameType] = []
     call: RunningCall | None = None
     while frame is not None and call is None:
-        code = frame.f_code
+        code, mark = frame.f_code, frame.f_trace
         if module is not None and id(frame) == module.frame and code is module.code:
             call = module.function
-        elif not (is_foundation(code.co_filename) or code.co_flags & RESUMED):
-            mark = frame.f_trace
-            if isinstance(mark, RunningCall):
-                call = mark
-            elif mark is not None:
+        elif not is_foundation(code.co_filename):
+            if mark is not None and not isinstance(mark, RunningCall):
                 return None  # somebody traces it
+            if mark is None or code.co_flags & RESUMED:
+                inside.append(frame)
             else:
-                unmarked.append(frame)
+                call = mark
         frame = frame.f_back
 
-    if unmarked and sys.gettrace() is not None:
+    if inside and sys.gettrace() is not None:
         return None
 
-    for inner in reversed(unmarked):
-        call = RunningCall(inner.f_code, number, call)
-        inner.f_trace = call
+    for inner in reversed(inside):
+        call = _marked(inner, number, call)
 
+    return call
+
+
+def _marked(frame: FrameType, number: int, caller: RunningCall | None) -> RunningCall:
+    """The call that a frame is in, which is another one where a generator is resumed by
+    another function.
+    """
+    before = frame.f_trace
+    if isinstance(before, RunningCall) and before.caller is caller:
+        return before
+    call = frame.f_trace = RunningCall(frame.f_code, number, caller)
+    call.goes_on = before is not None
     return call
 
 

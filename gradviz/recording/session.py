@@ -25,7 +25,7 @@ from gradviz.packages import CallSite, UserCode
 from gradviz.recording.event_log import NOWHERE, EventLog, LocalEventLog, Moment
 from gradviz.recording.module_calls import ModuleCalls
 from gradviz.recording.other_threads import OtherThreads, replace
-from gradviz.recording.running import RunningCall, running_call, unmark
+from gradviz.recording.running import RESUMED, RunningCall, running_call, unmark
 from gradviz.walker.private import (
     LAST,
     OWN_THREADS,
@@ -276,12 +276,15 @@ class Session:
         self, event_log: EventLog, frame: FrameType | None, number: int
     ) -> tuple[CallSite | None, RunningCall | None]:
         """Where the user's code is at in a frame, and in which call of a function. The
-        call then knows its sites, and is not looked for again.
+        call then knows its sites, and is not looked for again, unless another function
+        may resume it.
         """
         module = event_log.stack[-1] if event_log.stack else None
         site = self.user.site(frame, module)
         call = running_call(frame, number, module)
-        if site is not None and call is not None and call.code is site.code:
+        if call is None or site is None or site.code.co_flags & RESUMED:
+            return site, call
+        if call.code is site.code:
             call.user = self.user
             call.function, call.sites = self.user.beside(site)
         return site, call

@@ -57,6 +57,11 @@ CASES = {
     ),
     "a parameter": ("def f(a, b):\n    return a - b\nloss = f(w, x[0]).sum()", [("x", ()), ("x[0]", ("Sub",))]),
     "a comprehension": ("loss = sum([w + n for n in (x[0], x[1])]).sum()", [("n", ("Add",)), ("n", ("Add",))]),
+    "a generator": (
+        "def f(a, m):\n    for i in range(2):\n        yield w[i] * a + noise[0]\n"
+        "loss = sum(z.sum() + row.sum() for z, row in zip(f(x, 3), w))",
+        [("noise[0]", ("Add", "Add")), ("x", ("Mul", "Mul"))],
+    ),
     "what a loop gives one name": (
         "loss = 0\nfor turn in range(2):\n    goal = torch.randn(4)\n    loss = loss + (w - goal).sum()",
         [("goal", ("Sub",)), ("goal", ("Sub",))],

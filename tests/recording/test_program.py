@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import gradviz
 from gradviz.graph import Construct, Graph
+from gradviz.graph.origins import around
 from gradviz.graph.written import code_of
 from gradviz.run.reading import read_graph
 from gradviz.run.run import Run
@@ -165,6 +166,16 @@ def of_a_generator() -> Tensor:
     return total
 
 
+def of_a_generator_in_an_expression() -> Tensor:
+    def values(h: Tensor) -> Iterator[Tensor]:
+        for _ in range(3):
+            h = torch.tanh(h @ W) * 2
+            yield h
+
+    pairs = zip(values(X), (X, X + 1, X + 2))
+    return sum((value - x).exp() for value, x in pairs)  # type: ignore[return-value]
+
+
 def of_subscripts() -> Tensor:
     rows = X @ W
     total = torch.zeros(4)
@@ -253,6 +264,7 @@ COUNTS: dict[Callable[[], Tensor], list[tuple[str, int]]] = {
     two_calls_of_torch: [("for _ in range(3)", 3)],
     one_call_of_two_ops: [("for output in outputs", 0)],
     of_a_generator: [("for _ in range(4)", 4), ("for value in values(X)", 4)],
+    of_a_generator_in_an_expression: [("for _ in range(3)", 3), ("for value, x in pairs", 3)],
     of_subscripts: [("for i in range(3)", 3)],
     in_place: [("for _ in range(3)", 3)],
     filled: [("for i in range(3)", 3)],
@@ -359,6 +371,26 @@ def test_calls_of_modules_are_turns() -> None:
     graph = recorded(layers)
     assert loops(graph) == [("for layer in net", 3)]
     assert [len(one.scopes) for one in of_kind(graph, "statement") if one.text == "h"] == [1, 1, 1]
+
+
+def test_a_generator_is_one_call_for_who_began_it() -> None:
+    def losses() -> Iterator[Tensor]:
+        for i in range(4):
+            yield torch.sin(X @ W * i).sum()
+
+    def two_more(found: Iterator[Tensor]) -> Tensor:
+        return next(found) * next(found)
+
+    def case() -> Tensor:
+        found = losses()
+        return next(found) + two_more(found) + next(found)
+
+    graph = recorded(case)
+    program = graph.program
+    home = {node: i for i, construct in enumerate(program) for node in construct.nodes}
+    made = [around(program, home[i]) for i, op in enumerate(graph.ops) if op == "SinBackward0"]
+    functions = [[program[one].text for one in outer if program[one].kind == "function"] for outer in made]
+    assert sorted(names[0] for names in functions) == ["case", "losses", "two_more", "two_more"]
 
 
 # -- statements and calls ------------------------------------------------------------------------------------------------
