@@ -153,9 +153,24 @@ def spread(drawing: Drawing, placement: Placement, *, flat: bool = False) -> Pla
     box = np.concatenate([edges[:, 0], edges[:, 1] + drawing.size])
     room = np.tile(drawing.widths / 2 - (CORNER_FLAT if flat else CORNER), 2)
     ends, others = np.concatenate([starts, lasts]), np.concatenate([lasts, starts])
-    short = SHORT_FLAT if flat else SHORT
+    shared = _shared_runs(points, edges, lasts, drawing.size)
+    short = np.append(np.zeros_like(shared), shared)
+    short = np.maximum(short, SHORT_FLAT if flat else SHORT)
     _move_ends(points, box, room, ends, others, short)
     return replace(placement, points=points)
+
+
+def _shared_runs(points: Floats, edges: Ints, lasts: Ints, size: int) -> Floats:
+    """How long lines from different boxes would run into each box as one. All of that
+    is in the row of the box: of straight ends only the longest may pass others.
+    """
+    (aside, along), (above, below) = (points[lasts] - points[lasts - 1]).T, edges.T
+    run = np.where(np.abs(aside) < 0.5, along, 0.0)
+    order = np.argsort(run, kind="stable")
+    longest = np.zeros(size, np.int64)
+    longest[below[order]] = above[order]  # of several the last remains
+    shorter = np.where(above == longest[below], 0.0, run)
+    return by_key(np.maximum, shorter, below, size, 0.0)
 
 
 def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
@@ -170,15 +185,15 @@ def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
 
 
 def _move_ends(
-    points: Floats, box: Ints, room: Floats, ends: Ints, others: Ints, short: float
+    points: Floats, box: Ints, room: Floats, ends: Ints, others: Ints, short: Floats
 ) -> None:
-    """Moves each end of a line, with the straight run before it where that is `short`,
-    to its own port of its box; `others` are the other ends.
+    """Moves each end of a line, with the straight run before it where that is `short`
+    for its box, to its own port there; `others` are the other ends.
     """
     way = np.sign(others - ends)
     aside, along = np.abs(points[ends + way] - points[ends]).T
     # the whole straight end moves, or the line would get a kink at the box
-    last = np.where((aside < 0.5) & (along <= short), ends + way, ends)
+    last = np.where((aside < 0.5) & (along <= short[box]), ends + way, ends)
     beyond = np.where(last == others, last, last + way)
     # how far to the right the line comes from; 0 when it stays straight
     side = points[beyond, 0] - points[ends, 0]
@@ -214,10 +229,26 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
     sums = np.bincount(box, rank * central, len(room))
     centre = sums[box] / np.bincount(box, central, len(room))[box]
     unit = np.where(straight, 0.0, rank - centre)
-    most = by_key(np.maximum, np.abs(unit), box, len(room), 1.0)
-    step = np.minimum(STEP, room[box] / most[box])
+    step, aside = _steps(box, unit, room)
+    return unsorted(unit * step[box] - aside[box], order)
+
+
+def _steps(box: Ints, unit: Floats, room: Floats) -> tuple[Floats, Floats]:
+    """For each side of a box how far its ports are apart, and how far a straight line
+    moves to the other side where there is no room beside it. `unit` counts from there.
+    """
+    left = by_key(np.maximum, -unit, box, len(room), 0.0)
+    right = by_key(np.maximum, unit, box, len(room), 0.0)
+    most = np.maximum(np.maximum(left, right), 1.0)
+    step = np.minimum(STEP, room / most)
+    # what leaves a box is one tensor as a rule, so only what arrives gives way
+    crowded = np.flatnonzero(step < LEAST_STEP)
+    crowded = crowded[crowded >= len(room) // 2]
+    even = 2 * room / np.maximum(left + right, 1.0)
+    step[crowded] = np.minimum(even, (room + TWIN_ROOM) / most)[crowded]
     # closer lines would look like one thick line
-    return unsorted(unit * np.where(step < LEAST_STEP, 0.0, step), order)
+    step[step < LEAST_STEP] = 0.0
+    return step, np.sign(right - left) * np.maximum(most * step - room, 0.0)
 
 
 def _shift(points: Floats, first: Ints, counts: Ints, move: Floats) -> None:

@@ -36,6 +36,11 @@ def ends(placed: Placement) -> list[float]:
     return [float(x) for x in placed.points[placed.starts[1:] - 1, 0]]
 
 
+def begins(placed: Placement) -> list[float]:
+    """Where each line begins, across."""
+    return [float(x) for x in placed.points[placed.starts[:-1], 0]]
+
+
 @pytest.mark.parametrize(
     "froms",
     [
@@ -57,12 +62,13 @@ def test_lines_end_side_by_side_in_the_order_they_come_from(froms: list[float]) 
     assert np.array_equal(moved.points[:, 1], placed.points[:, 1])
 
 
-def test_short_boxes_beside_long_ones_have_ports_too() -> None:
-    given, placed = star([-60, 0, 60], width=40.0)
-    longer = replace(placed, points=np.insert(placed.points, [1, 3, 5], [[0.0, -20.0]] * 3, axis=0))
-    longer = replace(longer, starts=np.array([0, 3, 6, 9]))
-    assert ends(spread(given, longer)) == [0.0, 0.0, 0.0]
-    assert ends(spread(given, longer, flat=True)) == [-14.0, 0.0, 14.0]
+def test_lines_that_leave_short_boxes_beside_long_ones_have_ports_too() -> None:
+    lines = [[(0.0, 20.0), (0.0, 100.0), (x, 140.0)] for x in (-60.0, 0.0, 60.0)]
+    lines[1] = [(0.0, 20.0), (0.0, 140.0)]
+    given = drawing([40.0] * 4, np.array([(0, 1), (0, 2), (0, 3)]))
+    longer = placement(np.array([0.0, -60.0, 0.0, 60.0]), np.array([10.0, 150.0, 150.0, 150.0]), lines)
+    assert begins(spread(given, longer)) == [0.0, 0.0, 0.0]
+    assert begins(spread(given, longer, flat=True)) == [-14.0, 0.0, 14.0]
 
 
 def test_lines_that_join_the_same_boxes_do_not_hide_each_other() -> None:
@@ -71,8 +77,7 @@ def test_lines_that_join_the_same_boxes_do_not_hide_each_other() -> None:
     moved = spread(given, placed)
     found = ends(moved)
     assert len(set(found)) == 3 and max(abs(x) for x in found) <= TWIN_ROOM
-    begins = moved.points[moved.starts[:-1], 0].tolist()
-    assert begins == found  # each stays straight
+    assert begins(moved) == found  # each stays straight
 
 
 def test_lines_that_turn_together_leave_the_box_together() -> None:
@@ -83,5 +88,51 @@ def test_lines_that_turn_together_leave_the_box_together() -> None:
              [(0.0, 20.0), (80.0, 50.0)]]  # fmt: skip
     given = drawing([120.0] * 4, edges)
     placed = spread(given, placement(np.array([0.0, -40.0, -40.0, 80.0]), np.array([10.0, 130.0, 230.0, 60.0]), lines))
-    begins = [float(x) for x in placed.points[placed.starts[:-1], 0]]
-    assert begins[0] == begins[1] < begins[2]
+    first, second, third = begins(placed)
+    assert first == second < third
+
+
+def two_into_one(run: float, *others: float) -> tuple[Drawing, Placement]:
+    """Boxes that lead to one at x = 0 whose row begins `run` above it, the first of them right above it."""
+    froms = [0.0, *others]
+    count = len(froms)
+    given = drawing([120.0] * (count + 1), np.array([(i, count) for i in range(count)]))
+    lines = [[(x, 20.0), *([(0.0, 60.0)] if x else []), (0.0, 60.0 + run)] for x in froms]
+    return given, placement(np.array([*froms, 0.0]), np.array([*[10.0] * count, 70.0 + run]), lines)
+
+
+@pytest.mark.parametrize("run", [20.0, 200.0])
+@pytest.mark.parametrize("flat", [False, True])
+def test_lines_of_different_boxes_come_side_by_side_however_tall_the_row_is(run: float, flat: bool) -> None:
+    given, placed = two_into_one(run, -100.0, 100.0, 200.0)
+    moved = spread(given, placed, flat=flat)
+    found = ends(moved)
+    assert found == [0.0, -14.0, 14.0, 28.0]  # the one from right above stays straight
+    turns = moved.points[moved.starts[2:] - 2, 0].tolist()
+    assert turns == found[1:]  # apart all the way through the row
+
+
+def test_a_line_that_passes_other_boxes_stays_where_it_is() -> None:
+    """Of two that come straight, one from far above: the run of the other alone lies in the row of the box."""
+    given, placed = two_into_one(60.0, 90.0)
+    lines = [[(-50.0, -400.0), (0.0, -350.0), (0.0, 120.0)], [(90.0, 20.0), (0.0, 60.0), (0.0, 120.0)]]
+    moved = spread(given, replace(placement(placed.x, placed.y, lines)))
+    assert ends(moved) == [0.0, 14.0]
+    assert moved.points[1, 0] == 0.0
+
+
+def test_a_straight_line_gives_way_where_a_short_side_has_no_room_beside_it() -> None:
+    """Four operands of a box that is 26 px high, one straight from the left and the others from below."""
+    given, placed = star([0, 100, 200, 300], width=26.0)
+    found = ends(spread(given, placed, flat=True))
+    assert np.diff(found).min() >= 4.5 and max(map(abs, found)) <= TWIN_ROOM
+
+
+def test_outputs_of_a_narrow_box_leave_it_as_one() -> None:
+    """One tensor for all of them, so nothing seems to be missing."""
+    edges = np.array([(0, i) for i in range(1, 5)])
+    froms = [0.0, 100.0, 200.0, 300.0]
+    lines = [[(0.0, 20.0), (x, 60.0)] for x in froms]
+    given = drawing([26.0] * 5, edges)
+    placed = spread(given, placement(np.array([0.0, *froms]), np.array([10.0, *[70.0] * 4]), lines), flat=True)
+    assert begins(placed) == [0.0] * 4
