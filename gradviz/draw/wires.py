@@ -148,7 +148,7 @@ def spread(drawing: Drawing, placement: Placement, *, flat: bool = False) -> Pla
     edges, starts = drawing.edges[drawn], placement.starts[drawn]
     lasts = placement.starts[drawn + 1] - 1
     # before ports: twins keep together when their ends move
-    _part_twins(points, edges, starts, lasts)
+    parted = np.tile(_part_twins(points, edges, starts, lasts), 2)
     # a box has ports below and above
     box = np.concatenate([edges[:, 0], edges[:, 1] + drawing.size])
     room = np.tile(drawing.widths / 2 - (CORNER_FLAT if flat else CORNER), 2)
@@ -156,7 +156,7 @@ def spread(drawing: Drawing, placement: Placement, *, flat: bool = False) -> Pla
     shared = _shared_runs(points, edges, lasts, drawing.size)
     short = np.append(np.zeros_like(shared), shared)
     short = np.maximum(short, SHORT_FLAT if flat else SHORT)
-    _move_ends(points, box, room, ends, others, short)
+    _move_ends(points, parted, box, room, ends, others, short)
     return replace(placement, points=points)
 
 
@@ -173,22 +173,30 @@ def _shared_runs(points: Floats, edges: Ints, lasts: Ints, size: int) -> Floats:
     return by_key(np.maximum, shorter, below, size, 0.0)
 
 
-def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
+def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> Floats:
     """Moves whole lines that join the same two boxes apart, for else they hide each
-    other.
+    other; returns how far each.
     """
     _, group, counts = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
     group = group.reshape(-1)
     step = np.minimum(TWIN_STEP, 2 * TWIN_ROOM / np.maximum(counts - 1, 1))[group]
     aside = (place_in_group(group) - (counts[group] - 1) / 2) * step
     _shift(points, starts, lasts - starts + 1, aside)
+    return aside
 
 
 def _move_ends(
-    points: Floats, box: Ints, room: Floats, ends: Ints, others: Ints, short: Floats
+    points: Floats,
+    parted: Floats,
+    box: Ints,
+    room: Floats,
+    ends: Ints,
+    others: Ints,
+    short: Floats,
 ) -> None:
     """Moves each end of a line, with the straight run before it where that is `short`
-    for its box, to its own port there; `others` are the other ends.
+    for its box, to its own port there; `others` are the other ends. `parted`: how far
+    each is from the middle.
     """
     way = np.sign(others - ends)
     aside, along = np.abs(points[ends + way] - points[ends]).T
@@ -196,11 +204,11 @@ def _move_ends(
     last = np.where((aside < 0.5) & (along <= short[box]), ends + way, ends)
     beyond = np.where(last == others, last, last + way)
     # how far to the right the line comes from; 0 when it stays straight
-    side = points[beyond, 0] - points[ends, 0]
+    side = np.round(points[beyond, 0] - points[ends, 0], 3)
     side[np.abs(side) < 0.5] = 0.0
     bundle = _bundles(box, points[beyond])
     _, first = np.unique(bundle, return_index=True)
-    move = _offsets(box[first], side[first], room)[bundle]
+    move = _offsets(box[first], side[first], parted[first], room)[bundle]
     _shift(points, np.minimum(last, ends), np.abs(last - ends) + 1, move)
 
 
@@ -215,7 +223,7 @@ def _bundles(box: Ints, turn: Floats) -> Ints:
     return unsorted(np.cumsum(np.append(False, differs)[: len(box)]), order)
 
 
-def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
+def _offsets(box: Ints, side: Floats, parted: Floats, room: Floats) -> Floats:
     """How far each end moves along its box's side: by its place among the box's ends,
     seen from the straight ones.
     """
@@ -230,7 +238,9 @@ def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
     centre = sums[box] / np.bincount(box, central, len(room))[box]
     unit = np.where(straight, 0.0, rank - centre)
     step, aside = _steps(box, unit, room)
-    return unsorted(unit * step[box] - aside[box], order)
+    # twins keep apart where they stay straight or have no port
+    port = np.where(straight | (step[box] == 0), 0.0, unit * step[box] - parted[order])
+    return unsorted(port - aside[box], order)
 
 
 def _steps(box: Ints, unit: Floats, room: Floats) -> tuple[Floats, Floats]:

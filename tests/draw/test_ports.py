@@ -80,6 +80,15 @@ def test_lines_that_join_the_same_boxes_do_not_hide_each_other() -> None:
     assert begins(moved) == found  # each stays straight
 
 
+@pytest.mark.parametrize(("width", "step"), [(120.0, 14.0), (32.0, 3.5)])
+def test_two_lines_of_one_box_come_as_far_apart_as_those_of_others(width: float, step: float) -> None:
+    edges = np.array([(0, 2), (0, 2), (1, 2)])
+    lines = [[(-80.0, 20.0), (0.0, 60.0)]] * 2 + [[(0.0, 20.0), (0.0, 60.0)]]
+    given = drawing([width] * 3, edges)
+    placed = placement(np.array([-80.0, 0.0, 0.0]), np.array([10.0, 10.0, 70.0]), lines)
+    assert ends(spread(given, placed)) == [-2 * step, -step, 0.0]
+
+
 def test_lines_that_turn_together_leave_the_box_together() -> None:
     """Two lines of one trunk and one on the other side: two ports, not three."""
     edges = np.array([(0, 1), (0, 2), (0, 3)])
