@@ -131,6 +131,7 @@ class Recorded:
             module_inputs=_module_inputs(bare, calls, inputs),
             numbers=operands.numbers,
             in_torch=operands.in_torch,
+            passed=operands.inputs,
         )
 
     def _inputs(self) -> Iterator[LivingInput]:

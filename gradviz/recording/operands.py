@@ -27,20 +27,24 @@ from gradviz.source.expressions import argument, is_import_called, names_variabl
 from gradviz.variables.objects import is_a, members
 from gradviz.walker.places import BareGraph, Operand
 
-MASKED = ("add", "baddbmm", "scaled_dot_product")
-"""Ops that take what attention makes of its masks; the last one has no entry for it."""
+MASKED = ("add", "baddbmm")
+"""Ops that take what attention makes of its masks, beside its own, which has no entry for
+it.
+"""
 _IN_ORDER = torch.nn.Sequential.forward.__code__
 
 
 class Operands(NamedTuple):
     """`named`: the operands of nodes, by node id; `numbers`: of how many entries without
     gradient the code says that they are no tensors; `in_torch`: the nodes that a module
-    of torch's made; `leaves`: what leaves are called.
+    of torch's made; `inputs`: what the code gave these modules; `leaves`: what leaves are
+    called.
     """
 
     named: dict[int, list[Operand]]
     numbers: dict[int, int]
     in_torch: set[int]
+    inputs: dict[int, Operand]
     leaves: dict[int, str]
 
 
@@ -72,23 +76,13 @@ class OperandReader:
         for edge in self._bare.edges:
             taken.setdefault(edge.consumer, {})[edge.position] = edge.producer
 
-        found = Operands({}, {}, set(), {})
+        found = Operands({}, {}, set(), {}, {})
         for node, moment in enumerate(self._moments):
             site, module, call = moment
             if not runs(call, site):
                 continue
             if module is not None and module.site is site:
-                found.in_torch.add(node)
-                if self._op(node).startswith(
-                    MASKED if none_inputs.get(node) else MASKED[-1]
-                ):
-                    found.named[node] = list(self._masks(module))
-                for producer in taken.get(node, {}).values():
-                    leaf = self._bare.variables.get(producer)
-                    if leaf is None or is_a(leaf, Parameter):
-                        continue
-                    if name := self._input_name(module):
-                        found.leaves.setdefault(producer, name)
+                self._read_in_torch(node, module, taken.get(node, {}), found)
                 continue
             where = self._callers.where(moment, node)
             if where is not None:
@@ -96,6 +90,24 @@ class OperandReader:
                 count = len(edges) + none_inputs.get(node, 0)
                 self._read_node(node, where, count, edges, found)
         return found
+
+    def _read_in_torch(
+        self, node: int, module: ModuleCall, edges: Mapping[int, int], found: Operands
+    ) -> None:
+        """Add what the code gave a module of torch's that made a node."""
+        found.in_torch.add(node)
+        takes_data, op = self._bare.none_inputs.get(node, 0) > 0, self._op(node)
+        given = self.passed_to(*_outermost(module)) if takes_data else None
+        if given is not None:
+            found.inputs[node] = given
+        if (takes_data and op in MASKED) or op.startswith("scaled_dot_product"):
+            found.named[node] = list(self._masks(module))
+        for producer in edges.values():
+            leaf = self._bare.variables.get(producer)
+            if leaf is None or is_a(leaf, Parameter):
+                continue
+            if name := self._input_name(module):
+                found.leaves.setdefault(producer, name)
 
     def _read_node(
         self,
@@ -156,14 +168,11 @@ class OperandReader:
         """What the code calls the input of a module of torch's, or of a Sequential around
         it; "" where that is no name.
         """
-        outer = module
-        while outer.parent is not None and outer.parent.module.forward is _IN_ORDER:
-            outer = outer.parent
+        outer, parameter = _outermost(module)
         code, where = outer.module.forward, self._callers.where(outer.moment, outer)
         if where is None or code is None or not is_own_call(outer):
             return ""
-        first = next(iter(code.co_varnames[1:]), "")
-        value = argument(where.spot, code, first, 1)
+        value = argument(where.spot, code, parameter, 1)
         if not isinstance(value, ast.Name):
             return ""
         named, there = self._callers.followed(value, where)
@@ -265,6 +274,18 @@ class OperandReader:
             text = f"{type(module).__name__}({text})"
         source, scope = given._replace(value=value), self._scopes.get(outer, -1)
         return Operand(text, key=user, of=(source,), inner=True, scope=scope)
+
+
+def _outermost(module: ModuleCall) -> tuple[ModuleCall, str]:
+    """The call of the Sequential that a module of torch's is in, else its own, and the
+    first parameter of that.
+    """
+    while module.parent is not None and module.parent.module.forward is _IN_ORDER:
+        module = module.parent
+    code = module.module.forward
+    return module, code.co_varnames[
+        1
+    ] if code is not None and code.co_argcount > 1 else ""
 
 
 def _modules_between(

@@ -405,26 +405,15 @@ class _Reader:
             return False
         if spot is not frame.last:
             return not spot.may_follow(frame.last)
-        if done.callee is not None or frame.callee is not None:
-            is_same = done.callee is frame.callee
-            return None not in (done.callee, frame.callee) and not is_same
-        if done.op not in frame.seen:
-            return False
-        if spot.is_operator or spot.called in (done.op, "apply"):
-            has_views = isinstance(spot.node, ast.BinOp) and any(
-                map(is_view, frame.seen)
-            )
-            if not has_views:
-                return True
-            if is_view(done.op):
-                return False
-        # one call may make an op several times
-        step.part.doubts.add(spot)
-        for inner in frame.steps[innermost + 1 :]:
-            inner.part.in_doubt = step.part
-        if frame.call is not None:
-            frame.call.in_doubt = step.part
-        return False
+        again = _is_again(frame, spot, done)
+        if again is None:
+            # one call may make an op, or call a function, several times
+            step.part.doubts.add(spot)
+            for inner in frame.steps[innermost + 1 :]:
+                inner.part.in_doubt = step.part
+            if frame.call is not None:
+                frame.call.in_doubt = step.part
+        return bool(again)
 
     def written(self) -> ProgramText:
         """What was read."""
@@ -437,6 +426,25 @@ class _Reader:
             self._unread,
             {key: _certain(turns) for key, turns in self._turns.items()},
         )
+
+
+def _is_again(frame: CallFrame, spot: Spot, done: _Done) -> bool | None:
+    """Whether what a call did at its last place is done there again, not still; None
+    where nothing shows it.
+    """
+    if done.callee is not None or frame.callee is not None:
+        if None in (done.callee, frame.callee) or done.callee is frame.callee:
+            return False
+        return None if spot.repeats else True
+    if done.op not in frame.seen:
+        return False
+    if spot.is_operator or spot.called in (done.op, "apply"):
+        has_views = isinstance(spot.node, ast.BinOp) and any(map(is_view, frame.seen))
+        if not has_views:
+            return True
+        if is_view(done.op):
+            return False
+    return None
 
 
 def _certain(turns: Sequence[Draft]) -> Turns:

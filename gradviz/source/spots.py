@@ -5,6 +5,7 @@ computes, what that is called, and the loops and statements around it.
 from __future__ import annotations
 
 import ast
+import builtins
 from dis import opmap
 from types import CodeType
 
@@ -21,6 +22,8 @@ from gradviz.source.syntax import (
 
 _STORE = opmap["STORE_SUBSCR"]
 _OPERATORS = (ast.BinOp, ast.UnaryOp, ast.AugAssign, ast.Subscript, ast.Compare)
+_GOING_THROUGH = (ast.Assign, ast.List, ast.Set, ast.Starred, ast.Tuple)
+_CALLING_EACH = ("extend", "reduce", "tree_map", "update")
 _REWRITTEN = ("@pytest_ar", "__compiled_fn", "__resume_at")
 """Names in code that pytest and torch.compile have made of the user's."""
 OWN_CODE: dict[str, type[ast.AST]] = {
@@ -75,6 +78,17 @@ class Spot:
             self.head_of = node
         elif parent is not None and parent.field == "iter":
             self.head_of = parent.node
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it may call several times what it is given: `list(map(f, xs))`."""
+        if not isinstance(self.node, ast.Call):
+            return isinstance(self.node, _GOING_THROUGH)
+        called = self.node.func
+        if isinstance(called, ast.Name) and hasattr(builtins, called.id):
+            return True
+        name = getattr(called, "attr", getattr(called, "id", ""))
+        return name in _CALLING_EACH
 
     @property
     def loops(self) -> list[ast.AST]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from gradviz.graph import Data, TensorInfo
+from gradviz.graph.origins import common
 from gradviz.walker import private
 from gradviz.walker.names import Names
 from gradviz.walker.places import Operand, Places
@@ -25,7 +26,9 @@ _UNSEEN = TensorInfo(None, "unknown", "unknown")
 
 @dataclass(slots=True, eq=False)
 class _Entity:
-    """One tensor in the making. `uses`: the entry of each node that takes it."""
+    """One tensor in the making. `uses`: the entry of each node that takes it; `scopes`:
+    the module calls whose code has it.
+    """
 
     names: tuple[str, ...]
     inner: bool
@@ -33,6 +36,7 @@ class _Entity:
     tensor: torch.Tensor | None = None
     storage: int | None = None
     uses: dict[int, int | None] = field(default_factory=dict)
+    scopes: set[int | None] = field(default_factory=set)
 
 
 class DataReader:
@@ -63,13 +67,8 @@ class DataReader:
         for tensor, slot, node in kept:
             some = operands.get(node, ())
             operand = _of_slot(some, slot, slots[node, _list(slot)])
-            if operand is None and len(some) == 1 and not some[0].slot:
-                # of einsum it is a view of what the code gave
-                owner = self._owner(tensor)
-                operand = some[0] if owner is not tensor else None
-                tensor = owner
             if operand is None:
-                self._add(node, None, tensor, None, slot)
+                self._add(node, None, *self._of_view(node, tensor, some), slot)
                 continue
             named.add((node, id(operand)))
             known = None if self._is_broadcast(tensor, operand) else tensor
@@ -85,6 +84,26 @@ class DataReader:
                     and _is_sure(operand, several)
                 ):
                     self._add(node, operand.position, living, operand, "")
+
+    def _of_view(
+        self, node: int, tensor: torch.Tensor, operands: Sequence[Operand]
+    ) -> tuple[torch.Tensor | None, Operand | None]:
+        """What the code gave an op of which a tensor may be a view: einsum, or one in a
+        module that was given a part of a larger tensor, which may be gone.
+        """
+        base, owner = base_of(tensor), self._owner(tensor)
+        if len(operands) == 1 and not operands[0].slot and owner is not tensor:
+            return owner, operands[0]
+        is_part = base is not None and base.numel() != tensor.numel()
+        if not is_part or self._names.leaf(tensor):
+            return tensor, None
+        for living in self._places.module_inputs.get(node, ()):
+            begins = living.storage_offset() == tensor.storage_offset()
+            is_whole = begins and living.numel() == tensor.numel()
+            if is_whole and base_of(living) is base:
+                return living, None
+        operand = self._places.passed.get(node)
+        return (None, operand) if operand is not None else (tensor, None)
 
     def add_argument(self, node: int, tensor: torch.Tensor) -> None:
         """A node of a module takes what the module was given."""
@@ -122,8 +141,15 @@ class DataReader:
             operand.text if operand is not None else "",
             tuple(entity.uses[node] for node in nodes),
             tuple(sorted(of)),
-            operand.scope if operand is not None and entity.inner else None,
+            self._home(entity.scopes) if entity.inner and entity.scopes else None,
         )
+
+    def _home(self, scopes: set[int | None]) -> int:
+        """The innermost module call around all of these, -1 where there is none."""
+        calls = [scope for scope in scopes if scope is not None and scope >= 0]
+        is_inside = len(calls) == len(scopes)
+        home = common(self._places.scopes, calls) if is_inside else None
+        return -1 if home is None else home
 
     # -- one tensor --------------------------------------------------------------------
 
@@ -162,6 +188,7 @@ class DataReader:
         if tensor is not None:
             self._by_tensor.setdefault(id(tensor), entity)
         if written is not None:
+            entity.scopes.add(written.scope)
             self._by_key.setdefault(written.key, entity)
         return entity
 

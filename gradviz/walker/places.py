@@ -81,7 +81,8 @@ class Places(NamedTuple):
     identity; `operands` are what the code gave ops, by the node's id; `program` is what
     was written, `written` what it calls single nodes; `module_inputs` is data that the
     module of a node was called with. `numbers`: how many entries without gradient are no
-    tensors; `in_torch` are nodes that a module of torch's made.
+    tensors; `in_torch` are nodes that a module of torch's made, `passed` what the code
+    gave that module first.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -98,6 +99,7 @@ class Places(NamedTuple):
     module_inputs: Mapping[int, tuple[torch.Tensor, ...]] = MappingProxyType({})
     numbers: Mapping[int, int] = MappingProxyType({})
     in_torch: Collection[int] = ()
+    passed: Mapping[int, Operand] = MappingProxyType({})
 
 
 class Attribution(Protocol):

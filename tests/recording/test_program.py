@@ -176,6 +176,15 @@ def of_a_generator_in_an_expression() -> Tensor:
     return sum((value - x).exp() for value, x in pairs)  # type: ignore[return-value]
 
 
+def by_map_in_each_turn() -> Tensor:
+    fast = [X @ W, X @ W, X @ W]
+    for _ in range(2):
+        fast = [h * 2 for h in fast]
+        fast = list(map(lambda h: h - h.sin(), fast))
+        fast[0], fast[1] = map(lambda h: h + h.cos(), fast[:2])
+    return fast[0] + fast[1] + fast[2]
+
+
 def of_subscripts() -> Tensor:
     rows = X @ W
     total = torch.zeros(4)
@@ -263,6 +272,7 @@ COUNTS: dict[Callable[[], Tensor], list[tuple[str, int]]] = {
     comprehension: [("for k in range(1, 4)", 3)],
     two_calls_of_torch: [("for _ in range(3)", 3)],
     one_call_of_two_ops: [("for output in outputs", 0)],
+    by_map_in_each_turn: [("for _ in range(2)", 2), ("for h in fast", 3), ("for h in fast", 3)],
     of_a_generator: [("for _ in range(4)", 4), ("for value in values(X)", 4)],
     of_a_generator_in_an_expression: [("for _ in range(3)", 3), ("for value, x in pairs", 3)],
     of_subscripts: [("for i in range(3)", 3)],
