@@ -125,7 +125,10 @@ class ExpressionReader:
             return ()
         value, where = given
         found: list[Operand | None] = []
+        imported = where.spot.file.imported
         for node in variables(value):
+            if dotted(node).partition(".")[0] in imported:
+                continue
             # what a module holds is said by the text: `self.mask[:T]`
             if node is expression or dotted(node).startswith("self."):
                 found += [None] * is_inner
@@ -154,12 +157,14 @@ class ExpressionReader:
 
     def _stays(self, expression: ast.expr, where: Where) -> bool:
         """Whether a variable of the script is given its value once, before this."""
-        if where.site.code.co_name != "<module>":
+        home = None
+        if isinstance(expression, ast.Name):
+            home = self._callers.home(expression.id, where)
+        if home is None or home[0].site.code.co_name != "<module>":
             return False
-        if not isinstance(expression, ast.Name):
-            return False
-        binding = where.bindings.only(expression.id)
-        return binding is not None and not where.bindings.loops_of(binding.node)
+        bindings = home[0].bindings
+        binding = bindings.only(expression.id)  # type: ignore[attr-defined]
+        return binding is not None and not bindings.loops_of(binding.node)
 
     def _is_mask(self, expression: ast.expr, where: Where) -> bool:
         """Whether it compares, or is made of what does alone."""

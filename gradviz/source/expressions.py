@@ -185,7 +185,9 @@ def names(expression: ast.expr) -> Iterator[str]:
 
 
 def variables(expression: ast.expr) -> Iterator[ast.expr]:
-    """The variables in an expression that may hold data that it is computed from."""
+    """The variables in an expression that may hold data that it is computed from, as
+    they are read.
+    """
     waiting: list[ast.AST] = [expression]
     while waiting:
         node = waiting.pop()
@@ -199,8 +201,8 @@ def variables(expression: ast.expr) -> Iterator[ast.expr]:
                 continue  # which takes the shape alone
             if dotted(node.func) in _NUMBERS or _gives_number(node):
                 continue
-            waiting += node.args
+            waiting += reversed(node.args)
             if isinstance(node.func, ast.Attribute):
                 waiting.append(node.func.value)
         elif not isinstance(node, ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
+            waiting += reversed(list(ast.iter_child_nodes(node)))

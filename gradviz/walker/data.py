@@ -5,7 +5,7 @@ as the graph, the code or the caller's variables tell.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -122,7 +122,7 @@ class DataReader:
         """What was collected, with what is computed from what."""
         self._entities = [entity for entity in self._entities if entity.names]
         # a source may be data that no op takes: the list grows while it is read
-        sources = [list(self._sources(entity.operand)) for entity in self._entities]
+        sources = [self._sources(entity.operand) for entity in self._entities]
         place = {id(entity): i for i, entity in enumerate(self._entities)}
         return tuple(
             self._record(entity, {place[id(one)] for one in some if one is not entity})
@@ -272,12 +272,17 @@ class DataReader:
         tensor = self._names.called(operand.text) if operand.stays else None
         return tensor if tensor is not None and _is_data(tensor) else None
 
-    def _sources(self, operand: Operand | None) -> Iterator[_Entity]:
+    def _sources(self, operand: Operand | None) -> list[_Entity]:
         """What an operand is computed from, also by variables that nobody holds, if they
-        are computed from data alone.
+        are computed from data alone. Some of it would say that it is all, but for what
+        the text begins with: `x[i]`.
         """
-        for source in operand.of if operand is not None else ():
-            yield from self._of(source)
+        sources = operand.of if operand is not None else ()
+        every = [self._of(source) for source in sources]
+        if operand is None or not all(every):
+            is_begun = operand is not None and operand.text.startswith(sources[0].text)
+            every = every if is_begun and every[0] else []
+        return [one for some in every for one in some]
 
     def _of(self, operand: Operand) -> list[_Entity]:
         known = self._source(operand)

@@ -60,7 +60,7 @@ CASES = {
     "a generator": (
         "def f(a, m):\n    for i in range(2):\n        yield w[i] * a + noise[0]\n"
         "loss = sum(z.sum() + row.sum() for z, row in zip(f(x, 3), w))",
-        [("noise[0]", ("Add", "Add")), ("x", ("Mul", "Mul"))],
+        [("noise", ()), ("noise[0]", ("Add", "Add")), ("x", ("Mul", "Mul"))],
     ),
     "what a loop gives one name": (
         "loss = 0\nfor turn in range(2):\n    goal = torch.randn(4)\n    loss = loss + (w - goal).sum()",
@@ -195,13 +195,13 @@ CASES = {
         "class N(nn.Module):\n    def forward(self, v, when):\n        both = torch.cat([v, when[:, :1]], 1)[:, 1:]\n"
         "        own = torch.ones(when.size(0), 4)\n        return both @ w + own\n"
         "net = N()\ndef f():\n    mine, when = x + 1, x * 2\n    return net(mine, when).sum()\nloss = f()",
-        [("both", ("Mm",)), ("own", ("Add",))],
+        [("both", ("Mm",)), ("own", ("Add",)), ("x", ())],
     ),
     "a mask that is over": (
         "class N(nn.Module):\n    def forward(self, v, empty):\n        return v.masked_fill(empty[:, None] == 0, 0.0)\n"
         "net = N()\ndef f(limit, least=0):\n    mask = (x[0] > limit).view(4)\n    only = least is None\n"
         "    return net(w, mask) * (least == only)\nloss = f(0.5).sum()",
-        [("empty[:, None] == 0", ("MaskedFill",)), ("mask", ())],
+        [("empty[:, None] == 0", ("MaskedFill",)), ("mask", ()), ("x", ())],
     ),
     "several indices": (
         "def at():\n    return 1\nrows, columns = idx, idx + 1\nloss = w[rows, columns, None].sum() + w[None, columns, 0].sum()\n"
@@ -329,6 +329,14 @@ FROM = {
         "class Masked(nn.Module):\n    def forward(self, h, lengths):\n        mask = torch.arange(4)[None] < lengths[:, None]\n"
         "        return (h[:2] * mask.unsqueeze(-1)[..., 0]).sum()\nloss = Masked()(w, idx)",
         {"mask.unsqueeze(-1)[..., 0]": {"mask"}, "mask": {"idx"}},
+    ),
+    "several, of which one is not known": (
+        "def g(a, i):\n    z = a * torch.exp(noise)\n    return w[:3] * z + noise[i]\nloss = g(torch.ones(3, 4), 0).sum()",
+        {"z": set(), "noise[i]": {"noise"}},
+    ),
+    "several that are known": (
+        "def g(a):\n    z = a * torch.exp(noise)\n    return w[:3] * z\nloss = g(x).sum()",
+        {"z": {"x", "noise"}},
     ),
     "an argument out of **": (
         "def g(h, **options):\n    by = options['by']\n    return h * by[0]\nloss = g(w, by=noise).sum()",
@@ -530,7 +538,7 @@ def test_what_einsum_is_given_has_no_shape_that_torch_made_of_it(tmp_path: Path)
     graph = recorded(
         tmp_path, "def f():\n    mine = x + 1\n    return torch.einsum('nc,kc->nk', mine, w)\nloss = f().sum()"
     )
-    assert [(data.names[0], data.tensor.shape) for data in graph.data] == [("mine", None)]
+    assert [(data.names[0], data.tensor.shape) for data in graph.data] == [("mine", None), ("x", (3, 4))]
 
 
 BUFFERS = """

@@ -180,8 +180,8 @@ def by_map_in_each_turn() -> Tensor:
     fast = [X @ W, X @ W, X @ W]
     for _ in range(2):
         fast = [h * 2 for h in fast]
-        fast = list(map(lambda h: h - h.sin(), fast))
-        fast[0], fast[1] = map(lambda h: h + h.cos(), fast[:2])
+        fast = list(map(lambda h: h - h.sin(), fast))  # noqa: C417
+        fast[0], fast[1] = map(lambda h: h + h.cos(), fast[:2])  # noqa: C417
     return fast[0] + fast[1] + fast[2]
 
 
