@@ -121,6 +121,10 @@ class DataReader:
     def records(self) -> tuple[Data, ...]:
         """What was collected, with what is computed from what."""
         self._entities = [entity for entity in self._entities if entity.names]
+        # a variable is one also where the value of the last turn is still there
+        inner = {_variable(entity) for entity in self._entities if entity.inner} - {()}
+        for entity in self._entities:
+            entity.inner |= _variable(entity) in inner
         # a source may be data that no op takes: the list grows while it is read
         sources = [self._sources(entity.operand) for entity in self._entities]
         place = {id(entity): i for i, entity in enumerate(self._entities)}
@@ -299,6 +303,17 @@ class DataReader:
         tensor = self._living(operand)
         is_known = _is_data(tensor) if tensor is not None else operand.is_mask
         return self._entity(tensor, operand, "") if is_known else None
+
+
+def _variable(entity: _Entity) -> tuple[Hashable, ...]:
+    """The variable that an operand is, whatever it holds; () where it is none."""
+    operand = entity.operand
+    if operand is None or not operand.text.isidentifier():
+        return ()
+    key, is_named = operand.key, (operand.text,) == entity.names
+    # the last part of what its value comes from is the turn
+    is_known = is_named and isinstance(key, tuple)
+    return (operand.text, *key[1][:-1]) if is_known else ()  # type: ignore[index]
 
 
 def _is_data(tensor: torch.Tensor) -> bool:

@@ -534,6 +534,12 @@ def test_a_leaf_of_a_function_that_is_over_is_called_as_the_code_has_it(case: st
     assert sorted(leaf.names[0] for leaf in graph.leaves) == ["mine", "w"]
 
 
+def test_a_variable_of_several_turns_is_one_also_where_the_last_value_is_there(tmp_path: Path) -> None:
+    code = "def f():\n    parts = []\n    for R in torch.randn(5):\n        parts.append((w * R).sum())\n    return sum(parts), R\n"
+    graph = recorded(tmp_path, f"{code}loss, R = f()")
+    assert [(data.names, data.inner, data.scope) for data in graph.data] == [(("R",), True, -1)] * 5
+
+
 def test_what_einsum_is_given_has_no_shape_that_torch_made_of_it(tmp_path: Path) -> None:
     graph = recorded(
         tmp_path, "def f():\n    mine = x + 1\n    return torch.einsum('nc,kc->nk', mine, w)\nloss = f().sum()"
