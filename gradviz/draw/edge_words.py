@@ -13,7 +13,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.summary import telling
 from gradviz.fold.folding import Folding, taken
 from gradviz.fold.order import is_view
-from gradviz.graph import BackwardStep, Edge, Graph, TensorInfo, column
+from gradviz.graph import BackwardStep, Edge, Graph, Node, TensorInfo, column
 from gradviz.graph.origins import module_path
 from gradviz.report import labels
 from gradviz.wording import tensor_line
@@ -88,20 +88,19 @@ class EdgeWords:
             return "", ""
 
         tensors = [tensor for edge in edges for tensor in tensors_along(folding, edge)]
-        tensor = kind_of_tensors(folding.graph, tensors)
+        tensor = kind_of_tensors(folding.graph, _as_made(box, folding.graph, tensors))
         if maker not in self._arriving:
             self._arriving[maker] = self._inputs_of(maker)
 
         named = _named(folding, tensors)
         names = dict.fromkeys(name_of(folding.graph, *tensor) for tensor in named)
         words = self._joined(names, box.scope)
-        if tensor is None or tensor in self._arriving[maker]:
-            shape = ""
-        elif words and kind_of_tensors(folding.graph, named) != tensor:
-            shape = ""  # `e2` is no name with the shape of `e2.T`
-        else:
-            shape = self._shape(tensor)
-        return words, shape
+        is_same = tensor is None or tensor in self._arriving[maker]
+        # `e2` is no name with the shape of `e2.T`
+        is_other = words and kind_of_tensors(folding.graph, named) != tensor
+        if is_same or is_other:
+            return words, ""
+        return words, self._shape(tensor)
 
     def _shape(self, tensor: TensorInfo | None) -> str:
         """Shape and dtype, as far as they do not go without saying."""
@@ -158,6 +157,18 @@ def tensors_along(folding: Folding, edge: Edge) -> list[Tensor]:
     # data that goes from one to the other
     inside = set(makers).difference(graph.leaf_of) or set(makers)
     return taken(graph, users, inside)
+
+
+def _as_made(box: Node, graph: Graph, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Those that are as a box gave them: none where an op writes into a view of one, which
+    is what a module may have given.
+    """
+    is_base = any(
+        graph.ops[edge.consumer] == "CopySlices" and edge.output == output
+        for node, output in tensors
+        for edge in graph.consumers(node)
+    )
+    return () if is_base and box.folded is not None else tensors
 
 
 def kind_of_tensors(graph: Graph, tensors: Sequence[Tensor]) -> TensorInfo | None:

@@ -186,17 +186,19 @@ class Drafter:
             inside = () if box.number is None else self.folding.inside[box.number]
             yield min((sequence[node] or 0 for node in inside), default=0)
 
-    def _leaves_to_split(self) -> dict[int, int]:
-        """How often each leaf is used that is drawn once for each of its users."""
+    def _leaves_to_split(self) -> dict[int, Counter[int]]:
+        """How often each of its users uses a leaf that is drawn once for each of them."""
         if self.options.leaves in ("shared", "hidden"):
             return {}
         above = 1 if self.options.leaves == "per-use" else SPLIT_ABOVE
-        uses: dict[int, int] = {}
+        split: dict[int, Counter[int]] = {}
         for box in self.folding.leaf_in:
-            edges = self.folding.consumers(box)
-            if len({edge.consumer for edge in edges}) > above:
-                uses[box] = sum(edge.count for edge in edges)
-        return uses
+            uses = Counter[int]()
+            for edge in self.folding.consumers(box):
+                uses[edge.consumer] += edge.count
+            if len(uses) > above:
+                split[box] = uses
+        return split
 
     # -- boxes -------------------------------------------------------------------------
 
@@ -242,7 +244,8 @@ class Drafter:
         # one for each user, made when its edge is drawn
         if (box, user) not in self.copies:
             users = [user] if user is not None else []
-            self.copies[box, user] = self._draw_leaf(box, users, self.split[box])
+            uses = sum(self.split[box][one] for one in users)
+            self.copies[box, user] = self._draw_leaf(box, users, uses)
         return self.copies[box, user]
 
     # -- links -------------------------------------------------------------------------

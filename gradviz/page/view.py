@@ -7,7 +7,6 @@ and share one layout.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -90,7 +89,6 @@ class Texts:
             for step in walk.graph.backward
             if len(step.value) == 1 or len(step.arrived) == 1
         }
-        self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums(held or [0] * len(walk.graph.nodes))
 
     def cell(self, cell: Cell) -> Text:
@@ -100,8 +98,7 @@ class Texts:
 
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
-            copies = self._copies[cell.record] if cell.kind == COPY else 1
-            title = labels.leaf_title(leaf, self._path(cell.group), copies)
+            title = labels.leaf_title(leaf, self._path(cell.group))
             return self._short(title, tensor_line(leaf.tensor), "leaf", cell.record)
 
         if cell.kind == DATA:

@@ -180,9 +180,9 @@ def _matched(
     given.update((role, bound[role]) for role in INDICES if role in bound)
     if name == "embedding" and "input" in bound:
         given["indices"] = bound["input"]
-    if op in ("cat", "stack") and values:
-        given.update(_elements(values[0], count))
-        return given
+    if op in ("cat", "stack"):
+        # none of which is a number, also where nothing tells which they are
+        return dict(_elements(values[:1], count)) or None
     order = _order(name, list(bound), op, count, is_first)
     if not order and not given and len(bound) > count:
         return None  # any of them may be what the op takes
@@ -222,8 +222,9 @@ def _of_two(others: Sequence[str], op: str, is_first: bool) -> Sequence[str]:
 _ANY_ORDER = ("sub", "div", "pow", "where")
 
 
-def _elements(value: ast.expr, count: int) -> Iterator[tuple[int, ast.expr]]:
-    parts = value.elts if isinstance(value, (ast.List, ast.Tuple)) else []
+def _elements(values: Sequence[ast.expr], count: int) -> Iterator[tuple[int, ast.expr]]:
+    lists = [value for value in values if isinstance(value, (ast.List, ast.Tuple))]
+    parts = [part for value in lists for part in value.elts]
     is_complete = not any(isinstance(part, ast.Starred) for part in parts)
     if len(parts) == count and is_complete:
         yield from enumerate(parts)

@@ -259,8 +259,8 @@ def same_line(group: Group) -> str:
 
 
 def leaf_title(leaf: Leaf, module: str = "", uses: int = 1) -> str:
-    """The leaf's names, or what kind of tensor it is when it has none. `uses` above 1
-    marks one of several boxes of this leaf: `weight ×12`.
+    """The leaf's names, or what kind of tensor it is when it has none. Of one that is
+    drawn for each box that uses it, how many `uses` that has: `weight ×12`.
     """
     names = names_text(relative(name, module) for name in leaf.names)
     title = names or f"unnamed {leaf.kind}"

@@ -71,7 +71,7 @@ class DataReader:
                 self._add(node, None, *self._of_view(node, tensor, some), slot)
                 continue
             named.add((node, id(operand)))
-            known = None if self._is_broadcast(tensor, operand) else tensor
+            known = None if self._is_reshaped(tensor, operand) else tensor
             self._add(node, operand.position, known, operand, slot)
 
         for node, several in operands.items():
@@ -234,12 +234,16 @@ class DataReader:
         is_variable = operand.text.isidentifier() and operand.scope == -1
         return (operand.text,) if is_variable else names
 
-    def _is_broadcast(self, tensor: torch.Tensor, operand: Operand) -> bool:
-        """Whether an op saved a variable as a view that repeats it, as `log_prob` does."""
-        if not operand.text.isidentifier() or tensor.layout is not torch.strided:
+    def _is_reshaped(self, tensor: torch.Tensor, operand: Operand) -> bool:
+        """Whether an op saved a view that has another shape: one that repeats a variable,
+        as `log_prob` does; of a target in three dimensions, as `cross_entropy` makes it.
+        """
+        if tensor.layout is not torch.strided or self._names.leaf(tensor):
             return False
+        if operand.slot == "target" and tensor.dim() == 3 and tensor.shape[1] == 1:
+            return True
         repeats = 0 in tensor.stride() and tensor.numel() > 1
-        return repeats and not self._names.leaf(tensor)
+        return repeats and operand.text.isidentifier()
 
     def _owner(self, tensor: torch.Tensor) -> torch.Tensor:
         """What a view without a name counts for, where nothing tells what the code gave."""

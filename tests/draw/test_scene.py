@@ -27,7 +27,7 @@ from tests.builders import (
     tensor,
     views,
 )
-from tests.drawn import details, held_by_box, scene
+from tests.drawn import details, held_by_box, scene, shown
 
 OPS = set(get_args(BoxKind)) - {"leaf", "output", "saved", "stale", "input"}
 
@@ -109,8 +109,7 @@ def test_what_a_checkpoint_packed_is_said_calmly(packings: tuple[Packing, ...], 
 )
 def test_how_often_a_leaf_is_drawn(leaves: str, uses: int, boxes: int) -> None:
     made = scene(shared_leaf(uses), Options.of({"leaves": leaves}))
-    expected = f"weight ×{uses}" if boxes > 1 else "weight"
-    assert [title for title in titles(made, "leaf") if title != "x"] == [expected] * boxes
+    assert [title for title in titles(made, "leaf") if title != "x"] == ["weight"] * boxes
     words = "; ".join(made.footer)
     assert ("drawn once per use" in words) == (boxes > 1)
     assert ("not drawn: 2 leaves" in words) == (leaves == "hidden")
@@ -253,3 +252,18 @@ def test_data_stands_in_the_module_that_takes_it(leaves: str) -> None:
     made = scene(Graph(nodes, edges, (leaf(1, "w"),), scopes=scopes, data=(data,)), Options.of({"leaves": leaves}))
     (box,) = [box for box in made.boxes if box.lines[0] == "mask"]
     assert box.frame is not None and made.frames[box.frame].title == "second Second"
+
+
+def test_an_edge_into_what_is_written_into_has_no_shape_of_a_closed_module() -> None:
+    """A linear layer makes (12, 8) of what it gives as (2, 6, 8)."""
+    nodes = (
+        Node(0, "CopySlices", (tensor(12, 8),), 2),
+        Node(1, "AddmmBackward0", (tensor(12, 8),), 1, 0),
+        accumulate(2),
+    )
+    edges = (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))
+    graph = Graph(nodes, edges, (leaf(2, "w"),), (Root(0, 0, "y", tensor(12, 8)),), (Scope("fc", "Linear", 1, None),))
+    for depth, expected in ((1, [""]), ("all", ["(12, 8)"])):
+        made = scene(shown(graph, Options(depth=depth)), Options(depth=depth))
+        ends = {box.id: box.lines[0] for box in made.boxes}
+        assert [link.label for link in made.links if ends[link.target] not in ("y", "addmm", "fc Linear")] == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections import Counter
@@ -92,7 +93,8 @@ class Called:
     def __init__(self, *files: str) -> None:
         self._files = files
         self._open: dict[int, int] = {}
-        self.calls: list[tuple[CodeType, int, int]] = []
+        self._held: list[FrameType] = []  # of generators: another one's has another identity
+        self.calls: list[tuple[CodeType, int, int, int]] = []
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         if frame.f_code.co_filename not in self._files:
@@ -100,7 +102,11 @@ class Called:
         if event == "call":
             self._open.setdefault(id(frame), peek_sequence())
         elif event == "return" and id(frame) in self._open:
-            self.calls.append((frame.f_code, self._open.pop(id(frame)), peek_sequence()))
+            is_resumed = frame.f_code.co_flags & inspect.CO_GENERATOR
+            if is_resumed:
+                self._held.append(frame)
+            began = self._open.pop(id(frame))
+            self.calls.append((frame.f_code, began, peek_sequence(), id(frame) if is_resumed else -began))
 
     @contextmanager
     def profiling(self) -> Iterator[None]:
@@ -115,12 +121,17 @@ class Called:
         """What each call of a function made of the graph, by name and number."""
         node_of = {node.sequence: node.id for node in graph.nodes if node.sequence is not None}
         number: Counter[CodeType] = Counter()
-        found = {}
-        for code, first, after in sorted(self.calls, key=lambda call: (call[1], -call[2])):
+        found: dict[tuple[str, int], set[int]] = {}
+        resumed: dict[int, set[int]] = {}
+        for code, first, after, identity in sorted(self.calls, key=lambda call: (call[1], -call[2])):
             nodes = {node for sequence, node in node_of.items() if first <= sequence < after}
-            if nodes:
+            if nodes and identity in resumed:
+                resumed[identity] |= nodes
+            elif nodes:
                 number[code] += 1
                 found[f"{code.co_name}()", number[code]] = nodes
+                if identity > 0:
+                    resumed[identity] = nodes
         return found
 
 

@@ -540,6 +540,61 @@ def test_a_variable_of_several_turns_is_one_also_where_the_last_value_is_there(t
     assert [(data.names, data.inner, data.scope) for data in graph.data] == [(("R",), True, -1)] * 5
 
 
+ATTENTION = """
+class Attn(nn.Module):
+    def __init__(self, mask):
+        super().__init__()
+        self.attn, self.mask = nn.MultiheadAttention(16, 4), mask
+    def forward(self, h):
+        return h + self.attn(h, h, h, need_weights=False, attn_mask=self.mask)[0]
+mask = torch.full((5, 5), float("-inf")).triu_(1)
+blocks = [Attn(mask) for _ in range({blocks})]
+if {blocks} > 1:
+    del mask
+net = nn.Sequential(*blocks)
+loss = net(torch.randn(5, 2, 16)).sum()
+"""
+
+
+@needs_raw
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_a_mask_is_no_other_data_of_attention_and_stands_around_all_that_share_it(blocks: int, tmp_path: Path) -> None:
+    graph = recorded(tmp_path, ATTENTION.format(blocks=blocks))
+    shapes = {data.names[0]: data.tensor.shape for data in graph.data}
+    assert shapes.pop("mask", None) == (5, 5) or shapes.pop("self.mask") == (5, 5)
+    assert [*shapes.values()] == [(5, 2, 16)]
+    drawn = scene(graph, Options(depth="all"))
+    (frame,) = [box.frame for box in drawn.boxes if "mask" in box.lines[0]]
+    assert frame is None or "Sequential" in drawn.frames[frame].title or blocks == 1
+
+
+@needs_raw
+def test_a_part_of_a_tensor_that_a_module_flattens_is_called_as_the_code_has_it(tmp_path: Path) -> None:
+    text = "f, g = nn.Linear(2, 4), nn.Sequential(nn.Linear(2, 4), nn.Tanh())\nrows = torch.rand(6, 4, 4)\n"
+    text += "first = rows[..., :2]\nloss = (f(first) * g(rows[..., 2:])).sum()"
+    graph = recorded(tmp_path, text)
+    taken_by_ops = {data.names[0]: data.tensor.shape for data in graph.data if data.nodes}
+    assert taken_by_ops == {"first": (6, 4, 2), "rows[..., 2:]": None}
+
+
+@needs_raw
+def test_a_target_has_no_shape_that_cross_entropy_made_of_it(tmp_path: Path) -> None:
+    graph = recorded(
+        tmp_path,
+        "t = torch.tensor([[0, 1, 2, 3]] * 3)\nloss = F.cross_entropy(x[:, :, None] * w[:, 1:], t[:, 1:]).sum()",
+    )
+    shapes = {data.names[0]: data.tensor.shape for data in graph.data}
+    assert shapes["t[:, 1:]"] is None and shapes["t"] == (3, 4)
+
+
+def test_an_unknown_part_of_a_list_is_counted(tmp_path: Path) -> None:
+    graph = recorded(
+        tmp_path,
+        "def f(a):\n    rows = [a]\n    rows.append(rows[-1] * w[:3])\n    return torch.stack(rows)\nloss = f(x).sum()",
+    )
+    assert any("not drawn: 1 input" in line for line in footer_lines(graph))
+
+
 def test_what_einsum_is_given_has_no_shape_that_torch_made_of_it(tmp_path: Path) -> None:
     graph = recorded(
         tmp_path, "def f():\n    mine = x + 1\n    return torch.einsum('nc,kc->nk', mine, w)\nloss = f().sum()"
