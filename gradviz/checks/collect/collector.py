@@ -153,7 +153,7 @@ class Collector:
         with recorder.reading("the modules"):
             listed = {parameter.node for parameter in call.parameters}
             others = [leaf for leaf in call.graph.leaves if leaf.node not in listed]
-            call.homes = homes_of(others, reading.models)
+            call.homes = homes_of(others, reading.models, live.variables)
         with recorder.reading("reference cycles"):
             call.cycles = cycles(walked)
             call.in_place = made_in_place(call.graph)

@@ -123,8 +123,12 @@ def _parameters(
 _FIRST = re.compile(r"(\w+)(?:\[(.*?)\])?(.*)", re.DOTALL)
 
 
-def homes_of(leaves: Iterable[Leaf], models: Models) -> dict[int, Home]:
-    """Where modules keep leaves whose names begin with those of models, by node."""
+def homes_of(
+    leaves: Iterable[Leaf], models: Models, variables: Variables
+) -> dict[int, Home]:
+    """Where modules keep leaves whose names begin with those of models, and objects of
+    other classes leaves that are attributes of them, by node.
+    """
     homes: dict[int, Home] = {}
     for leaf in leaves:
         for name, (prefix, model) in product(leaf.names, models):
@@ -132,6 +136,12 @@ def homes_of(leaves: Iterable[Leaf], models: Models) -> dict[int, Home]:
                 found = _home(name[len(prefix) + 1 :], model)
                 if found is not None:
                     homes[leaf.node] = found
+        for name, space in product(leaf.names, variables):
+            holder, _, attribute = name.partition(".")
+            if leaf.node not in homes and attribute.isidentifier():
+                line = made_at(type(space.get(holder)), attribute)
+                if line is not None:
+                    homes[leaf.node] = Home(name, "", line)
     return homes
 
 

@@ -61,6 +61,12 @@ _PLAIN = Row(
     "never changes",
     "In {line}, make {attribute} a {container}(...), and make the optimizer after that.",
 )
+_UNHELD = Row(
+    "{names} {is_} in no optimizer, though backward() computes a gradient",
+    "{code} makes a tensor that requires grad: backward() fills its .grad at every call, no optimizer holds it, and it never "
+    "changes",
+    "Give it to the optimizer, too: optimizer.add_param_group({{'params': [{names}]}}).",
+)
 _HIDDEN = _UNLISTED._replace(fix=_PLAIN.fix)
 
 
@@ -125,14 +131,22 @@ def _plain(context: BackwardCall) -> Diagnoses:
             continue
         kind = context.graph.leaf_of[row.node].kind
         still = row.moved is False and row.names[0] not in reads
-        if still and kind == "input" and home.line:
-            diagnosis = _PLAIN.filled(
+        if not (still and kind == "input" and home.line):
+            continue
+        is_modules = home.attribute.startswith("self.")
+        if is_modules or not _is_given(context.graph, row.node):
+            diagnosis = (_PLAIN if is_modules else _UNHELD).filled(
                 row.names[:1],
                 home.line,
                 attribute=home.attribute,
                 container=home.container or "torch.nn.Parameter",
             )
             yield diagnosis._replace(nodes=(row.node,))
+
+
+def _is_given(graph: Graph, leaf: int) -> bool:
+    """Whether modules compute with a leaf: it is data."""
+    return any(graph.nodes[user].scope is not None for user in users(graph, leaf))
 
 
 def recorded_updates(context: BackwardCall) -> dict[str, int]:
