@@ -204,7 +204,11 @@ def _read_call(call: Call, code: CodeFile) -> _Called:
         return _Called(called(call), None, root, values)
     if owner is not None:
         values.insert(0, owner)
-    return _Called(called(call), owner, "", values)
+        return _Called(called(call), owner, "", values)
+    # `from torch.autograd import grad as torch_grad`
+    module, original = code.imports.get(called(call), ("", ""))
+    name = original if module.startswith("torch") else ""
+    return _Called(name or called(call), None, "", values)
 
 
 def _of_call(call: Call, code: CodeFile) -> Effect:
