@@ -128,7 +128,7 @@ def _both_zero(context: BackwardCall) -> Diagnoses:
 
 
 def _cancelled(graph: Graph) -> Diagnoses:
-    """Sums in which one tensor is added, and subtracted from data."""
+    """Sums in which one tensor is added, and subtracted from another one."""
     for node in graph.nodes:
         if kind(graph, node.id) != "Add":
             continue
@@ -136,9 +136,11 @@ def _cancelled(graph: Graph) -> Diagnoses:
         for maker in makers(graph, node.id):
             uses = graph.inputs(maker) if kind(graph, maker) == "Sub" else ()
             taken = {(use.producer, use.output) for use in uses if use.position == 1}
-            if len(uses) == 1 and taken & added:
-                reached = set(behind(graph, makers(graph, maker)))
-                leaves = [leaf for leaf in graph.leaves if leaf.node in reached]
+            other = [use.producer for use in uses if use.position == 0]
+            lost = {producer for producer, _ in taken & added}
+            reached = set(behind(graph, lost)).difference(behind(graph, other))
+            leaves = [leaf for leaf in graph.leaves if leaf.node in reached]
+            if leaves:
                 names = first_names(leaves)
                 learn = verb(names, "learns", "learn")
                 source, nodes = made_at(graph, node.id), (node.id,)
