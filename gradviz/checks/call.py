@@ -39,7 +39,7 @@ class NamedTensor(NamedTuple):
 
 class Home(NamedTuple):
     """Where a module keeps what it does not list: `container` is what would register
-    it, "" when it is a plain attribute.
+    it, "" when it is a plain attribute. An object that is no module has no `attribute`.
     """
 
     attribute: str

@@ -203,9 +203,14 @@ def _untied(body: Body, variables: Variables) -> Iterator[Note]:
         weights = [_value(name, variables) for name in match.groups()]
         untied = all(is_a(each, torch.nn.Parameter) for each in weights)
         untied = untied and weights[0] is not weights[1]
-        blocks = blocks_around(body.file, source.line, ast.If)
-        # under a condition, nobody knows whether it ran
-        if untied and not any(isinstance(block, ast.If) for block in blocks):
+        blocks = blocks_around(body.file, source.line, ast.If) if untied else ()
+        chosen = [block for block in blocks if isinstance(block, ast.If)]
+        is_run = all(
+            any(covers(each, source.line) for each in block.body)
+            and _is_met(block.test, variables)
+            for block in chosen
+        )
+        if untied and is_run:
             yield (
                 Kind.NO_EFFECT,
                 source,
@@ -213,6 +218,14 @@ def _untied(body: Body, variables: Variables) -> Iterator[Note]:
                 "ties two weights, of which one was made anew later: they are two Parameters now",
                 "tie them last, behind whatever makes one of them anew",
             )
+
+
+def _is_met(test: ast.expr, variables: Variables) -> bool:
+    """Whether a condition is an attribute that is true now, also of what a constructor
+    was given and keeps under the same name. Of another one nobody knows whether it was.
+    """
+    text, own = ast.unparse(test), next(iter(variables[0]), "")
+    return True in (_value(text, variables), _value(f"{own}.{text}", variables))
 
 
 def _copied(source: SourceLine, target: str, given: str) -> Note:

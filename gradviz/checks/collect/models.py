@@ -21,6 +21,7 @@ from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.objects import (
     every_path,
+    is_a,
     joined,
     members,
     parameters as own_parameters,
@@ -138,10 +139,11 @@ def homes_of(
                     homes[leaf.node] = found
         for name, space in product(leaf.names, variables):
             holder, _, attribute = name.partition(".")
-            if leaf.node not in homes and attribute.isidentifier():
-                line = made_at(type(space.get(holder)), attribute)
-                if line is not None:
-                    homes[leaf.node] = Home(name, "", line)
+            kept_by = space.get(holder)
+            is_object = attribute.isidentifier() and not is_a(kept_by, torch.nn.Module)
+            line = made_at(type(kept_by), attribute) if is_object else None
+            if line is not None:
+                homes.setdefault(leaf.node, Home("", "", line))
     return homes
 
 

@@ -133,9 +133,8 @@ def _plain(context: BackwardCall) -> Diagnoses:
         still = row.moved is False and row.names[0] not in reads
         if not (still and kind == "input" and home.line):
             continue
-        is_modules = home.attribute.startswith("self.")
-        if is_modules or not _is_given(context.graph, row.node):
-            diagnosis = (_PLAIN if is_modules else _UNHELD).filled(
+        if home.attribute or not _is_given(context.graph, row.node):
+            diagnosis = (_PLAIN if home.attribute else _UNHELD).filled(
                 row.names[:1],
                 home.line,
                 attribute=home.attribute,
