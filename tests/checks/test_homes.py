@@ -62,7 +62,7 @@ def test_where_a_parameter_is_kept() -> None:
     models = [("net", net)]
     names = "net.part.0.kept[2]", "net.kept.weight", "other.kept[0]", "net"
     leaves = [Leaf(i, (name,), "parameter", TensorInfo((1,), "float32", "cpu")) for i, name in enumerate(names)]
-    found = homes_of(leaves, models)
+    found = homes_of(leaves, models, ())
     assert {i: (one.attribute, one.container) for i, one in found.items()} == {
         0: ("self.kept", "torch.nn.ParameterList"),
         1: ("self.kept", ""),
