@@ -15,6 +15,7 @@ from gradviz.fold.folding import Folding
 from gradviz.fold.groups import Section
 from gradviz.fold.sizes import MOST_DATA
 from gradviz.graph import Data
+from gradviz.graph.origins import ScopeTree
 from gradviz.report import labels
 
 T = TypeVar("T")
@@ -28,20 +29,66 @@ class Entry(NamedTuple):
     scope: int | None
 
 
+class Inside:
+    """Which data was written in what is closed: by the code of a module, or, of other
+    data, by a function all of which is in one box. `users` are the drawn boxes that take
+    data, by its place; `drawn` has what is drawn for each box of the folding.
+    """
+
+    def __init__(
+        self, folding: Folding, frames: Frames, drawn: Mapping[int, int]
+    ) -> None:
+        self.users = dict(_users(folding, drawn))
+        self._folding, self._frames = folding, frames
+        self._made: dict[int, list[int]] = {}  # by functions
+        graph, program = folding.graph, folding.graph.program
+        if any(data.function is not None for data in graph.data):
+            members = ScopeTree(graph).members
+            # the inner ones come later
+            for i, construct in reversed(list(enumerate(program))):
+                made = self._made.setdefault(i, [])
+                made += chain(
+                    construct.nodes, *map(members.__getitem__, construct.scopes)
+                )
+                if construct.parent is not None:
+                    self._made.setdefault(construct.parent, []).extend(made)
+
+    def holds(self, data: Data, takers: Sequence[int]) -> bool:
+        """Whether data was written in the closed boxes that take it, or what is computed
+        from it.
+        """
+        if data.scope is not None and data.scope >= 0:
+            around = self._frames.around(takers)
+            if not self._frames.is_within(around, data.scope):
+                return True
+        if data.function is None or not data.of:
+            return False
+        folding, made = self._folding, self._made[data.function]
+        boxes = {folding.box_of[node] for node in made}
+        if len(boxes) > 1 or not boxes.issubset(takers) or folding.opening is None:
+            return False
+        function = folding.graph.program[data.function]
+        for group in _around(folding, made[0]):
+            if group.construct is function:
+                return group not in folding.opening.open
+        # the box may be all that the function does
+        leaves = folding.graph.leaf_of
+        ops = [node for box in boxes for node in folding.inside[box]]
+        return sum(node not in leaves for node in ops) > len(made)
+
+
 def entries(
-    folding: Folding, drawn: Mapping[int, int], frames: Frames
+    folding: Folding, drawn: Mapping[int, int], frames: Frames, inside: Inside
 ) -> tuple[dict[Entry, dict[Lines, list[int]]], dict[int, int]]:
     """The data of a graph, by its places there, by where it enters, then by its lines;
     and the boxes in which the rest was written, a closed module's own.
-    `drawn` has what is drawn for each box of the folding.
     """
     found: dict[Entry, dict[Lines, list[int]]] = {}
     is_open = folding.opening.open if folding.opening is not None else ()
     rests: dict[Entry, Section] = {}
     turns: dict[tuple[Section | None, Lines], Entry] = {}  # that are shown, of runs
-    users = dict(_users(folding, drawn))
-    closed = _closed(folding, users, frames)
-    for place, boxes in users.items():
+    closed = _closed(folding, inside)
+    for place, boxes in inside.users.items():
         if place in closed:
             continue
         tensor = folding.graph.data[place]
@@ -77,27 +124,24 @@ def _users(
             yield place, users
 
 
-def _closed(
-    folding: Folding, users: Mapping[int, list[int]], frames: Frames
-) -> dict[int, list[int]]:
-    """Data that closed modules made for themselves: what they have, and of modules that
-    something else enters what their code wrote.
+def _closed(folding: Folding, written: Inside) -> dict[int, list[int]]:
+    """Data that closed modules and functions made for themselves: what they have, and of
+    those that something else enters what their code wrote.
     """
-    every = folding.graph.data
+    every, users = folding.graph.data, written.users
     groups = {box: folding.boxes[box].group for box in chain(*users.values())}
     several = {box for box, group in groups.items() if group and group.ops > 1}
     inside = {
         place: boxes
         for place, boxes in users.items()
-        if is_inside(every[place], frames.around(boxes), frames)
-        and several.issuperset(boxes)
+        if written.holds(every[place], boxes) and several.issuperset(boxes)
     }
     entered = {
         edge.consumer for edge in folding.edges if edge.producer not in folding.leaf_in
     }
     for place, boxes in users.items():
-        around, of = frames.around(boxes), [every[one] for one in every[place].of]
-        comes = any(not is_inside(source, around, frames) for source in of)
+        of = [every[one] for one in every[place].of]
+        comes = any(not written.holds(source, boxes) for source in of)
         if place not in inside or comes:
             entered.update(boxes)
     return {
@@ -112,13 +156,6 @@ def _around(folding: Folding, node: int) -> Iterable[Section]:
     opening = folding.opening
     home = opening.groups.home[node] if opening is not None else None
     return home.around() if home is not None else ()
-
-
-def is_inside(data: Data, around: int | None, frames: Frames) -> bool:
-    """Whether it was written in a module that is closed."""
-    if data.scope is None or data.scope < 0:
-        return False
-    return not frames.is_within(around, data.scope)
 
 
 def sources(data: Sequence[Data], drawn: Iterable[int]) -> dict[int, list[int]]:

@@ -309,7 +309,9 @@ class Drafter:
         """
         every = self.graph.data
         scopes: dict[int, int | None] = {}
-        entries, closed = data_boxes.entries(self.folding, self.drawn, self.frames)
+        inside = data_boxes.Inside(self.folding, self.frames, self.drawn)
+        found = data_boxes.entries(self.folding, self.drawn, self.frames, inside)
+        entries, closed = found
         for (boxes, scope), alike in entries.items():
             for lines, several in data_boxes.few_of(alike):
                 lines = tuple(filter(None, lines))
@@ -321,11 +323,13 @@ class Drafter:
         for place, box in closed.items():
             self.data[place] = box
             scopes[place] = self.frames.around([self.boxes[box].number or 0])
-        self._draw_sources(scopes)
+        self._draw_sources(scopes, inside)
 
-    def _draw_sources(self, scopes: Mapping[int, int | None]) -> None:
+    def _draw_sources(
+        self, scopes: Mapping[int, int | None], inside: data_boxes.Inside
+    ) -> None:
         """Dashed links to data from what it is computed from. `scopes`: in which data lies,
-        by its place.
+        by its place; what was written `inside` closed boxes is not drawn.
         """
         drawn, links = self.data, dict[tuple[int, int], None]()
         solid = {(link.source, link.target) for link in self.links}
@@ -333,8 +337,8 @@ class Drafter:
             for source in sources:
                 if source not in drawn:
                     about = self.graph.data[source]
-                    if data_boxes.is_inside(about, scopes[data], self.frames):
-                        continue  # of a closed module
+                    if inside.holds(about, inside.users[data]):
+                        continue
                     lines = details.data_lines(about)
                     scope = self.frames.where_written(scopes[data], about)
                     drawn[source] = self._add("input", lines, None, about, scope=scope)

@@ -128,7 +128,8 @@ class Crop:
         entries = zip_longest(data.nodes, data.position)
         kept = {node: entry for node, entry in entries if node in self.inside}
         position = tuple(kept.values()) if data.position else ()
-        return data._replace(nodes=self._inside(kept), position=position)
+        taken = self._inside(kept)
+        return data._replace(nodes=taken, position=position, function=None)
 
     def _inside(self, nodes: Iterable[int]) -> tuple[int, ...]:
         """The numbers of those that stay."""

@@ -73,7 +73,7 @@ def _data(folding: Folding, data: Data) -> Data:
         box = folding.box_of[node]
         taken[box] = None if folding.boxes[box].group else entry
     position = tuple(taken.values()) if data.position else ()
-    return data._replace(nodes=tuple(taken), position=position)
+    return data._replace(nodes=tuple(taken), position=position, function=None)
 
 
 def _base(folding: Folding, base: Base | None) -> Base | None:

@@ -219,15 +219,20 @@ class Opening:
             (depths[g.scope] for g in self.open if g.scope is not None), default=0
         )
         closed = [
-            (group.is_rest, -self.sizes.ops(call), call.number, call.scope or 0)
+            (
+                group.is_rest or group in self._later,
+                -self.sizes.ops(call),
+                call.number,
+                call.scope or 0,
+            )
             for group in self.closed()
             for call in calls_in(group)
         ]
         closed.sort()
         deeper = (
             max(depths[scope], opened) + 1
-            for is_rest, _, _, scope in closed
-            if not is_rest
+            for stays_closed, _, _, scope in closed
+            if not stays_closed
         )
         records = (scopes[scope] for *_, scope in closed)
         paths = (scope.path for scope in records if scope.call == 1 and scope.path)

@@ -160,6 +160,7 @@ PROCESS, RANK_SHARE, MARK, DATA, FUNCTION_CALL, CONSTRUCT = (
         nodes=_INDICES["node"],
         of=Reference("data"),
         scope=Reference("scopes", least=-1),
+        function=Reference("program"),
     ),
     _record(
         model.FunctionCall,

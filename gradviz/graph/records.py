@@ -326,8 +326,9 @@ class Data(NamedTuple):
     `nodes` are those that take it, `position` the entries of their `next_functions`
     where it would be, None where autograd has none. `text` is what the code gave, "" if
     that is not known; one that is `inner` was made inside a function, in the code of the
-    module call `scope` (-1: of no module, None: not known). `of` are the data that it is
-    computed from, by their place in `Graph.data`.
+    module call `scope` (-1: of no module, None: not known), by the call `function` of
+    `Graph.program`, where that is known. `of` are the data that it is computed from, by
+    their place in `Graph.data`.
     """
 
     names: tuple[str, ...]
@@ -339,6 +340,7 @@ class Data(NamedTuple):
     position: tuple[int | None, ...] = ()
     of: tuple[int, ...] = ()
     scope: int | None = None
+    function: int | None = None
 
 
 class Root(NamedTuple):

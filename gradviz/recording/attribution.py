@@ -108,7 +108,7 @@ class Recorded:
         assigned = AssignedNames(bare, moments, self._moment_of).read()
         inputs = list(self._inputs())
         given = {(one.call, one.parameter.name): tensor for one, tensor in inputs}
-        reader = OperandReader(bare, moments, code.turns, given, kept)
+        reader = OperandReader(bare, moments, code, given, kept)
         operands, arguments = reader.read(), _arguments(reader, inputs)
         forget()
 

@@ -13,6 +13,7 @@ from gradviz.packages import package_of
 from gradviz.recording.event_log import ModuleCall
 from gradviz.recording.moments import Callers, Where, forward_of
 from gradviz.recording.numbers import NumberReader
+from gradviz.recording.running import RunningCall
 from gradviz.source.bindings import dotted, unpacked
 from gradviz.source.expressions import is_comparison, names, variables
 from gradviz.walker.places import Operand
@@ -20,7 +21,8 @@ from gradviz.walker.places import Operand
 
 class ExpressionReader:
     """Of one graph. `arguments` are living data that modules were called with, by call
-    and parameter, `scopes` those of module calls.
+    and parameter, `scopes` those of module calls, `functions` calls of functions in the
+    program.
     """
 
     def __init__(
@@ -29,9 +31,11 @@ class ExpressionReader:
         numbers: NumberReader,
         arguments: Mapping[tuple[ModuleCall, str], torch.Tensor],
         scopes: Mapping[ModuleCall, int],
+        functions: Mapping[RunningCall, int],
     ) -> None:
         self._callers, self._numbers = callers, numbers
         self._arguments, self._scopes = arguments, scopes
+        self._functions = functions
 
     def operand(
         self,
@@ -67,6 +71,7 @@ class ExpressionReader:
             self._scopes.get(where.module, -1) if where.module is not None else -1,
             self._is_mask(expression, where),
             self._numbers.is_doubtful(expression, where),
+            self._functions.get(where.call),
         )
 
     def _is_called_by_script(self, where: Where) -> bool:

@@ -21,8 +21,7 @@ from gradviz.recording.expressions import ExpressionReader
 from gradviz.recording.given import Given, entries, given_to, has_argument
 from gradviz.recording.moments import Callers, Where, is_own_call, runs
 from gradviz.recording.numbers import NumberReader
-from gradviz.recording.program import Turns
-from gradviz.recording.running import RunningCall
+from gradviz.recording.program import ProgramText
 from gradviz.source.expressions import argument, is_import_called, names_variable
 from gradviz.variables.objects import is_a, members
 from gradviz.walker.places import BareGraph, Operand
@@ -49,8 +48,8 @@ class Operands(NamedTuple):
 
 
 class OperandReader:
-    """Reads the operands of one graph. `turns` are those of nodes and calls, `arguments`
-    living data that modules were called with, by call and parameter, `scopes` those of
+    """Reads the operands of one graph. `code` is what was written, `arguments` are living
+    data that modules were called with, by call and parameter, `scopes` those of
     module calls.
     """
 
@@ -58,15 +57,15 @@ class OperandReader:
         self,
         bare: BareGraph,
         moments: Sequence[Moment],
-        turns: Mapping[int | RunningCall | ModuleCall, Turns],
+        code: ProgramText,
         arguments: Mapping[tuple[ModuleCall, str], torch.Tensor],
         scopes: Mapping[ModuleCall, int],
     ) -> None:
         self._bare, self._moments, self._scopes = bare, moments, scopes
-        self._callers = Callers(turns)
+        self._callers = Callers(code.turns)
         self._numbers = NumberReader(self._callers)
         self._expressions = ExpressionReader(
-            self._callers, self._numbers, arguments, scopes
+            self._callers, self._numbers, arguments, scopes, code.functions
         )
 
     def read(self) -> Operands:
@@ -97,7 +96,13 @@ class OperandReader:
         """Add what the code gave a module of torch's that made a node."""
         found.in_torch.add(node)
         takes_data, op = self._bare.none_inputs.get(node, 0) > 0, self._op(node)
-        given = self.passed_to(*_outermost(module)) if takes_data else None
+        # what has a gradient is what the module was given first
+        is_first = all(
+            made in self._bare.variables or self._moments[made].module is module
+            for made in edges.values()
+        )
+        is_asked = takes_data and is_first
+        given = self.passed_to(*_outermost(module)) if is_asked else None
         if given is not None:
             found.inputs[node] = given
         if (takes_data and op in MASKED) or op.startswith("scaled_dot_product"):

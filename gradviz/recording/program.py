@@ -49,13 +49,15 @@ class ProgramText(NamedTuple):
     say nothing, and why: "edited" or "absent".
 
     `turns` has, for a node that may take data, the turns that its function was in; for
-    a call of a function or a module, those of its caller.
+    a call of a function or a module, those of its caller. `functions` are the constructs
+    of calls, those of a lambda the function's around it.
     """
 
     constructs: tuple[Construct, ...] = ()
     calls: Mapping[int, str] = {}
     unread: Mapping[str, str] = {}
     turns: Mapping[int | RunningCall | ModuleCall, Turns] = {}
+    functions: Mapping[RunningCall, int] = {}
 
 
 def written(
@@ -420,11 +422,22 @@ class _Reader:
         for frame in self._frames.values():
             for step in frame.steps:
                 _leave(step)
+        constructs = constructs_of(self._parts, self._bare)
+        kept = [part for part in self._parts if part.is_kept]
+        number = {part: i for i, part in enumerate(kept)}
+        functions: dict[RunningCall, int] = {}
+        for running, frame in self._frames.items():
+            part = frame.part
+            while part is not None and part.kind != "function":
+                part = part.around
+            if part in number:
+                functions[running] = number[part]
         return ProgramText(
-            constructs_of(self._parts, self._bare),
+            constructs,
             calls_of(self._parts, self._bare, self._op_of),
             self._unread,
             {key: _certain(turns) for key, turns in self._turns.items()},
+            functions,
         )
 
 

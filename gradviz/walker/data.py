@@ -27,7 +27,7 @@ _UNSEEN = TensorInfo(None, "unknown", "unknown")
 @dataclass(slots=True, eq=False)
 class _Entity:
     """One tensor in the making. `uses`: the entry of each node that takes it; `scopes`:
-    the module calls whose code has it.
+    the module calls whose code has it, `functions` those of functions.
     """
 
     names: tuple[str, ...]
@@ -37,6 +37,7 @@ class _Entity:
     storage: int | None = None
     uses: dict[int, int | None] = field(default_factory=dict)
     scopes: set[int | None] = field(default_factory=set)
+    functions: set[int | None] = field(default_factory=set)
 
 
 class DataReader:
@@ -136,6 +137,8 @@ class DataReader:
     def _record(self, entity: _Entity, of: set[int]) -> Data:
         operand = entity.operand
         nodes = tuple(sorted(entity.uses))
+        is_one = len(entity.functions) == 1
+        functions = [one for one in entity.functions if is_one and one is not None]
         return Data(
             entity.names,
             tensor_info(entity.tensor) if entity.tensor is not None else _UNSEEN,
@@ -146,6 +149,7 @@ class DataReader:
             tuple(entity.uses[node] for node in nodes),
             tuple(sorted(of)),
             self._home(entity.scopes) if entity.inner and entity.scopes else None,
+            min(functions, default=None) if entity.inner else None,
         )
 
     def _home(self, scopes: set[int | None]) -> int:
@@ -193,6 +197,7 @@ class DataReader:
             self._by_tensor.setdefault(id(tensor), entity)
         if written is not None:
             entity.scopes.add(written.scope)
+            entity.functions.add(written.function)
             self._by_key.setdefault(written.key, entity)
         return entity
 

@@ -39,7 +39,7 @@ class Operand(NamedTuple):
     index; `slot` what torch calls it. `key` is equal for what is the same value, `of`
     are the variables in the text. `value` is what an attribute of a module holds;
     `stays`: a variable of the script, which still holds it. `inner`: it was written in
-    a function, in the call `scope` of a module, -1 for none. `is_mask`: it compares, so
+    the call `function` of one, in the call `scope` of a module, -1 for none. `is_mask`: it compares, so
     it has no gradient whoever holds it; `is_doubtful`: it may be a number, or None.
     """
 
@@ -54,6 +54,7 @@ class Operand(NamedTuple):
     scope: int | None = None
     is_mask: bool = False
     is_doubtful: bool = False
+    function: int | None = None
 
     @property
     def is_own(self) -> bool:

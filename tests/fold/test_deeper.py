@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from gradviz.fold.export import fold
 from gradviz.fold.opening import Deeper
-from gradviz.graph import Graph
+from gradviz.graph import Edge, Graph, Node, Scope
 from gradviz.graph.origins import ScopeTree
 from tests.builders import chain
 from tests.fold.test_fold import blocks, functions, loop, nested, pages, programs, titles
@@ -37,6 +37,21 @@ def test_a_repeat_whose_first_is_open_is_opened_by_its_path_only() -> None:
 def test_the_later_turns_of_a_loop_are_opened_by_nothing_but_every_op() -> None:
     assert deeper(fold(loop(100), depth=1)) == Deeper(2, "cell")
     assert deeper(fold(loop(100), depth=2)) == Deeper(None, None)
+
+
+def test_no_depth_is_told_that_would_open_nothing_but_a_call_again() -> None:
+    scopes = (
+        Scope("m0", "M0", 1, None),
+        Scope("m0.m3", "M3", 1, 0),
+        Scope("m0", "M0", 2, None),
+        Scope("m0.m3", "M3", 2, 2),
+    )
+    nodes = tuple(Node(i, "MulBackward0", (), i, 1 if i % 40 < 20 else 3) for i in range(40))
+    graph = Graph(nodes, tuple(Edge(i + 1, i, 0, 0) for i in range(39)), scopes=scopes)
+    for depth in (1, 2, 3):
+        folded = fold(graph, depth=depth)
+        found = deeper(folded).depth
+        assert found is None or opened(folded) < opened(fold(graph, depth=found))
 
 
 def test_segments_and_chains_have_neither() -> None:

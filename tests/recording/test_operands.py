@@ -540,6 +540,40 @@ def test_a_variable_of_several_turns_is_one_also_where_the_last_value_is_there(t
     assert [(data.names, data.inner, data.scope) for data in graph.data] == [(("R",), True, -1)] * 5
 
 
+OVERLAP = """
+def overlap(a, b):
+    (x1, w1), (x2, w2) = a.chunk(2, 1), b.chunk(2, 1)
+    inter = (torch.min(x1 + w1, x2 + w2) - torch.max(x1, x2)).clamp(0)
+    return inter / (w1 + w2 - inter)
+boxes, loss = torch.rand(5, 2), 0.0
+head, feat = nn.Linear(6, 2), torch.rand(5, 6)
+for i in range(2):
+    loss = loss + (1 - overlap(head(feat).sigmoid(), boxes)).mean()
+"""
+
+
+def test_what_a_closed_function_computes_of_its_data_is_not_drawn_beside_it(tmp_path: Path) -> None:
+    graph = recorded(tmp_path, OVERLAP)
+    options = Options(depth=1)
+    drawn = scene(shown(graph, options), options)
+    inputs = {box.id: box.lines[0] for box in drawn.boxes if box.kind == "input"}
+    assert sorted(inputs.values()) == ["boxes", "feat"]
+    into = {
+        inputs[link.source]: (drawn.boxes[link.target].lines[0], link.style)
+        for link in drawn.links
+        if link.source in inputs
+    }
+    assert into["boxes"] == ("for i in range(2) ×2", "cut")
+    every = scene(graph, Options(depth="all"))
+    assert {"x2", "w2", "boxes"} <= {box.lines[0] for box in every.boxes if box.kind == "input"}
+
+
+def test_the_state_of_a_layer_is_not_called_as_its_input(tmp_path: Path) -> None:
+    text = "def state():\n    return torch.randn(4, 5, 3)[:1], torch.randn(4, 5, 3)[:1]\n"
+    text += "lstm = nn.LSTM(4, 3)\nrows = torch.randn(6, 5, 4) @ w\nloss = lstm(rows, state())[0].sum()"
+    assert "rows" not in {data.names[0] for data in recorded(tmp_path, text).data}
+
+
 ATTENTION = """
 class Attn(nn.Module):
     def __init__(self, mask):
