@@ -130,7 +130,7 @@ RIGHT = {
         "self.points.grad = None\n                self.speed -= 0.01 * self.speed.grad\n                self.speed.grad = None",
     ),
     "data of an object that a module is given": INVERSE.replace("self.speed * u", "u").replace(
-        "self.points, create", "self.points, create"
+        "self.net(self.points)", "self.net(2 * torch.cat([self.points, self.speed.expand(16, 1)], 1)[:, :1] - 1)"
     ),
     "a residual connection that is written as a difference": CODES.replace(
         "near = z + (near - z)", "near = z + (torch.tanh(z) * near - z)"

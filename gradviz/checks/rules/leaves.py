@@ -19,6 +19,7 @@ from gradviz.checks.words import (
     title_and_code,
 )
 from gradviz.graph import Graph, Leaf, SourceLine
+from gradviz.graph.walks import spread
 from gradviz.source.code_line import as_leaf
 from gradviz.source.search import grad_reads, matching
 from gradviz.source.statements import body_around
@@ -144,8 +145,9 @@ def _plain(context: BackwardCall) -> Diagnoses:
 
 
 def _is_given(graph: Graph, leaf: int) -> bool:
-    """Whether modules compute with a leaf: it is data."""
-    return any(graph.nodes[user].scope is not None for user in users(graph, leaf))
+    """Whether modules compute with a leaf, or with what is computed from it: it is data."""
+    after = spread([leaf], lambda node: users(graph, node))
+    return any(graph.nodes[node].scope is not None for node in after)
 
 
 def recorded_updates(context: BackwardCall) -> dict[str, int]:
