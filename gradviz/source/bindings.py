@@ -225,10 +225,26 @@ def _bindings(node: ast.AST) -> Found:
 
 
 def _counted(target: ast.AST, through: ast.AST) -> Found:
-    called = getattr(getattr(through, "func", None), "id", "")
+    called = _counter(through)
     for name, binding in _bound(target, Binding(target, origin=through)):
         is_first = called == "enumerate" and binding.element == 0
-        yield name, binding._replace(counts=is_first or called == "range")
+        yield name, binding._replace(counts=is_first or called in _RANGES)
+
+
+_RANGES = ("range", "trange")
+_SAME = ("iter", "list", "reversed", "sorted", "tqdm", "tuple")
+"""What goes through the same as what it is given."""
+
+
+def _counter(through: ast.AST) -> str:
+    """What a loop goes through, as `range`, whatever is around it: `reversed(range(3))`."""
+    while isinstance(through, ast.Call):
+        function: Any = through.func
+        called: str = getattr(function, "id", getattr(function, "attr", ""))
+        if called not in _SAME or not through.args:
+            return called
+        through = through.args[0]
+    return ""
 
 
 def _bound(target: ast.AST, whole: Binding) -> Found:

@@ -334,6 +334,10 @@ FROM = {
         "def g(a, i):\n    z = a * torch.exp(noise)\n    return w[:3] * z + noise[i]\nloss = g(torch.ones(3, 4), 0).sum()",
         {"z": set(), "noise[i]": {"noise"}},
     ),
+    "by an index of a loop that goes back": (
+        "def g(a):\n    for i in reversed(range(2)):\n        z = a[i] * 2\n        h = w[:3] * z\n    return h\nloss = g(x).sum()",
+        {"z": {"x"}},
+    ),
     "several that are known": (
         "def g(a):\n    z = a * torch.exp(noise)\n    return w[:3] * z\nloss = g(x).sum()",
         {"z": {"x", "noise"}},
