@@ -61,7 +61,7 @@ class Inside:
             around = self._frames.around(takers)
             if not self._frames.is_within(around, data.scope):
                 return True
-        if data.function is None or not data.of:
+        if data.function is None:
             return False
         folding, made = self._folding, self._made[data.function]
         boxes = {folding.box_of[node] for node in made}

@@ -59,19 +59,22 @@ class ExpressionReader:
         value = self._held(expression, where)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return None
+        sources = self._sources(expression, where, is_inner)
+        # without its sources, nobody knows whether it comes from outside
+        is_known = sources is not None
         return Operand(
             text,
             position,
             slot,
             self._key(expression, text, where),
-            tuple(self._sources(expression, where, is_inner)),
+            tuple(sources or ()),
             value if isinstance(value, torch.Tensor) else None,
             where.site.code.co_name != "<module>",
             self._stays(expression, where),
             self._scopes.get(where.module, -1) if where.module is not None else -1,
             self._is_mask(expression, where),
             self._numbers.is_doubtful(expression, where),
-            self._functions.get(where.call),
+            self._functions.get(where.call) if is_known else None,
         )
 
     def _is_called_by_script(self, where: Where) -> bool:
@@ -120,14 +123,14 @@ class ExpressionReader:
 
     def _sources(
         self, expression: ast.expr, where: Where, is_inner: bool
-    ) -> Sequence[Operand]:
+    ) -> Sequence[Operand] | None:
         """The variables in an expression, but for attributes of `self`; of a variable of
         a function, those in what gives it its value. Of one that is `is_inner`, which
-        nobody may hold, all that it is computed from, or none.
+        nobody may hold, all that it is computed from. None where that is not known.
         """
         given = self._given(expression, where, is_inner)
         if given is None:
-            return ()
+            return None
         value, where = given
         found: list[Operand | None] = []
         imported = where.spot.file.imported
@@ -140,7 +143,7 @@ class ExpressionReader:
             elif not self._numbers.is_number(node, where):
                 found.append(self.operand(node, None, "", where, is_inner=True))
         if is_inner and None in found:
-            return ()
+            return None
         return [source for source in found if source is not None]
 
     def _given(

@@ -137,8 +137,10 @@ class DataReader:
     def _record(self, entity: _Entity, of: set[int]) -> Data:
         operand = entity.operand
         nodes = tuple(sorted(entity.uses))
-        is_one = len(entity.functions) == 1
-        functions = [one for one in entity.functions if is_one and one is not None]
+        is_known = operand is not None and (bool(of) or not operand.of)
+        functions = (
+            entity.functions if len(entity.functions) == 1 and is_known else set()
+        )
         return Data(
             entity.names,
             tensor_info(entity.tensor) if entity.tensor is not None else _UNSEEN,
@@ -149,7 +151,7 @@ class DataReader:
             tuple(entity.uses[node] for node in nodes),
             tuple(sorted(of)),
             self._home(entity.scopes) if entity.inner and entity.scopes else None,
-            min(functions, default=None) if entity.inner else None,
+            next(iter(functions), None) if entity.inner else None,
         )
 
     def _home(self, scopes: set[int | None]) -> int:

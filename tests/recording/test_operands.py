@@ -548,7 +548,8 @@ OVERLAP = """
 def overlap(a, b):
     (x1, w1), (x2, w2) = a.chunk(2, 1), b.chunk(2, 1)
     inter = (torch.min(x1 + w1, x2 + w2) - torch.max(x1, x2)).clamp(0)
-    return inter / (w1 + w2 - inter)
+    least = torch.full((5, 1), 1e-6)
+    return inter / (w1 + w2 - inter + least)
 boxes, loss = torch.rand(5, 2), 0.0
 head, feat = nn.Linear(6, 2), torch.rand(5, 6)
 for i in range(2):
@@ -569,7 +570,7 @@ def test_what_a_closed_function_computes_of_its_data_is_not_drawn_beside_it(tmp_
     }
     assert into["boxes"] == ("for i in range(2) ×2", "cut")
     every = scene(graph, Options(depth="all"))
-    assert {"x2", "w2", "boxes"} <= {box.lines[0] for box in every.boxes if box.kind == "input"}
+    assert {"x2", "w2", "least", "boxes"} <= {box.lines[0] for box in every.boxes if box.kind == "input"}
 
 
 def test_the_state_of_a_layer_is_not_called_as_its_input(tmp_path: Path) -> None:
