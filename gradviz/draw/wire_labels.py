@@ -224,16 +224,14 @@ class Crossings:
         """
         strip = int(height / STRIP)
         first, last = np.searchsorted(self._strips, [strip, strip + 1])
-        steps = np.linspace(0.0, 1.0, STEPS)
-        found = []
-        for piece in self._pieces[first:last]:
-            x, y = bezier(piece, steps).T
-            # of a long piece the points are further apart
-            room = SIZE / 2 + np.ptp(y) / STEPS
-            stretch = x[np.abs(y - height) <= room]
-            if len(stretch):
-                found.append((stretch.min(), stretch.max()))
-        return np.array(found).reshape(-1, 2)
+        pieces = self._pieces[first:last].swapaxes(0, 1)[:, :, None]
+        x, y = bezier(pieces, np.linspace(0.0, 1.0, STEPS)).T
+        # of a long piece the points are further apart
+        is_near = np.abs(y - height) <= SIZE / 2 + np.ptp(y, 0) / STEPS
+        left = x.min(0, initial=np.inf, where=is_near)
+        right = x.max(0, initial=-np.inf, where=is_near)
+        found: Floats = np.column_stack((left, right))[left <= right]
+        return found
 
 
 def _borders(frames: Floats) -> Floats:

@@ -19,6 +19,7 @@ from gradviz.draw.typesetting import SIZES, Sized, text_width
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 from gradviz.layout.layered.grouping import (
     by_key,
+    distinct_pairs,
     place_in_group,
     ranges,
     starts_of,
@@ -177,8 +178,8 @@ def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> Float
     """Moves whole lines that join the same two boxes apart, for else they hide each
     other; returns how far each.
     """
-    _, group, counts = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
-    group = group.reshape(-1)
+    _, _, group = distinct_pairs(edges.T, int(edges.max(initial=0)) + 1)
+    counts = np.bincount(group)
     step = np.minimum(TWIN_STEP, 2 * TWIN_ROOM / np.maximum(counts - 1, 1))[group]
     aside = (place_in_group(group) - (counts[group] - 1) / 2) * step
     _shift(points, starts, lasts - starts + 1, aside)

@@ -158,10 +158,11 @@ class _Column:
     def add(self, edge: int, line: Floats) -> None:
         """Take up the part of a line that lies in the column."""
         x, y = line.T
-        ends = np.clip([self.top, self.bottom], y[0], y[-1])
-        begin, end = np.column_stack((np.interp(ends, y, x), ends))
+        ends = [min(max(end, y[0]), y[-1]) for end in (self.top, self.bottom)]
+        begin_x, end_x = np.interp(ends, y, x)
         inner = line[(y > ends[0]) & (y < ends[1])]
-        self.parts[edge] = np.vstack((begin, inner, end))
+        part = [(begin_x, ends[0]), *inner.tolist(), (end_x, ends[1])]
+        self.parts[edge] = np.array(part)
 
     def narrow(self, most: float) -> None:
         """Take away what the column no longer needs between its boxes, without those

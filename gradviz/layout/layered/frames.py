@@ -15,7 +15,7 @@ import numpy as np
 from gradviz.layout import Drawing, Floats, Ints, LayoutFrame
 from gradviz.layout.layered.columns import STUMP
 from gradviz.layout.layered.geometry import Geometry
-from gradviz.layout.layered.grouping import by_key, places
+from gradviz.layout.layered.grouping import by_key, is_among, places
 from gradviz.layout.layered.halves import Halves, skip_lines
 from gradviz.layout.layered.neighbours import Neighbours, stream_order
 from gradviz.layout.layered.nesting import Hierarchy, build_hierarchy, frame_tree
@@ -129,7 +129,7 @@ class _Placer:
 
     def place_level(self, frames: Ints) -> None:
         """Place the contents of these frames, which are all of one depth."""
-        is_u = np.isin(frames, list(self.halves))
+        is_u = is_among(frames, list(self.halves), len(self.hierarchy.home))
         gap, rank_gap = self.drawing.gap, self.drawing.rank_gap
         for frame in frames[is_u]:
             size = self.halves[int(frame)].place(gap, rank_gap)
@@ -140,10 +140,11 @@ class _Placer:
     def _place_contents(self, frames: Ints) -> None:
         """Place the contents of frames on one sheet."""
         hierarchy, geometry = self.hierarchy, self.geometry
-        members = np.flatnonzero(np.isin(hierarchy.home, frames))
+        nodes = len(hierarchy.home)
+        members = is_among(hierarchy.home, frames, nodes).nonzero()[0]
         # an edge through frames is cut at each border, and each piece placed in its
         # frame
-        segments = np.flatnonzero(np.isin(hierarchy.segments.frame, frames))
+        segments = is_among(hierarchy.segments.frame, frames, nodes).nonzero()[0]
         items, offsets = geometry.attachments(segments)
         above, below = np.searchsorted(members, items)
         shapes = [one for one in self.halves.values() if one.shape.left in frames]
@@ -192,7 +193,7 @@ class _Placer:
         """
         home, gap = self.hierarchy.home, self.drawing.gap
         upper = np.where(self.is_mirrored[home], BOTTOM, TOP)
-        is_entry = (self.hierarchy.pin == upper) & np.isin(home, frames)
+        is_entry = (self.hierarchy.pin == upper) & is_among(home, frames, len(home))
         x = self.geometry.middle[is_entry, 0]
         frame = np.searchsorted(frames, home[is_entry])
         first = by_key(np.minimum, x, frame, len(frames), np.inf)

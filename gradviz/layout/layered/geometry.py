@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints
-from gradviz.layout.layered.grouping import Mask, places
+from gradviz.layout.layered.grouping import Mask, places, sizes_of
 from gradviz.layout.layered.nesting import Hierarchy
 from gradviz.layout.layered.routes import (
     Routes,
@@ -85,7 +85,7 @@ class Geometry:
         hierarchy = self.hierarchy
         order = np.concatenate([segments for segments, _ in self._routes])
         points, starts = concatenated([routes for _, routes in self._routes])
-        frame = np.repeat(hierarchy.segments.frame[order], np.diff(starts))
+        frame = np.repeat(hierarchy.segments.frame[order], sizes_of(starts))
         routes = joined(
             Routes(sign[frame] * points + origin[frame], starts),
             hierarchy.step_edge,

@@ -35,18 +35,30 @@ def counts(keys: Ints, count: int) -> Ints:
     return np.bincount(keys, minlength=count).astype(np.int64, copy=False)
 
 
-def starts_of(sizes: Ints) -> Ints:
+def starts_of(sizes: Ints | Mask) -> Ints:
     """Where groups of these sizes begin when laid one after another; one entry more for
     the end of the last.
     """
     start = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=start[1:])
+    sizes.cumsum(out=start[1:])
     return start
+
+
+def sizes_of(start: Ints) -> Ints:
+    """The sizes of groups that begin there: what `starts_of` was given."""
+    return start[1:] - start[:-1]
 
 
 def group(keys: Ints, count: int) -> SortedGroups:
     """Group entries by `keys`, whose values lie in 0 .. count-1."""
-    return SortedGroups(np.argsort(keys, kind="stable"), starts_of(counts(keys, count)))
+    return SortedGroups(keys.argsort(kind="stable"), starts_of(counts(keys, count)))
+
+
+def is_among(keys: Ints, some: Ints | list[int], count: int) -> Mask:
+    """Whether each key, -1 or below `count`, is one of some that are at least 0."""
+    mask = np.zeros(count + 1, np.bool_)
+    mask[some] = True
+    return mask[keys]
 
 
 def ranges(sizes: Ints) -> tuple[Ints, Ints]:
@@ -56,8 +68,8 @@ def ranges(sizes: Ints) -> tuple[Ints, Ints]:
     >>> owner.tolist(), entry.tolist()
     ([0, 0, 1], [0, 1, 0])
     """
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    return owner, np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
+    owner = np.arange(len(sizes)).repeat(sizes)
+    return owner, np.arange(len(owner)) - (sizes.cumsum() - sizes)[owner]
 
 
 def members(start: Ints, groups: Ints) -> tuple[Ints, Ints]:
@@ -75,7 +87,8 @@ def by_key(
     """What `choose`, np.minimum or np.maximum, takes of the values of each key and
     `start`.
     """
-    chosen = np.full(count, start, values.dtype)
+    chosen = np.empty(count, values.dtype)
+    chosen.fill(start)
     choose.at(chosen, keys, values)
     return chosen
 
@@ -99,14 +112,22 @@ def distinct_pairs(pairs: Ints, count: int) -> tuple[Ints, Ints, Ints]:
     column the index of its like among them.
     """
     # one number for each pair, since one sort is cheaper than two
-    keys, index = np.unique(pairs[0] * count + pairs[1], return_inverse=True)
+    keys, index = distinct(pairs[0] * count + pairs[1])
     return (*np.divmod(keys, max(count, 1)), index)
+
+
+def distinct(keys: Ints) -> tuple[Ints, Ints]:
+    """Sorted distinct keys, and for every key the index of its like among them."""
+    order = keys.argsort(kind="stable")
+    ordered = keys[order]
+    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(keys)]
+    return ordered[is_first], unsorted(is_first.cumsum() - 1, order)
 
 
 def place_in_group(keys: Ints) -> Ints:
     """0, 1, 2, ... within equal keys, in order of appearance."""
-    sizes = np.unique(keys, return_counts=True)[1]
-    return unsorted(ranges(sizes)[1], np.argsort(keys, kind="stable"))
+    order, start = group(distinct(keys)[1], len(keys))
+    return unsorted(ranges(sizes_of(start))[1], order)
 
 
 def components(count: int, first: Ints, second: Ints) -> tuple[Ints, int]:
@@ -132,7 +153,7 @@ def numbered(pointer: Ints) -> tuple[Ints, int]:
     each points at, and how many there are.
     """
     heads = pointer == np.arange(len(pointer))
-    return (np.cumsum(heads) - 1)[pointer], int(heads.sum())
+    return (heads.cumsum() - 1)[pointer], int(heads.sum())
 
 
 def follow(pointer: Ints) -> Ints:
@@ -140,7 +161,7 @@ def follow(pointer: Ints) -> Ints:
     while True:
         # each round doubles the distance, so long chains take few rounds
         further = pointer[pointer]
-        if np.array_equal(further, pointer):
+        if (further == pointer).all():
             return pointer
         pointer = further
 
@@ -149,7 +170,7 @@ def follow_adding(pointer: Ints, step: Floats) -> tuple[Ints, Floats]:
     """Like `follow`, and the sum of `step` on the way. Ends have step 0."""
     while True:
         further = pointer[pointer]
-        if np.array_equal(further, pointer):
+        if (further == pointer).all():
             return pointer, step
         step = step + step[pointer]
         pointer = further

@@ -129,7 +129,7 @@ def _trunks(sheet: Sheet, main: Mask) -> Ints:
     keys = np.array([sheet.above_offset, main, sheet.above])
     order = np.lexsort(keys)
     is_first = np.diff(keys[:, order], prepend=-1).any(axis=0)
-    return unsorted(np.cumsum(is_first) - 1, order)
+    return unsorted(is_first.cumsum() - 1, order)
 
 
 def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
 from gradviz.layout import Ints
-from gradviz.layout.layered.grouping import counts, group
+from gradviz.layout.layered.grouping import counts
 
 
 @dataclass
@@ -53,9 +52,10 @@ class Neighbours:
         return self._by_node(self.lower, np.arange(len(self.lower)))
 
     def _by_node(self, nodes: Ints, values: Ints) -> list[list[int]]:
-        order, start = group(nodes, self.size)
-        every = values[order].tolist()
-        return [every[first:end] for first, end in pairwise(start.tolist())]
+        lists: list[list[int]] = [[] for _ in range(self.size)]
+        for node, value in zip(nodes.tolist(), values.tolist()):
+            lists[node].append(value)
+        return lists
 
     def ends(self) -> list[int]:
         """The nodes with nothing below them."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from gradviz.layout import Ints, LayoutFrame
 from gradviz.layout.layered.feedback import against_the_stream
-from gradviz.layout.layered.grouping import Mask, distinct_pairs, group
+from gradviz.layout.layered.grouping import Mask, distinct, distinct_pairs, group
 from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP
 
 
@@ -171,7 +171,7 @@ def _climb(
 def _share(tree: FrameTree, steps: _Steps, upwards: Mask) -> Hierarchy:
     """Number the ports and draw every segment once."""
     joined = np.append(steps.upper, steps.lower)
-    keys, index = np.unique(joined, return_inverse=True)
+    keys, index = distinct(joined)
     boxes, ports = keys[keys < tree.page], keys[keys >= tree.page]
     first_port = len(tree.home)
     nodes = np.append(boxes, first_port + np.arange(len(ports)))

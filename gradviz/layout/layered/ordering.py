@@ -77,7 +77,7 @@ class Order:
         upper = self.place[above] * PORT_STEPS + self.above_port
         lower = self.place[below] * PORT_STEPS + self.below_port
         beyond = self.layers.size * PORT_STEPS
-        order = np.argsort(upper * beyond + lower, kind="stable")
+        order = (upper * beyond + lower).argsort(kind="stable")
         line = self.layers.line[above[order]]
         return inversions(lower[order], line, self.layers.lines)
 
@@ -89,21 +89,25 @@ def inversions(values: Ints, groups: Ints, count: int) -> Ints:
     >>> inversions(np.array([2, 0, 1, 1, 0]), np.array([0, 0, 0, 1, 1]), 2).tolist()
     [2, 1]
     """
+    total, width = np.zeros(count, np.int64), 1
+    is_lower = (values[1:] < values[:-1]) & (groups[1:] == groups[:-1])
+    if not is_lower.any():
+        return total  # nearly always
+
     sizes = counts(groups, count)
     start = starts_of(sizes)[groups]
     end = start + sizes[groups]
     place = np.arange(len(values)) - start
     beyond = int(values.max(initial=0)) + 1
-    total, width = np.zeros(count, np.int64), 1
 
     while width < sizes.max(initial=0):
         block = start + place // (2 * width) * (2 * width)
         from_right = place // width % 2
         key = (block * beyond + values) * 2 + from_right
-        order = np.argsort(key, kind="stable")
+        order = key.argsort(kind="stable")
         from_right = from_right[order]
         # a value of the right run is passed by the rest of the left one
-        before = np.cumsum(1 - from_right) - (1 - from_right)
+        before = (1 - from_right).cumsum() - (1 - from_right)
         rest = np.minimum(width, end - block) - (before - before[block])
         passed = np.bincount(groups, rest * from_right, count)
         total += passed.astype(np.int64)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import Mask, members, starts_of
+from gradviz.layout.layered.grouping import Mask, members, sizes_of, starts_of
 
 TURN = 22.0  # px that an edge takes to turn
 SAME = 1e-6  # px
@@ -33,7 +33,7 @@ def as_routes(lines: Sequence[Floats]) -> Routes:
 
 def concatenated(parts: Sequence[Routes]) -> Routes:
     """The polylines of all parts, one part after another."""
-    sizes = np.concatenate([np.diff(part.starts) for part in parts])
+    sizes = np.concatenate([sizes_of(part.starts) for part in parts])
     points = np.concatenate([part.points for part in parts])
     return Routes(points, starts_of(sizes))
 
@@ -72,11 +72,11 @@ def without_idle_points(routes: Routes) -> Routes:
 
 def _is_same(values: Floats, starts: Ints) -> Mask:
     """Whether each is the one before on the same line."""
-    is_same: Mask = np.abs(np.diff(values, prepend=np.inf)) < SAME
+    is_same = np.zeros(len(values), np.bool_)
+    is_same[1:] = np.abs(values[1:] - values[:-1]) < SAME
     is_same[starts[starts < len(values)]] = False
     return is_same
 
 
 def _drop(routes: Routes, idle: Mask) -> Routes:
-    kept_before = np.append(0, np.cumsum(~idle))
-    return Routes(routes.points[~idle], kept_before[routes.starts])
+    return Routes(routes.points[~idle], starts_of(~idle)[routes.starts])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import by_key, counts, ranges, starts_of
+from gradviz.layout.layered.grouping import by_key, counts, ranges, sizes_of, starts_of
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.routes import Routes, without_idle_points
 from gradviz.layout.layered.sheet import BOTTOM, TOP, Sheet
@@ -64,7 +64,7 @@ def _place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
         _make_level(gap, height, line[boxes], depth[boxes] + offset)
     bottom = np.cumsum(height + gap) - gap
     origin = (bottom - height)[first_line[:-1]]
-    bottom -= np.repeat(origin, np.diff(first_line))
+    bottom -= np.repeat(origin, sizes_of(first_line))
     top = bottom - height
     return Rows(top, bottom, top[line] + depth, bottom[first_line[1:] - 1])
 
@@ -124,6 +124,6 @@ def _edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows) -> Routes:
         (end - 2, end_x, top[below]),
         (end - 1, end_x, rows.y[below] - half[below]),
     ):
-        points[point] = np.column_stack((point_x, y))
+        points[point, 0], points[point, 1] = point_x, y
 
     return without_idle_points(Routes(points, starts))

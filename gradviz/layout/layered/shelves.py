@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import Mask, group
+from gradviz.layout.layered.grouping import Mask, group, sizes_of
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.rows import LayerPlacement
 from gradviz.layout.layered.sheet import FREE, Sheet, SheetPlacement
@@ -21,7 +21,7 @@ def on_shelves(sheet: Sheet, layers: Layers, placed: LayerPlacement) -> SheetPla
     sizes = np.column_stack((right - left, rows.height))
     move, drawing_sizes = _corners(sheet, component, sizes)
     move[:, 0] -= left
-    owner = np.repeat(component[sheet.above], np.diff(routes.starts))
+    owner = np.repeat(component[sheet.above], sizes_of(routes.starts))
     middles = np.column_stack((x[: sheet.size], rows.y)) + move[component]
     moved = routes._replace(points=routes.points + move[owner])
     return SheetPlacement(middles, moved, drawing_sizes)
@@ -42,7 +42,7 @@ def _corners(sheet: Sheet, component: Ints, sizes: Floats) -> tuple[Floats, Floa
     members = group(part, sheet.parts)
     corners, drawing_sizes = np.zeros_like(sizes), np.zeros((sheet.parts, 2))
     drawing_sizes[part] = sizes  # where it is the only one
-    for p in np.flatnonzero(np.diff(members.start) > 1).tolist():
+    for p in np.flatnonzero(sizes_of(members.start) > 1).tolist():
         inside = members.of(p)
         inside = inside[np.argsort(side[inside] == 0, kind="stable")]
         rooms = sizes[inside] + np.array([2 * sheet.gap, 0.0])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Drawing, Ints, LayoutFrame
-from gradviz.layout.layered.grouping import distinct_pairs, group
+from gradviz.layout.layered.grouping import distinct, distinct_pairs, group
 from gradviz.layout.layered.neighbours import Neighbours
 from gradviz.layout.layered.nesting import FrameTree, frame_tree, meeting_items
 
@@ -105,7 +105,7 @@ def _halves(rows: Ints, items: Ints) -> tuple[set[int], Ints] | None:
     if not 3 * FEWEST_SKIPS <= len(rows) <= MOST_EDGES:
         return None
 
-    number, index = np.unique(items, return_inverse=True)
+    number, index = distinct(items.ravel())
     ends = index.reshape(2, -1)
     near = Neighbours(len(number), *distinct_pairs(ends, len(number))[:2])
     chain = _chain(near)
