@@ -13,7 +13,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.summary import telling
 from gradviz.fold.folding import Folding, taken
 from gradviz.fold.order import is_view
-from gradviz.graph import BackwardStep, Edge, Graph, Node, TensorInfo, column
+from gradviz.graph import BackwardStep, Edge, Graph, Node, TensorInfo
 from gradviz.graph.origins import module_path
 from gradviz.report import labels
 from gradviz.wording import tensor_line
@@ -225,7 +225,7 @@ def name_of(graph: Graph, node: int, output: int = 0) -> str:
 
 def _bundles(folding: Folding) -> dict[tuple[int, int], list[Edge]]:
     """Edges by (producer, consumer), in their order."""
-    ends = zip(folding.producers, column(folding.edges, "consumer"))
+    ends = zip(folding.producers, folding.users)
     bundles: dict[tuple[int, int], list[Edge]] = {
         pair: []
         for pair, count in Counter(ends).items()

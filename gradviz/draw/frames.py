@@ -17,6 +17,7 @@ from gradviz.fold.titles import LONGEST, titled
 from gradviz.graph import Data, Graph, Scope
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.origins import ScopeTree, around, calls_from
+from gradviz.graph.walks import users
 from gradviz.report import labels
 from gradviz.wording import clip, count_text, one_line, plural
 
@@ -47,8 +48,8 @@ class Frames:
         graph = self._graph = folding.graph
         self._boxes = folding.boxes
         self._tree = ScopeTree(graph)
-        self._calls_from = calls_from(graph)
-        self._used = _used(graph)
+        self._calls_from = graph.fact(calls_from)
+        self._used = graph.fact(_used)
         self._number: dict[int, int] = {}
         self.drawn: list[Frame] = []
 
@@ -95,8 +96,8 @@ class Frames:
 def _used(graph: Graph) -> Counter[int]:
     """How many elements of parameters the ops in each module call use."""
     used = Counter[int]()
-    for leaf, elements in parameter_elements(graph).items() if graph.scopes else ():
-        scopes = {graph.nodes[edge.consumer].scope for edge in graph.consumers(leaf)}
+    for leaf, elements in graph.fact(parameter_elements).items():
+        scopes = {graph.nodes[user].scope for user in users(graph, leaf)}
         ways = (around(graph.scopes, scope) for scope in scopes)
         used.update(dict.fromkeys(chain.from_iterable(ways), elements))
     return used

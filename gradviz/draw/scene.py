@@ -30,7 +30,8 @@ from gradviz.draw.summary import (
     without_dtype,
 )
 from gradviz.fold.folding import Folding
-from gradviz.graph import Data, Edge, Leaf, Node, Root, SavedState, SavedTensor, column
+from gradviz.graph import Data, Edge, Leaf, Node, Root, SavedState, SavedTensor
+from gradviz.graph.walks import users
 from gradviz.report import labels
 from gradviz.stages import Stage
 
@@ -181,10 +182,9 @@ class Drafter:
         return whole
 
     def _ran(self) -> Iterator[int]:
-        sequence = column(self.graph.nodes, "sequence")
         for box in self.boxes:
-            inside = () if box.number is None else self.folding.inside[box.number]
-            yield min((sequence[node] or 0 for node in inside), default=0)
+            inside = () if box.number is None else self.folding.nodes_in(box.number)
+            yield min((node.sequence or 0 for node in inside), default=0)
 
     def _leaves_to_split(self) -> dict[int, Counter[int]]:
         """How often each of its users uses a leaf that is drawn once for each of them."""
@@ -223,8 +223,7 @@ class Drafter:
             kind, lines, flags = self.nodes.op(box)
             self.drawn[box] = self._add(kind, lines, box, node, flags, node.scope)
         elif self.options.leaves != "hidden" and box not in self.split:
-            users = [edge.consumer for edge in self.folding.consumers(box)]
-            self.drawn[box] = self._draw_leaf(box, users)
+            self.drawn[box] = self._draw_leaf(box, users(self.folding, box))
 
     def _draw_leaf(self, box: int, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other

@@ -161,7 +161,7 @@ def _unseen_lines(
     shown = range(len(graph.data)) if drawn is None else drawn
     unseen = [one for i, one in enumerate(graph.data) if one.nodes and i not in shown]
     names = list(dict.fromkeys(map(labels.data_title, unseen)))
-    unknown = max(_unknown(graph) - signs, 0)
+    unknown = max(graph.fact(_unknown) - signs, 0)
     words = [few(names, SHOWN)] if names else []
     if unknown:
         more = "more " if names else ""
@@ -177,7 +177,7 @@ def _unknown(graph: Graph) -> int:
     """How often ops took a tensor without gradient of which nothing is known. A number
     that backward keeps is a part of its op's title.
     """
-    ops = column(graph.nodes, "op")
+    ops = graph.ops
     known, indices = Counter[int](), Counter[int]()
     for data in graph.data:
         is_number = data.tensor.dtype.startswith(("float", "bfloat", "complex"))
@@ -190,14 +190,12 @@ def _unknown(graph: Graph) -> int:
                 indices[node] += 1
 
     unknown = 0
-    # spares a look at every node of most graphs
-    for node, op in enumerate(ops):
-        if op.startswith("Index"):
-            unknown += max(_masks(graph.nodes[node]) - indices[node], 0)
-    for node, count in enumerate(column(graph.nodes, "none_inputs")):
-        if count:
-            tensors = count - _without_tensor(graph.nodes[node])
-            unknown += max(tensors - known[node], 0)
+    for record in graph.nodes:
+        if record.op.startswith("Index"):
+            unknown += max(_masks(record) - indices[record.id], 0)
+        if record.none_inputs:
+            tensors = record.none_inputs - _without_tensor(record)
+            unknown += max(tensors - known[record.id], 0)
     return unknown
 
 
@@ -250,9 +248,8 @@ def _more_line(further: Deeper) -> str:
 
 def saved_lines(folding: Folding) -> Iterator[str]:
     """What a drawing of saved tensors leaves out."""
-    saved = column(folding.graph.nodes, "saved")
-    boxes = (nodes for box, nodes in zip(folding.boxes, folding.inside) if box.folded)
-    count = sum(len(saved[node]) for nodes in boxes for node in nodes)
+    boxes = (i for i, box in enumerate(folding.boxes) if box.folded)
+    count = sum(len(node.saved) for box in boxes for node in folding.nodes_in(box))
     if count:
         yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import Ints, edges_inside, places
+from gradviz.graph.walks import users
 
 
 class Dependences:
@@ -86,9 +87,7 @@ def _outer_edges(groups: Groups) -> Iterator[Ints]:
     """
     graph, after = groups.graph, len(groups.order)
     place = places(graph, groups.order)
-    used = [
-        [edge.consumer for edge in graph.consumers(one.node)] for one in graph.leaves
-    ]
+    used = [users(graph, one.node) for one in graph.leaves]
     used += [list(data.nodes) for data in graph.data]
     inputs = [
         (after + i, place[node]) for i, nodes in enumerate(used) for node in nodes

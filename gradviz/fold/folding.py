@@ -11,14 +11,16 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.fold.groups import Groups, Section, nodes_of
+from gradviz.fold.groups import Groups, Section
 from gradviz.fold.titles import group_of, op_of, scopes_in, turns_of
 from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.model import Wired
+from gradviz.graph.walks import users
 
 if TYPE_CHECKING:
     from gradviz.fold.opening import Opening
@@ -113,10 +115,10 @@ def taken(
     graph: Graph, users: Iterable[int], makers: Container[int]
 ) -> list[tuple[int, int]]:
     """What some nodes take from others, as their ops ran: nodes and their outputs."""
-    in_order = sorted(users, key=lambda node: graph.nodes[node].sequence or 0)
-    uses = (use for user in in_order for use in graph.inputs(user))
-    tensors = ((use.producer, use.output) for use in uses if use.producer in makers)
-    return list(dict.fromkeys(tensors))
+    every = (use for user in users for use in graph.inputs(user))
+    uses = [use for use in every if use.producer in makers]
+    uses.sort(key=lambda use: graph.nodes[use.consumer].sequence or 0)
+    return list(dict.fromkeys((use.producer, use.output) for use in uses))
 
 
 def unfolded(graph: Graph) -> Folding:
@@ -179,9 +181,9 @@ class _Homes:
         self.earlier: dict[Home, _FirstCall] = {}
         self.together = 0  # parameters that are drawn with the first of several users
         for group in opening.closed():
-            for node in nodes_of(group):
+            for node in opening.nodes(group):
                 self.home[node] = group
-            call = _first_call(group, first)
+            call = _first_call(group, first, opening)
             if call is not None:
                 self.earlier[group] = call
 
@@ -190,18 +192,14 @@ class _Homes:
         visible between them; more are drawn inside the first of them, when that is a box
         that has parameters. Later calls of a module do not count.
         """
-        place, between = dict[Home, int](), dict[int, Home]()
-        for i, node in enumerate(self.opening.groups.order):
-            place.setdefault(self.home[node], i)
-
+        between = dict[int, Home]()
         owners: set[Home] = {one for one in self.opening.closed() if _owns(one)}
         for leaf in self.graph.leaves:
             if leaf.kind != "parameter":
                 continue
-            consumers = self.graph.consumers(leaf.node)
-            users = {self.home[edge.consumer] for edge in consumers}
-            first = min(users, key=lambda box: place.get(box, -1), default=REST)
-            others = users - {first} - self.later_users(leaf.node)
+            homes = {self.home[user] for user in users(self.graph, leaf.node)}
+            first = min(homes, key=self.opening.sizes.span, default=REST)
+            others = homes - {first} - self.later_users(leaf.node)
             # before all that use it, so that no box waits for itself
             if first in owners and not _is_given(first, leaf):
                 if others:
@@ -217,9 +215,9 @@ class _Homes:
         """Boxes that use a leaf which is drawn with an earlier call of their module."""
         if not self.earlier:
             return set()
-        consumers = {edge.consumer for edge in self.graph.consumers(leaf)}
-        users = {self.home[consumer] for consumer in consumers} & self.earlier.keys()
-        return {box for box in users if self.earlier[box].nodes & consumers}
+        consumers = set(users(self.graph, leaf))
+        homes = {self.home[consumer] for consumer in consumers} & self.earlier.keys()
+        return {box for box in homes if self.earlier[box].nodes & consumers}
 
     def join_leaves(self, most: int) -> None:
         """Leave `most` leaves single, and put the rest into one box."""
@@ -237,23 +235,26 @@ class _Folder:
 
     def __init__(self, homes: _Homes) -> None:
         self.homes, self.graph = homes, homes.graph
-        self.inside: dict[Home, list[int]] = {}
-        for node, home in enumerate(homes.home):
-            self.inside.setdefault(home, []).append(node)
-        number = {home: i for i, home in enumerate(self.inside)}
-        self.box_of = [number[home] for home in homes.home]
-        self.elements = parameter_elements(self.graph)
-        self.consumer_of = column(self.graph.edges, "consumer")
-        self.output_of = column(self.graph.edges, "output")
+        number: dict[Home, int] = {}
+        self.box_of = [number.setdefault(home, len(number)) for home in homes.home]
+        inside: list[list[int]] = [[] for _ in number]
+        for node, box in enumerate(self.box_of):
+            inside[box].append(node)
+        self.inside = dict(zip(number, inside))
+        self.elements = self.graph.fact(parameter_elements)
         # by parameter: the boxes that use it again, with what an earlier call has
         self.later: dict[int, set[int]] = {}
-        for leaf in self.graph.leaves if homes.earlier else ():
-            if leaf.kind == "parameter":
-                users = {number[home] for home in homes.later_users(leaf.node)}
-                self.later[leaf.node] = users - {self.box_of[leaf.node]}
+        for leaf in self.elements if homes.earlier else ():
+            later = {number[home] for home in homes.later_users(leaf)}
+            self.later[leaf] = later - {self.box_of[leaf]}
         self.again = set[int]().union(*self.later.values())
         self.shared = Counter[Ends]()
-        self.turns: dict[int, dict[int, int]] = {}  # of nodes, by box of a loop
+        # the turn that each node is in, by box of a loop
+        self.turns = {
+            number[home]: turns_of(home)
+            for home in self.inside
+            if isinstance(home, Section) and home.turns > 1
+        }
 
     def folding(self) -> Folding:
         """All of it as one record."""
@@ -274,10 +275,18 @@ class _Folder:
 
     def _box(self, home: Home, nodes: list[int]) -> Node:
         """What a box is drawn as: a node alone as it is."""
-        graph = self.graph
         if isinstance(home, int) and home != REST:
-            return graph.nodes[home]
+            return self.graph.nodes[home]
+        # most boxes are the same in the next view
+        drawn = self.homes.opening.drawn
+        key = home, *nodes, self.box_of[nodes[0]] in self.again
+        if key not in drawn:
+            drawn[key] = self._closed_box(home, nodes)
+        return drawn[key]
 
+    def _closed_box(self, home: Home, nodes: list[int]) -> Node:
+        """What a box of several nodes is drawn as."""
+        graph = self.graph
         group = self._group(home, nodes)
         flags = {flag for node in nodes for flag in graph.flags[node]}
         # a box is cut off only when all in it is
@@ -311,11 +320,10 @@ class _Folder:
 
     def _closed(self, home: Section, nodes: list[int]) -> Group:
         """What is known of a closed group."""
-        group = group_of(home)
-        if group.count > 1:
-            turn_of = self.turns[self.box_of[nodes[0]]] = turns_of(home)
-            group = group._replace(passed=self._passed(turn_of, nodes))
-        if self.box_of[nodes[0]] in self.again:
+        group, box = group_of(home), self.box_of[nodes[0]]
+        if box in self.turns:
+            group = group._replace(passed=self._passed(self.turns[box], nodes))
+        if box in self.again:
             group = group._replace(same_as=self.homes.earlier[home].call)
         return group
 
@@ -341,12 +349,8 @@ class _Folder:
         ]
         kinds: dict[TensorInfo | None, None] = {}
         for node in inner if makers else nodes:
-            places = graph.consumer_places(node)
-            used = {
-                self.output_of[place]
-                for place in places
-                if box_of[self.consumer_of[place]] != box
-            }
+            edges = graph.consumers(node)
+            used = {edge.output for edge in edges if box_of[edge.consumer] != box}
             used |= {root.output for root in graph.roots_of.get(node, ())}
             outputs = graph.outputs[node]
             kinds |= {outputs[i]: None for i in sorted(used) if i < len(outputs)}
@@ -361,11 +365,10 @@ class _Folder:
         edges = list[Edge]()
         # position of the first edge, and how many there are
         joined: dict[Ends, list[int]] = {}
-        ends = (column(self.graph.edges, name) for name in Edge._fields)
-        for use, make, output, position, count in zip(*ends):
+        for use, make, output, position, count in self.graph.edges:
             consumer, producer = self.box_of[use], self.box_of[make]
             if consumer == producer:
-                if self._between_turns(consumer, use, make):
+                if consumer in self.turns and self._between_turns(consumer, use, make):
                     key = consumer, producer, 0
                     joined.setdefault(key, [position, 0])[1] += count
             elif boxes[consumer].group or boxes[producer].group:
@@ -391,7 +394,7 @@ class _Folder:
         return tuple(edges)
 
     def _between_turns(self, box: int, use: int, make: int) -> bool:
-        turn_of = self.turns.get(box, {})
+        turn_of = self.turns[box]
         turns = turn_of.get(use), turn_of.get(make)
         return None not in turns and turns[0] != turns[1]
 
@@ -424,14 +427,16 @@ def _first_calls(groups: Groups) -> dict[str, Section]:
     return first
 
 
-def _first_call(group: Section, first: Mapping[str, Section]) -> _FirstCall | None:
+def _first_call(
+    group: Section, first: Mapping[str, Section], opening: Opening
+) -> _FirstCall | None:
     scopes = scopes_in(group)
     # of the modules that it calls, else of its functions
     called = [scope for scope in scopes if scope.type] or scopes
     earliest = {first[scope.path] for scope in called if scope.path in first}
-    nodes = frozenset(node for call in earliest for node in nodes_of(call))
+    nodes = frozenset(chain.from_iterable(map(opening.nodes, earliest)))
     # else it is the first call, or a part of it
-    if not nodes or not nodes.isdisjoint(nodes_of(group)):
+    if not nodes or not nodes.isdisjoint(opening.nodes(group)):
         return None
     records = [call.record for call in earliest]
     return _FirstCall(min(scope.call for scope in records if scope is not None), nodes)

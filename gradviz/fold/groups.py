@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Literal, Union
 
 from gradviz.graph import Construct, Graph, Scope
-from gradviz.graph.origins import op_text
 
 Kind = Literal["all", "call", "op", "run", "turn", "segment", "statement"]
 """The whole graph; one call of a module or function, and a loop of which no turns are
@@ -162,11 +161,6 @@ class Groups(list[Section]):
         self.home: list[Section | None] = [None] * len(graph.nodes)
         self.structure: dict[int, int] = {}
         Section(self, None, "all")
-
-    @cached_property
-    def ops(self) -> list[tuple[str, str]]:
-        """The backward function of each node, and the text of its op."""
-        return [(node.op, op_text(node)) for node in self.graph.nodes]
 
     def is_written(self, scope: int | None) -> bool:
         """Whether the program has a place in a call of a module, as far as is known:

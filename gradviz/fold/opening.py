@@ -16,6 +16,7 @@ from gradviz.fold.loops import rest_of
 from gradviz.fold.program import names_of
 from gradviz.fold.sizes import Size, Sizes
 from gradviz.fold.titles import calls_in
+from gradviz.graph import Node
 from gradviz.graph.origins import ScopeTree
 
 
@@ -57,12 +58,17 @@ class Opening:
         self.sizes = Sizes(groups, self.open)
         self.windows: list[Section] = []
         self.kept: set[Section] = set()  # what no window closes
+        self.drawn: dict[object, Node] = {}  # closed boxes that views have had so far
         self._later = _later(groups)
 
     @cached_property
     def dependences(self) -> Dependences:
         """What depends on what, found when a window is looked for."""
         return Dependences(self.groups)
+
+    def nodes(self, group: Section) -> Sequence[int]:
+        """All nodes in a group, in order."""
+        return self.groups.order[slice(*self.sizes.span(group))]
 
     def visible(self) -> Iterator[Child]:
         """Nodes, and closed groups, that are shown."""

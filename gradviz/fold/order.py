@@ -20,6 +20,7 @@ import numpy.typing as npt
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import ScopeTree
+from gradviz.graph.walks import makers, users
 
 Ints = npt.NDArray[np.int64]
 
@@ -31,7 +32,7 @@ def ops_in_order(graph: Graph) -> list[int]:
     The order of the forward pass is kept when it has both properties, as in every
     recorded graph.
     """
-    ran = [node for node in forward_order(graph) if node not in graph.leaf_of]
+    ran = [node for node in graph.fact(forward_order) if node not in graph.leaf_of]
     return ran if _is_sorted(graph, ran) else _sorted(graph, ran)
 
 
@@ -63,12 +64,7 @@ def edges_inside(graph: Graph, order: Sequence[int]) -> Ints:
     order.
     """
     place = places(graph, order)
-    ends = np.stack(
-        [
-            place[np.asarray(column(graph.edges, name), np.int64)]
-            for name in ("producer", "consumer")
-        ]
-    )
+    ends = place[np.array([graph.producers, graph.users], np.int64)]
     inside: Ints = ends[:, (ends >= 0).all(axis=0)]
     return inside
 
@@ -144,40 +140,28 @@ def hosts_of_views(graph: Graph, order: Sequence[int]) -> dict[int, int]:
     A view has one input, so what it joins never waits for it. A view of a leaf that
     several ops use has no host.
     """
-    ops, scopes, leaves = (
-        column(graph.nodes, "op"),
-        column(graph.nodes, "scope"),
-        graph.leaf_of,
-    )
+    ops, scopes, leaves = graph.ops, column(graph.nodes, "scope"), graph.leaf_of
     views = [
         node for node in order if is_view(ops[node]) and node not in graph.roots_of
     ]
-    producers, consumers = (
-        column(graph.edges, "producer"),
-        column(graph.edges, "consumer"),
-    )
-    alone = {node for node in views if len(graph.input_places(node)) == 1}
+    made_from = {node: makers(graph, node) for node in views}
+    alone = {node: made[0] for node, made in made_from.items() if len(made) == 1}
     host: dict[int, int] = {}
 
-    def settle(node: int, others: Iterable[int]) -> None:
-        beside = {host.get(other, other) for other in others}
-        # all of these are one op, perhaps by way of other views
-        if len(beside) == 1:
-            other = beside.pop()
-            if (
-                other not in alone
-                and other not in leaves
-                and scopes[other] == scopes[node]
-            ):
-                host[node] = other
+    def settle(node: int, other: int) -> None:
+        is_host = other not in alone and other not in leaves
+        if is_host and scopes[other] == scopes[node]:
+            host[node] = other
 
-    for node in views:
-        if node in alone:
-            settle(node, (producers[place] for place in graph.input_places(node)))
+    for node, maker in alone.items():
+        settle(node, host.get(maker, maker))
     # from the last one on, since a view of a view belongs where that does
-    for node in reversed(views):
-        if node in alone and node not in host:
-            settle(node, (consumers[place] for place in graph.consumer_places(node)))
+    for node in reversed(alone):
+        if node not in host:
+            beside = {host.get(user, user) for user in users(graph, node)}
+            # all of these are one op, perhaps by way of other views
+            if len(beside) == 1:
+                settle(node, beside.pop())
     return host
 
 

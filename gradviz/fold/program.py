@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from gradviz.fold.order import is_view
 from gradviz.graph import Construct, Graph, Scope
 from gradviz.graph.origins import ScopeTree, around
-from gradviz.graph.walks import makers, spread
+from gradviz.graph.walks import makers, spread, users
 from gradviz.graph.written import code_of
 from gradviz.wording import line_text, place_text
 
@@ -75,11 +75,12 @@ def with_program(graph: Graph) -> tuple[Graph, dict[int, Construct]]:
 
         homes.append(home)
         for node in construct.nodes:
-            nodes[node] = nodes[node]._replace(scope=home)
+            if nodes[node].scope != home:
+                nodes[node] = nodes[node]._replace(scope=home)
         for scope in construct.scopes:
             scopes[scope] = scopes[scope]._replace(parent=home)
 
-    return replace(graph, scopes=tuple(scopes), nodes=tuple(nodes)), constructs
+    return graph.with_scopes(tuple(scopes), tuple(nodes)), constructs
 
 
 def names_of(scope: Scope, construct: Construct | None) -> list[str]:
@@ -110,12 +111,6 @@ class _Piece:
         self.work = 0  # ops that are no views
         self.largest = 0  # ops of the largest call of a function in it
         self.is_group = False
-
-    def add(self, ops: Iterable[str]) -> None:
-        """Count ops that it made itself, or by a module."""
-        for op in ops:
-            self.ops += 1
-            self.work += not is_view(op)
 
     def add_up(self) -> None:
         """Count what is inside it, which is complete."""
@@ -149,16 +144,29 @@ class _Piece:
         return not own.nodes and not piece.inside and len(own.scopes) == 1
 
 
-def _pieces(graph: Graph) -> list[_Piece]:
-    """Those of a graph, each with what it made itself and by modules."""
-    members, ops = ScopeTree(graph).members, graph.ops
+Products = list[list[int]]
+"""The nodes that each construct of a program made itself and by modules."""
+
+
+def _products(graph: Graph) -> Products:
+    members = ScopeTree(graph).members
+    called = (map(members.__getitem__, one.scopes) for one in graph.program)
+    return [
+        [*one.nodes, *chain.from_iterable(calls)]
+        for one, calls in zip(graph.program, called)
+    ]
+
+
+def _pieces(graph: Graph, products: Products) -> list[_Piece]:
+    """Those of a graph, each with how much it made."""
+    works = [not is_view(op) for op in graph.ops]
     pieces = [_Piece(i, construct) for i, construct in enumerate(graph.program)]
-    for piece in pieces:
-        construct = piece.construct
-        if construct.parent is not None:
-            pieces[construct.parent].inside.append(piece)
-        for nodes in (construct.nodes, *(members[one] for one in construct.scopes)):
-            piece.add(ops[node] for node in nodes)
+    for piece, nodes in zip(pieces, products):
+        parent = piece.construct.parent
+        if parent is not None:
+            pieces[parent].inside.append(piece)
+        piece.ops = len(nodes)
+        piece.work = sum([works[node] for node in nodes])
     return pieces
 
 
@@ -169,8 +177,9 @@ class _Choice:
         self._graph, self._outputs = graph, _around_outputs(graph)
         functions = (call for call in graph.program if call.kind == "function")
         self._count = Counter((call.scope, call.source) for call in functions)
-        pieces = _pieces(graph)
-        self._mirrored = _mirrored(graph)
+        products = _products(graph)
+        pieces = _pieces(graph, products)
+        self._mirrored = _mirrored(graph, products)
         self._data: dict[int, list[int]] = {}  # what each node takes of it
         for i, data in enumerate(graph.data):
             for node in data.nodes:
@@ -249,19 +258,20 @@ class _Choice:
         def inner(node: int) -> set[int]:
             return nodes.intersection(makers(graph, node))
 
-        all_enters: set[int] | None = None
-        for last in nodes:
-            users = {edge.consumer for edge in graph.consumers(last)}
-            if users <= nodes and last not in graph.roots_of:
-                continue
-            entering = set[int]()
+        def is_result(node: int) -> bool:
+            return node in graph.roots_of or not nodes.issuperset(users(graph, node))
+
+        def entering(last: int) -> set[int]:
+            found = set[int]()
             for node in spread([last], inner):
-                entering.update(self._data.get(node, ()))
-                entering.update(set(makers(graph, node)) - nodes)
-            if all_enters is not None and all_enters != entering:
-                return False
-            all_enters = entering
-        return True
+                found.update(self._data.get(node, ()), makers(graph, node))
+            return found - nodes
+
+        results = list(filter(is_result, nodes))
+        if len(results) < 2:
+            return True  # it depends on whatever leads to it
+        first = entering(results[0])
+        return all(entering(last) == first for last in results[1:])
 
 
 class _Outermost:
@@ -269,8 +279,7 @@ class _Outermost:
     construct, `turns` by node. `called`: the modules that each of them calls.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self._members = ScopeTree(graph).members
+    def __init__(self, graph: Graph, products: Products) -> None:
         self.places: dict[int, tuple[int, int]] = {}
         self.turns: dict[int, tuple[int, int]] = {}
         self.called: dict[int, list[str]] = {}
@@ -285,23 +294,19 @@ class _Outermost:
                 self.places[i] = place
                 paths = [graph.scopes[scope].path for scope in construct.scopes]
                 self.called.setdefault(place[0], []).extend(paths)
-                self._add_nodes(construct, place)
-
-    def _add_nodes(self, construct: Construct, place: tuple[int, int]) -> None:
-        for node in construct.nodes:
-            self.turns.setdefault(node, place)
-        for scope in construct.scopes:
-            for node in self._members[scope]:
-                self.turns.setdefault(node, place)
+                for node in products[i]:
+                    self.turns.setdefault(node, place)
 
 
-def _mirrored(graph: Graph) -> set[int]:
+def _mirrored(graph: Graph, products: Products) -> set[int]:
     """Loops over modules that take up last what another one made first, as the decoder
     of a U-Net does, and that other one, with all loops in them: without their frames a
     reader sees the shape.
     """
-    outermost = _Outermost(graph)
+    outermost = _Outermost(graph, products)
     turns, called = outermost.turns, outermost.called
+    if len(called) < 2:
+        return set()
     skips: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for node, (user, later) in turns.items():
         for edge in graph.inputs(node):

@@ -23,7 +23,7 @@ from gradviz.fold.groups import Child, Groups, Section, nodes_of
 from gradviz.fold.loops import rest_of
 from gradviz.fold.order import Ints, places
 from gradviz.fold.titles import pattern, turns_in
-from gradviz.graph import Edge, column
+from gradviz.graph import column
 
 LEAST_OPS = 8
 """Ops that a run of single ops has, and half of what one of longer turns has: fewer are
@@ -113,6 +113,8 @@ def _longest(
     """The run that has most children, of equal ones that with the shortest turns."""
     count = len(keys)
     runs: list[_Run] = []
+    if len(set(keys.tolist())) == count:
+        return None
     # every period is tried, so the longest one has to shrink with many children
     longest = LONGEST if count < MANY else LONGEST_OF_MANY
     for period in range(1, min(count // 2, longest) + 1):
@@ -140,10 +142,8 @@ class Structures:
     def __init__(self, groups: Groups) -> None:
         self._groups, self._graph = groups, groups.graph
         self._numbers: dict[Hashable, int] = {}
-        nodes = self._graph.nodes
-        self._op, self._outputs, self._source = (
-            column(nodes, name) for name in ("op", "outputs", "source")
-        )
+        self._op, self._outputs = self._graph.ops, self._graph.outputs
+        self._source = column(self._graph.nodes, "source")
         self._place = places(self._graph, groups.order).tolist()
         self._leaf_inputs = self._inputs_from_leaves()
         self._wires = self._wires_by_group()
@@ -281,25 +281,24 @@ class Structures:
         group they end and begin.
         """
         groups, place = self._groups, self._place
-        depth: dict[Section | None, int] = {None: 0}
+        depth, start = [0] * len(groups), [0] * len(groups)
         for group in groups.top_down():
-            depth[group] = depth[group.parent] + 1
-        start = {group: place[next(nodes_of(group))] for group in groups[1:]}
+            if group.parent is not None:
+                depth[group.number] = depth[group.parent.number] + 1
+                start[group.number] = place[next(nodes_of(group))]
 
         wires: dict[Section, list[tuple[int, ...]]] = {}
-        for consumer, producer, output, position in zip(
-            *(column(self._graph.edges, name) for name in Edge._fields[:4])
-        ):
+        for consumer, producer, output, position, _ in self._graph.edges:
             a, b = groups.home[consumer], groups.home[producer]
             while a is not b and a is not None and b is not None:
-                if depth[a] >= depth[b]:
+                if depth[a.number] >= depth[b.number]:
                     a = a.parent
                 else:
                     b = b.parent
             # a leaf is in no group; `_leaf_inputs` knows these edges. The whole graph is
             # compared with nothing
-            if a is not None and b is not None and a in start:
-                first = start[a]
+            if a is not None and b is not None and a.parent is not None:
+                first = start[a.number]
                 wires.setdefault(a, []).append(
                     (place[consumer] - first, place[producer] - first, output, position)
                 )

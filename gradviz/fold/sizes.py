@@ -16,6 +16,7 @@ import numpy as np
 
 from gradviz.fold.groups import Child, Groups, Section
 from gradviz.fold.order import edges_inside
+from gradviz.graph.walks import users
 
 BOX = (140.0, 36.0)
 LEAF = (110.0, 40.0)
@@ -58,8 +59,7 @@ class Sizes:
         # of each place of the order, how many leaves are used before it
         uses = [0] * len(groups.order)
         for leaf in groups.graph.leaves:
-            consumers_of = groups.graph.consumers(leaf.node)
-            for consumer in {edge.consumer for edge in consumers_of}:
+            for consumer in set(users(groups.graph, leaf.node)):
                 if consumer in self._span:
                     uses[self._span[consumer][0]] += 1
         self._leaves = list(accumulate(uses, initial=0))
@@ -100,11 +100,12 @@ class Sizes:
 
     def span(self, child: Child) -> tuple[int, int]:
         """The places in the order that a child takes."""
-        if child not in self._span and isinstance(child, Section):
-            inside = child.children
+        span = self._span.get(child)
+        if span is None:
+            inside = child.children if isinstance(child, Section) else []
             ends = self.span(inside[0]) + self.span(inside[-1]) if inside else (0, 0)
-            self._span[child] = ends[0], ends[-1]
-        return self._span[child]
+            span = self._span[child] = ends[0], ends[-1]
+        return span
 
     def forget(self, group: Section) -> None:
         """A group that was taken away."""

@@ -11,7 +11,7 @@ from itertools import chain
 from gradviz.fold.groups import Child, Section, nodes_of
 from gradviz.fold.order import is_view
 from gradviz.graph import Group, GroupKind, Node, Scope
-from gradviz.graph.origins import own_line
+from gradviz.graph.origins import op_text, own_line
 from gradviz.graph.written import code_of
 from gradviz.wording import clip, plural
 
@@ -139,7 +139,7 @@ def _of_several(group: Section) -> str:
 def _counted(group: Section) -> str:
     nodes, records = group.nodes, group.tree.graph.nodes
     words = plural(len(nodes), "op")
-    name = ends(group.tree.ops[node] for node in nodes)
+    name = ends((records[node].op, op_text(records[node])) for node in nodes)
     if " to " not in name:
         return name  # all of them are that op
     lines = [own_line(records[node]) for node in nodes]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from math import prod
 from typing import TypeVar
 
-from gradviz.graph.model import Graph, column
+from gradviz.graph.model import Graph
 from gradviz.graph.records import Node, NodeFlag, SavedTensor, StorageKind, TensorInfo
 
 _BITS = re.compile(r"\d+")
@@ -100,19 +100,15 @@ def forward_order(graph: Graph) -> list[int]:
     """Ids of the nodes in the order their ops ran; AccumulateGrad nodes, which ran no
     op, come last.
     """
-    number = [
-        _LAST if sequence is None else sequence
-        for sequence in column(graph.nodes, "sequence")
-    ]
+    number = [_LAST if node.sequence is None else node.sequence for node in graph.nodes]
     return sorted(range(len(number) - 1, -1, -1), key=number.__getitem__)
 
 
 def owners(graph: Graph) -> dict[int, tuple[int, SavedTensor]]:
     """The node that each saved storage belongs to, and its slot there, by storage id."""
     owner_of: dict[int, tuple[int, SavedTensor]] = {}
-    saved = column(graph.nodes, "saved")
-    for i in forward_order(graph):
-        for slot in saved[i]:
+    for i in graph.fact(forward_order):
+        for slot in graph.nodes[i].saved:
             for storage in slot.storages:
                 owner_of.setdefault(storage, (i, slot))
     return owner_of
@@ -131,8 +127,7 @@ def held_bytes(graph: Graph) -> list[int]:
 
 def counted_bytes(graph: Graph) -> list[int]:
     """Bytes of each storage, 0 of those that saving does not hold."""
-    kinds, sizes = column(graph.storages, "kind"), column(graph.storages, "nbytes")
-    return [size or 0 if kind in COUNTED else 0 for kind, size in zip(kinds, sizes)]
+    return [one.nbytes or 0 if one.kind in COUNTED else 0 for one in graph.storages]
 
 
 # -- the first things to know ----------------------------------------------------------

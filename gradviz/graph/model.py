@@ -13,11 +13,12 @@ forward pass.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gradviz.errors import missing_attribute
 from gradviz.features import load
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from gradviz.draw.typed import DrawOptions, SaveOptions, ShowOptions
+
+T = TypeVar("T")
 
 
 class Wired:
@@ -87,11 +90,16 @@ class Wired:
         return column(self.edges, "producer")
 
     @cached_property
+    def users(self) -> Sequence[int]:
+        """The consumer of each edge, by its place in `edges`."""
+        return column(self.edges, "consumer")
+
+    @cached_property
     def _first_edge(self) -> Sequence[int]:
         """Where the edges of each consumer begin, with one entry more for the end of
         the last.
         """
-        return _starts(self.size, column(self.edges, "consumer"))
+        return _starts(self.size, self.users)
 
     @cached_property
     def _by_producer(self) -> tuple[Sequence[int], Sequence[int]]:
@@ -100,7 +108,7 @@ class Wired:
         """
         producers = self.producers
         start = _starts(self.size, producers)
-        free = array("q", start)
+        free = start.tolist()
         places = array("q", bytes(8 * len(self.edges)))
         for i, producer in enumerate(producers):
             places[free[producer]] = i
@@ -217,7 +225,7 @@ class Graph(Wired):
         waiting = [0] * len(self.nodes)
         producers = self.producers
 
-        for consumer, producer in zip(column(self.edges, "consumer"), producers):
+        for consumer, producer in zip(self.users, producers):
             waiting[producer] += (
                 producer != consumer or self.nodes[producer].group is None
             )
@@ -259,6 +267,22 @@ class Graph(Wired):
     def functions(self) -> tuple[FunctionCall, ...]:
         """The calls of functions in `program`, each with all that it made itself."""
         return functions_of(self.program)
+
+    def fact(self, find: Callable[[Graph], T]) -> T:
+        """What a function finds out about the graph, asked once. Nobody changes it."""
+        if find not in self._facts:
+            self._facts[find] = find(self)
+        return self._facts[find]  # type: ignore[no-any-return]
+
+    @cached_property
+    def _facts(self) -> dict[Callable[[Graph], Any], Any]:
+        return {}
+
+    def with_scopes(self, scopes: tuple[Scope, ...], nodes: Sequence[Node]) -> Graph:
+        """The same with other scopes for its nodes; what is known of its edges holds."""
+        other = replace(self, scopes=scopes, nodes=nodes)
+        vars(other).update(_first_edge=self._first_edge, _by_producer=self._by_producer)
+        return other
 
     # -- doors to the rest of gradviz, by name: nothing of it is imported here ---------
 
@@ -358,9 +382,7 @@ def _starts(count: int, keys: Iterable[int]) -> array[int]:
     """Where each of the keys 0 to `count` - 1 begins when the keys are sorted, and the
     end. 8 bytes an entry.
     """
-    start = array("q", bytes(8 * (count + 1)))
+    sizes = [0] * count
     for key in keys:
-        start[key + 1] += 1
-    for i in range(count):
-        start[i + 1] += start[i]
-    return start
+        sizes[key] += 1
+    return array("q", accumulate(sizes, initial=0))

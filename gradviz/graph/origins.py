@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.model import Graph, column
+from gradviz.graph.model import Graph
 from gradviz.graph.records import Data, Node, Scope, SourceLine
 
 # -- modules ---------------------------------------------------------------------------
@@ -149,13 +149,11 @@ class ScopeTree:
         AccumulateGrad nodes left out.
         """
         nodes: list[list[int]] = [[] for _ in self.scopes]
-        scopes, sequences = (
-            column(self._graph.nodes, name) for name in ("scope", "sequence")
-        )
-        for node in forward_order(self._graph):
+        for node in self._graph.fact(forward_order):
+            record = self._graph.nodes[node]
             # an AccumulateGrad ran nothing: its parameter was there before
-            if sequences[node] is not None:
-                for scope in self.around(scopes[node]):
+            if record.sequence is not None:
+                for scope in self.around(record.scope):
                     nodes[scope].append(node)
         return nodes
 
@@ -248,11 +246,10 @@ def calls_from(graph: Graph) -> dict[int, SourceLine]:
     """
     lines: dict[int, SourceLine | None] = {}
 
-    for scope, line, sequence in zip(
-        *(column(graph.nodes, name) for name in ("scope", "script_line", "sequence"))
-    ):
-        if sequence is None:
+    for node in graph.nodes:
+        if node.sequence is None:
             continue  # a leaf was made by no line
+        scope, line = node.scope, node.script_line
         while scope is not None and not (scope in lines and lines[scope] is None):
             if scope in lines and lines[scope] == line:
                 # and so for every scope around it, or that one is told to differ

@@ -79,10 +79,7 @@ def engine_order(graph: Graph) -> list[int]:
     >>> engine_order(Graph(nodes, edges, roots=(Root(0, 0, "y", TensorInfo((), "float32", "cpu")),)))
     [0, 2, 1]
     """
-    sequences, producers = (
-        column(graph.nodes, "sequence"),
-        column(graph.edges, "producer"),
-    )
+    sequences, producers = (column(graph.nodes, "sequence"), graph.producers)
     starts, waiting = _waiting(graph)
     queue, order = ReadyQueue(), list[int]()
     ready = [node for node in starts if not waiting[node]]
@@ -106,7 +103,7 @@ def _waiting(graph: Graph) -> tuple[tuple[int, ...], list[int]]:
     """Where backward starts; and of each node, how many edges lead to it from what is
     reached. None ever is of what was cut off.
     """
-    producers = column(graph.edges, "producer")
+    producers = graph.producers
     off = ["cut" in flags for flags in column(graph.nodes, "flags")]
     queue = list(
         dict.fromkeys(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from gradviz.graph.model import Graph
+from gradviz.graph.model import Graph, Wired
 
 T = TypeVar("T")
 
@@ -27,6 +27,12 @@ def makers(graph: Graph, node: int) -> list[int]:
     """The nodes that made the inputs of an operation."""
     producers = graph.producers
     return [producers[place] for place in graph.input_places(node)]
+
+
+def users(graph: Wired, node: int) -> list[int]:
+    """The nodes that use what an operation made."""
+    consumers = graph.users
+    return [consumers[place] for place in graph.consumer_places(node)]
 
 
 def behind(graph: Graph, start: Iterable[int | None]) -> Iterator[int]:

@@ -48,8 +48,8 @@ def records(graph: Graph, held: Iterable[int]) -> Pack:
         held=held,
         storageBytes=column(graph.storages, "nbytes"),
         storageKind=kinds.numbers(column(graph.storages, "kind")),
-        producer=column(graph.edges, "producer"),
-        consumer=column(graph.edges, "consumer"),
+        producer=graph.producers,
+        consumer=graph.users,
         position=column(graph.edges, "position"),
         output=column(graph.edges, "output"),
         leafElements=(known_elements(leaf.tensor) for leaf in graph.leaves),
@@ -312,7 +312,7 @@ def _gradients(graph: Graph, order: list[int]) -> tuple[list[int], list[int]]:
     """Bytes of gradients that wait after each step, and bytes of `.grad` that each step
     makes.
     """
-    sizes, producers = _gradient_sizes(graph), column(graph.edges, "producer")
+    sizes, producers = _gradient_sizes(graph), graph.producers
     unsent = list(sizes)
     waiting: list[int] = []
     filled: list[int] = []

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.fold.groups import Child, Groups, Section, common
-from gradviz.graph import column
 from gradviz.layout.layered.pipeline import place_sheet
 from gradviz.layout.layered.routes import Routes, reversed_routes
 from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP, Sheet, SheetPlacement
@@ -150,7 +149,7 @@ class Walk:
         to its box, and from each box of data to the ops that take it.
         """
         graph = self.graph
-        ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
+        ends = zip(graph.producers, graph.users)
         edges = [
             (self._beside(producer, consumer), self._beside(consumer, producer))
             for producer, consumer in ends
