@@ -159,14 +159,13 @@ def _improvements(order: Order, starts: Sequence[Ints]) -> Iterator[Ints]:
                 break  # from here on everything comes again
             seen.add(state)
             crossings = order.crossings()
-            if crossings.any():
-                exchange(order, EXCHANGE_ROUNDS)
+            if crossings.any() and exchange(order, EXCHANGE_ROUNDS):
                 crossings = order.crossings()
             yield np.add.reduceat(crossings, order.layers.first_line[:-1])
 
 
-def exchange(order: Order, rounds: int) -> None:
-    """Exchange neighbours where that removes crossings.
+def exchange(order: Order, rounds: int) -> bool:
+    """Exchange neighbours where that removes crossings; whether it does anywhere.
 
     Lines of one parity and every other pair in them are tried at once: no exchange
     changes what another gains.
@@ -175,17 +174,17 @@ def exchange(order: Order, rounds: int) -> None:
     pairs = order.neighbours()
     line = order.layers.line[points[pairs]]
     turn = (line % 2) * 2 + (pairs - order.line_start[line]) % 2
-    sets = [pairs[turn == k] for k in range(4)]
 
-    for _ in range(rounds):
+    for number in range(rounds):
         # nearly always the order is as good as that makes it
         if not len(_gaining(order, pairs)):
-            return
-        for left in sets:
-            left = _gaining(order, left)
+            return number > 0
+        for k in range(4):
+            left = _gaining(order, pairs[turn == k])
             both = np.stack((points[left], points[left + 1]))
             points[left + 1], points[left] = both
             place[both[1]], place[both[0]] = left, left + 1
+    return True
 
 
 def _gaining(order: Order, places: Ints) -> Ints:
