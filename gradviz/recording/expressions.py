@@ -135,10 +135,12 @@ class ExpressionReader:
         found: list[Operand | None] = []
         imported = where.spot.file.imported
         for node in variables(value):
-            if dotted(node).partition(".")[0] in imported:
+            name, _, attribute = dotted(node).partition(".")
+            # a method's object is no data, nor is a module
+            if name in imported or (name == "self" and not attribute):
                 continue
             # what a module holds is said by the text: `self.mask[:T]`
-            if node is expression or dotted(node).startswith("self."):
+            if node is expression or name == "self":
                 found += [None] * is_inner
             elif not self._numbers.is_number(node, where):
                 found.append(self.operand(node, None, "", where, is_inner=True))

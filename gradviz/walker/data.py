@@ -95,7 +95,7 @@ class DataReader:
         base, owner = base_of(tensor), self._owner(tensor)
         if len(operands) == 1 and not operands[0].slot and owner is not tensor:
             return owner, operands[0]
-        is_part = base is not None and base.numel() != tensor.numel()
+        is_part = base is not None and base.numel() > tensor.numel()
         if not is_part or self._names.leaf(tensor):
             return tensor, None
         for living in self._places.module_inputs.get(node, ()):

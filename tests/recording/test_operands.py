@@ -338,6 +338,11 @@ FROM = {
         "def g(a):\n    for i in reversed(range(2)):\n        z = a[i] * 2\n        h = w[:3] * z\n    return h\nloss = g(x).sum()",
         {"z": {"x"}},
     ),
+    "by a method": (
+        "class N(nn.Module):\n    def two(self, a):\n        return torch.cat([a, a])\n    def forward(self, a):\n"
+        "        z = self.two(a)[:4]\n        return w * z\nloss = N()(x).sum()",
+        {"z": {"x"}},
+    ),
     "several that are known": (
         "def g(a):\n    z = a * torch.exp(noise)\n    return w[:3] * z\nloss = g(x).sum()",
         {"z": {"x", "noise"}},
