@@ -22,6 +22,7 @@ from gradviz.recording.given import Given, entries, given_to, has_argument
 from gradviz.recording.moments import Callers, Where, is_own_call, runs
 from gradviz.recording.numbers import NumberReader
 from gradviz.recording.program import ProgramText
+from gradviz.source.bindings import dotted
 from gradviz.source.expressions import argument, is_import_called, names_variable
 from gradviz.variables.objects import is_a, members
 from gradviz.walker.places import BareGraph, Operand
@@ -126,6 +127,7 @@ class OperandReader:
         op = self._op(node)
         given = given_to(where.spot, op, count, self._is_first(where, edges))
         if given is None:
+            self._read_list(node, where, edges, found)
             return
         for position, producer in edges.items():
             expression = given.get(position)
@@ -148,6 +150,33 @@ class OperandReader:
                 found.named.setdefault(node, []).append(operand)
             elif isinstance(role, int):
                 found.numbers[node] = found.numbers.get(node, 0) + 1
+
+    def _read_list(
+        self, node: int, where: Where, edges: Mapping[int, int], found: Operands
+    ) -> None:
+        """Add what a list began with that a function then only adds to."""
+        joins = self._op(node) in ("cat", "stack")
+        given = (
+            next(iter(getattr(where.spot.node, "args", ())), None) if joins else None
+        )
+        bound = self._callers.bound_of(given, where) if given is not None else None
+        value = bound.binding.value if bound is not None else None
+        if bound is None or not isinstance(value, ast.List):
+            return
+        there = bound.where
+        methods = [
+            part.attr
+            for part in ast.walk(there.spot.function.root)
+            if isinstance(part, ast.Attribute) and dotted(part.value) == bound.name
+        ]
+        if there.bindings.only(bound.name) is None or {*methods} - {"append"}:
+            return
+        elements = dict[int | str, ast.expr](enumerate(value.elts))
+        began = there.given(bound.binding)
+        for role in [place for place in elements if place not in edges]:
+            operand = self._role(role, elements, (), edges, began)
+            if operand is not None:
+                found.named.setdefault(node, []).append(operand)
 
     def _op(self, node: int) -> str:
         return op_of(getattr(self._bare.kinds[node], "__name__", ""))

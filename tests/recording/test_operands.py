@@ -631,12 +631,14 @@ def test_a_target_has_no_shape_that_cross_entropy_made_of_it(tmp_path: Path) -> 
     assert shapes["t[:, 1:]"] is None and shapes["t"] == (3, 4)
 
 
-def test_an_unknown_part_of_a_list_is_counted(tmp_path: Path) -> None:
-    graph = recorded(
-        tmp_path,
-        "def f(a):\n    rows = [a]\n    rows.append(rows[-1] * w[:3])\n    return torch.stack(rows)\nloss = f(x).sum()",
-    )
-    assert any("not drawn: 1 input" in line for line in footer_lines(graph))
+@pytest.mark.parametrize("more", ["append(h)", "insert(0, h)"])
+def test_what_a_list_began_with_is_drawn_and_else_counted(more: str, tmp_path: Path) -> None:
+    text = "def f(a):\n    h = a\n    rows = [a]\n    for _ in range(2):\n        h = h * w[:3]\n"
+    text += f"        rows.{more}\n    return torch.stack(rows)\nloss = f(x).sum()"
+    graph = recorded(tmp_path, text)
+    is_drawn = ("x", ("Mul", "Stack")) in taken(graph)
+    assert is_drawn == ("append" in more)
+    assert any("not drawn: 1 input" in line for line in footer_lines(graph)) != is_drawn
 
 
 def test_what_einsum_is_given_has_no_shape_that_torch_made_of_it(tmp_path: Path) -> None:
