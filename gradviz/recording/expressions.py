@@ -59,22 +59,20 @@ class ExpressionReader:
         value = self._held(expression, where)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return None
-        sources = self._sources(expression, where, is_inner)
-        # without its sources, nobody knows whether it comes from outside
-        is_known = sources is not None
+        sources, is_all = self._sources(expression, where, is_inner)
         return Operand(
             text,
             position,
             slot,
             self._key(expression, text, where),
-            tuple(sources or ()),
+            tuple(sources),
             value if isinstance(value, torch.Tensor) else None,
             where.site.code.co_name != "<module>",
             self._stays(expression, where),
             self._scopes.get(where.module, -1) if where.module is not None else -1,
             self._is_mask(expression, where),
             self._numbers.is_doubtful(expression, where),
-            self._functions.get(where.call) if is_known else None,
+            self._functions.get(where.call) if is_all else None,
         )
 
     def _is_called_by_script(self, where: Where) -> bool:
@@ -123,14 +121,14 @@ class ExpressionReader:
 
     def _sources(
         self, expression: ast.expr, where: Where, is_inner: bool
-    ) -> Sequence[Operand] | None:
+    ) -> tuple[Sequence[Operand], bool]:
         """The variables in an expression, but for attributes of `self`; of a variable of
         a function, those in what gives it its value. Of one that is `is_inner`, which
-        nobody may hold, all that it is computed from. None where that is not known.
+        nobody may hold, all that it is computed from, or none. And whether they are all.
         """
         given = self._given(expression, where, is_inner)
         if given is None:
-            return None
+            return (), False
         value, where = given
         found: list[Operand | None] = []
         imported = where.spot.file.imported
@@ -141,12 +139,12 @@ class ExpressionReader:
                 continue
             # what a module holds is said by the text: `self.mask[:T]`
             if node is expression or name == "self":
-                found += [None] * is_inner
+                found.append(None)
             elif not self._numbers.is_number(node, where):
                 found.append(self.operand(node, None, "", where, is_inner=True))
-        if is_inner and None in found:
-            return None
-        return [source for source in found if source is not None]
+        is_all = None not in found
+        sources = [source for source in found if source is not None]
+        return sources if is_all or not is_inner else (), is_all
 
     def _given(
         self, expression: ast.expr, where: Where, is_inner: bool
