@@ -9,6 +9,7 @@ from gradviz.draw.options import Options
 from gradviz.fold.order import is_view
 from gradviz.fold.titles import title
 from gradviz.graph import Graph, Node
+from gradviz.graph.origins import op_text
 from tests.drawn import scene, shown
 
 OF_TWO = {
@@ -60,8 +61,8 @@ def named_by_one(graph: Graph) -> Iterator[str]:
     for group in opening.closed():
         if group.op is not None or group.scope is not None:
             continue
-        ops = (opening.groups.ops[node] for node in group.nodes)
-        work = {text for op, text in ops if not is_view(op)}
+        ops = [opening.groups.graph.nodes[node] for node in group.nodes]
+        work = {op_text(node) for node in ops if not is_view(node.op)}
         if len(work) > 1 and title(group) in work:
             yield f"{title(group)!r} holds {', '.join(sorted(work))}"
 
