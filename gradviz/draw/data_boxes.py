@@ -29,6 +29,16 @@ class Entry(NamedTuple):
     scope: int | None
 
 
+class _Made(NamedTuple):
+    """What a call of a function made: how many nodes, the first that is known of them,
+    and the box that holds all, None where they are in several.
+    """
+
+    size: int
+    node: int
+    box: int | None
+
+
 class Inside:
     """Which data was written in what is closed: by the code of a module, or, of other
     data, by a function all of which is in one box. `users` are the drawn boxes that take
@@ -40,18 +50,9 @@ class Inside:
     ) -> None:
         self.users = dict(_users(folding, drawn))
         self._folding, self._frames = folding, frames
-        self._made: dict[int, list[int]] = {}  # by functions
-        graph, program = folding.graph, folding.graph.program
-        if any(data.function is not None for data in graph.data):
-            members = ScopeTree(graph).members
-            # the inner ones come later
-            for i, construct in reversed(list(enumerate(program))):
-                made = self._made.setdefault(i, [])
-                made += chain(
-                    construct.nodes, *map(members.__getitem__, construct.scopes)
-                )
-                if construct.parent is not None:
-                    self._made.setdefault(construct.parent, []).extend(made)
+        self._made: dict[int, _Made] = {}
+        if any(data.function is not None for data in folding.graph.data):
+            self._made = dict(_made(folding))
 
     def holds(self, data: Data, takers: Sequence[int]) -> bool:
         """Whether data was written in the closed boxes that take it, or what is computed
@@ -61,20 +62,36 @@ class Inside:
             around = self._frames.around(takers)
             if not self._frames.is_within(around, data.scope):
                 return True
-        if data.function is None:
+        folding = self._folding
+        made = self._made.get(data.function) if data.function is not None else None
+        if made is None or made.box not in takers or folding.opening is None:
             return False
-        folding, made = self._folding, self._made[data.function]
-        boxes = {folding.box_of[node] for node in made}
-        if len(boxes) > 1 or not boxes.issubset(takers) or folding.opening is None:
-            return False
-        function = folding.graph.program[data.function]
-        for group in _around(folding, made[0]):
+        function = folding.graph.program[data.function or 0]
+        for group in _around(folding, made.node):
             if group.construct is function:
                 return group not in folding.opening.open
         # the box may be all that the function does
         leaves = folding.graph.leaf_of
-        ops = [node for box in boxes for node in folding.inside[box]]
-        return sum(node not in leaves for node in ops) > len(made)
+        ops = [node for node in folding.inside[made.box or 0] if node not in leaves]
+        return len(ops) > made.size
+
+
+def _made(folding: Folding) -> Iterator[tuple[int, _Made]]:
+    """What each construct of the program made, with all that is inside it."""
+    graph, box_of = folding.graph, folding.box_of
+    members = ScopeTree(graph).members
+    inside: dict[int | None, list[_Made]] = {}
+    # the inner ones come later
+    for i, construct in reversed(list(enumerate(graph.program))):
+        own = [*construct.nodes, *chain(*map(members.__getitem__, construct.scopes))]
+        parts = [_Made(1, node, box_of[node]) for node in own] + inside.pop(i, [])
+        if parts:
+            boxes = {part.box for part in parts}
+            size = sum(part.size for part in parts)
+            box = boxes.pop() if len(boxes) == 1 else None
+            whole = _Made(size, parts[0].node, box)
+            inside.setdefault(construct.parent, []).append(whole)
+            yield i, whole
 
 
 def entries(
