@@ -6,7 +6,12 @@ from __future__ import annotations
 
 from gradviz.graph import Graph, TensorInfo
 from gradviz.graph.kinds import kind as kind, kind_of as kind_of
-from gradviz.graph.walks import behind as behind, makers as makers, spread as spread
+from gradviz.graph.walks import (
+    behind as behind,
+    makers as makers,
+    spread as spread,
+    users as users,
+)
 
 RESHAPES = frozenset(
     [
@@ -46,8 +51,3 @@ def shape(graph: Graph, node: int) -> Sizes:
         return None
     sizes = tuple(size for size in tensor.shape if isinstance(size, int))
     return sizes if sizes == tensor.shape else None
-
-
-def users(graph: Graph, node: int) -> list[int]:
-    """The operations that take what a node made."""
-    return [edge.consumer for edge in graph.consumers(node)]

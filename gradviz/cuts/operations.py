@@ -207,7 +207,7 @@ def _read_call(call: Call, code: CodeFile) -> _Called:
         return _Called(called(call), owner, "", values)
     # `from torch.autograd import grad as torch_grad`
     module, original = code.imports.get(called(call), ("", ""))
-    name = original if module.startswith("torch") else ""
+    name = original if module.partition(".")[0] == "torch" else ""
     return _Called(name or called(call), None, "", values)
 
 

@@ -63,16 +63,18 @@ class Inside:
             if not self._frames.is_within(around, data.scope):
                 return True
         folding = self._folding
-        made = self._made.get(data.function) if data.function is not None else None
-        if made is None or made.box not in takers or folding.opening is None:
+        if data.function is None or folding.opening is None:
             return False
-        function = folding.graph.program[data.function or 0]
+        made = self._made.get(data.function)
+        if made is None or made.box is None or made.box not in takers:
+            return False
+        function = folding.graph.program[data.function]
         for group in _around(folding, made.node):
             if group.construct is function:
                 return group not in folding.opening.open
         # the box may be all that the function does
         leaves = folding.graph.leaf_of
-        ops = [node for node in folding.inside[made.box or 0] if node not in leaves]
+        ops = [node for node in folding.inside[made.box] if node not in leaves]
         return len(ops) > made.size
 
 

@@ -327,8 +327,8 @@ class Data(NamedTuple):
     where it would be, None where autograd has none. `text` is what the code gave, "" if
     that is not known; one that is `inner` was made inside a function, in the code of the
     module call `scope` (-1: of no module, None: not known), by the call `function` of
-    `Graph.program`, where all that it is computed from is known. `of` are the data that it is computed from, by
-    their place in `Graph.data`.
+    `Graph.program`, where all that it is computed from is known. `of` are the data that
+    it is computed from, by their place in `Graph.data`.
     """
 
     names: tuple[str, ...]

@@ -99,9 +99,9 @@ class DataReader:
         if not is_part or self._names.leaf(tensor):
             return tensor, None
         for living in self._places.module_inputs.get(node, ()):
-            begins = living.storage_offset() == tensor.storage_offset()
-            is_whole = begins and living.numel() == tensor.numel()
-            if is_whole and base_of(living) is base:
+            # only a view of the same memory has a place in it: no sparse one
+            is_beside = base_of(living) is base and living.numel() == tensor.numel()
+            if is_beside and living.storage_offset() == tensor.storage_offset():
                 return living, None
         operand = self._places.passed.get(node)
         return (None, operand) if operand is not None else (tensor, None)

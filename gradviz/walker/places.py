@@ -39,8 +39,9 @@ class Operand(NamedTuple):
     index; `slot` what torch calls it. `key` is equal for what is the same value, `of`
     are the variables in the text. `value` is what an attribute of a module holds;
     `stays`: a variable of the script, which still holds it. `inner`: it was written in
-    the call `function` of one, in the call `scope` of a module, -1 for none. `is_mask`: it compares, so
-    it has no gradient whoever holds it; `is_doubtful`: it may be a number, or None.
+    a function, by the call `function` of one, in the call `scope` of a module, -1 for
+    none. `is_mask`: it compares, so it has no gradient whoever holds it; `is_doubtful`:
+    it may be a number, or None.
     """
 
     text: str

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from gradviz.checks.call import BackwardCall, Home, Optimizer
-from gradviz.checks.ops import users
+from gradviz.checks.ops import spread, users
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.words import (
     all_names,
@@ -19,7 +19,6 @@ from gradviz.checks.words import (
     title_and_code,
 )
 from gradviz.graph import Graph, Leaf, SourceLine
-from gradviz.graph.walks import spread
 from gradviz.source.code_line import as_leaf
 from gradviz.source.search import grad_reads, matching
 from gradviz.source.statements import body_around
