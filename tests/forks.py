@@ -10,6 +10,7 @@ import atexit
 import gc
 import json
 import os
+import pkgutil
 import re
 import runpy
 import select
@@ -31,7 +32,7 @@ from typing import Any, NamedTuple
 import pytest
 
 REAL = subprocess.Popen
-MODULES = ("torch._dynamo", "gradviz.api", "gradviz.checks.command", "rich.table", "rich.syntax")
+MODULES = ("torch._dynamo", "rich.table", "rich.syntax")
 _MOST = 1 << 20  # bytes of what is asked for
 _DEAD = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
 
@@ -170,9 +171,18 @@ def ended(processes: Sequence[subprocess.Popen[Any]], seconds: float) -> list[in
 
 
 @cache
+def of_gradviz() -> tuple[str, ...]:
+    """All modules of gradviz but programs of their own, and the one that imports graphviz."""
+    import gradviz
+
+    names = [module.name for module in pkgutil.walk_packages(gradviz.__path__, "gradviz.")]
+    return tuple(name for name in names if "._" not in name and name != "gradviz.torchviz")
+
+
+@cache
 def usual() -> Forks:
     """The process that has imported torch and gradviz, once for all tests of this one; it ends with it."""
-    forks = Forks(*MODULES, nested=True)
+    forks = Forks(*MODULES, *of_gradviz(), nested=True)
     atexit.register(forks.end)
     return forks
 

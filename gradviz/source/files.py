@@ -76,19 +76,17 @@ class SourceText:
         """What the class of a method gives the attributes of `self`, each time with the
         method that does.
         """
-        found: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
-        for class_ in ast.walk(self.tree):
-            if not isinstance(class_, ast.ClassDef) or method not in class_.body:
-                continue
-            for function in class_.body:
-                parameters = getattr(getattr(function, "args", None), "args", ())
-                own = [one.arg for one in parameters[:1]]
-                for node in ast.walk(function):
-                    for target, value in assignments(node):
-                        holder, _, name = dotted(target).rpartition(".")
-                        if holder in own:
-                            found.setdefault(name, []).append((function, value))
-        return found
+        return self._attributes.get(method, {})
+
+    @cached_property
+    def _attributes(self) -> dict[ast.AST, dict[str, list[tuple[ast.AST, ast.expr]]]]:
+        """By method."""
+        by_method = {}
+        for class_ in self.statements:
+            if isinstance(class_, ast.ClassDef):
+                found = _given_attributes(class_)
+                by_method.update(dict.fromkeys(class_.body, found))
+        return by_method
 
     @cached_property
     def statements(self) -> tuple[Any, ...]:
@@ -183,3 +181,18 @@ def file_of(name: str) -> SourceText:
 @lru_cache(maxsize=100)
 def _text(file: str, lines: tuple[str, ...]) -> SourceText:
     return SourceText(list(lines))
+
+
+def _given_attributes(
+    class_: ast.ClassDef,
+) -> dict[str, list[tuple[ast.AST, ast.expr]]]:
+    found: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
+    for function in class_.body:
+        parameters = getattr(getattr(function, "args", None), "args", ())
+        own = [one.arg for one in parameters[:1]]
+        for node in ast.walk(function):
+            for target, value in assignments(node):
+                holder, _, name = dotted(target).rpartition(".")
+                if holder in own:
+                    found.setdefault(name, []).append((function, value))
+    return found

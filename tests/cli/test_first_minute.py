@@ -90,6 +90,7 @@ def test_the_shell_completes_commands_options_and_files() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     "words",
     [("demo",), ("why", "train.py", "x"), ("diff", "train.py", "train.py"), ("paths", "train.py", "--to", "x")]

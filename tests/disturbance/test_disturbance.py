@@ -20,16 +20,14 @@ import pytest
 
 from tests.disturbance.journal import PLACE, VISIBLE
 from tests.disturbance.known import KNOWN
-from tests.forks import Forks, ended
+from tests.forks import Forks, ended, of_gradviz
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
 HERE = Path(__file__).parent
 SCRIPTS = {path.stem: path for path in sorted((HERE / "scripts").glob("*.py"))}
 IMPORTED = (  # before the forks: all but what gradviz loads when it has a result, such as rich
-    "gradviz.api",
-    *(f"gradviz.{name}.command" for name in ("checks", "comparison", "gradients", "memory")),
-    *(f"gradviz.cli.{name}" for name in ("render", "tensors", "why")),
+    *of_gradviz(),
     "tests.disturbance.witness",
     "torch._dynamo",
     "torch.export",

@@ -530,10 +530,11 @@ QUICK = {
     "siamese_signatures",
 }
 ALL = sorted(path.stem for path in (ROOT / "tests/real/programs").glob("*.py"))
+SOME = (pytest.mark.slow, pytest.mark.long)  # every other one in the usual tests
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in ALL])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else SOME[i % 2]) for i, n in enumerate(ALL)])
 def test_a_call_holds_what_was_made_between_its_begin_and_its_end(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_how_the_script_exited_is_told_where_the_result_cannot_be_written(tmp_pa
     assert done.returncode == 3
 
 
+@pytest.mark.fresh
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of open files")
 def test_a_script_that_holds_all_open_files(tmp_path: Path) -> None:
     hoard = (

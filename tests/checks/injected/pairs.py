@@ -26,7 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.checks.injected.operators import OPERATORS, Operator, places
 from tests.command_line import CliRunner
-from tests.forks import MODULES
+from tests.forks import MODULES, of_gradviz
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = Path(__file__).parent / "programs", ROOT / "tests/real/programs", ROOT / "samples"
@@ -192,7 +192,7 @@ def _failed(seen: list[object]) -> bool:
 def outcomes(chosen: Iterable[Pair], processes: int = 2) -> Iterator[Outcome]:
     """The same of several pairs; each program runs in a process of its own."""
     chosen = list(chosen)
-    for name in MODULES:  # once, and not in each process
+    for name in (*MODULES, *of_gradviz()):  # once, and not in each process
         importlib.import_module(name)
     texts = list(dict.fromkeys([*(original(pair.program) for pair in chosen), *(pair.text for pair in chosen)]))
     with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
