@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 
 Replaced = list[tuple[dict[str, Any], dict[str, Any]]]
@@ -19,31 +20,35 @@ class Library:
     """The functions and classes of all modules of Python's library that are loaded."""
 
     def __init__(self) -> None:
-        self._functions: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._functions: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._seen = {*_RUNNING}
         self._is_back = False
         self.note()
 
     def note(self) -> None:
         """Note those of modules that were loaded since."""
-        for name, module in list(sys.modules.items()):
-            is_own = name.partition(".")[0] in sys.stdlib_module_names
-            if is_own and name not in self._functions and name not in _RUNNING:
-                variables = getattr(module, "__dict__", {})
+        new = sys.modules.keys() - self._seen
+        self._seen |= new
+        for name in new:
+            if name.partition(".")[0] in sys.stdlib_module_names:
+                variables = getattr(sys.modules[name], "__dict__", {})
                 functions = {key: f for key, f in variables.items() if callable(f)}
-                self._functions[name] = variables, functions
+                self._functions.append((variables, functions))
 
     def put_back(self) -> Replaced:
         """Put back every function that was replaced. Returns what stood in its place."""
         replaced = []
-        for variables, functions in self._functions.values():
+        for variables, functions in self._functions:
+            # most are all there: told without a line of Python for each
+            if all(map(is_, map(variables.get, functions), functions.values())):
+                continue
             others = {
                 key: variables[key]
                 for key, function in functions.items()
                 if variables.get(key, function) is not function
             }
-            if others:
-                variables.update({key: functions[key] for key in others})
-                replaced.append((variables, others))
+            variables.update({key: functions[key] for key in others})
+            replaced.append((variables, others))
         return replaced
 
     @contextmanager

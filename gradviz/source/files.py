@@ -81,7 +81,7 @@ class SourceText:
     @cached_property
     def _attributes(self) -> dict[ast.AST, dict[str, list[tuple[ast.AST, ast.expr]]]]:
         """By method."""
-        by_method = {}
+        by_method: dict[ast.AST, dict[str, list[tuple[ast.AST, ast.expr]]]] = {}
         for class_ in self.statements:
             if isinstance(class_, ast.ClassDef):
                 found = _given_attributes(class_)

@@ -103,9 +103,8 @@ torch.ones(2, requires_grad=True).sum().backward()
 """
 
 
-@pytest.mark.parametrize(
-    "command", ["tree", *(pytest.param(name, marks=pytest.mark.long) for name in ("check", "saved"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["tree", "check", "saved"])
 def test_functions_that_run_at_exit_see_the_script(tmp_path: Path, command: str) -> None:
     script(tmp_path, LEAVING)
     script(tmp_path, "class Row: ...\n", "neighbour.py")
@@ -116,6 +115,7 @@ def test_functions_that_run_at_exit_see_the_script(tmp_path: Path, command: str)
     assert ours.stderr == plain.stderr and ours.returncode == 0
 
 
+@pytest.mark.long
 def test_who_logs_the_stop_logs_what_it_is(tmp_path: Path) -> None:
     script(
         tmp_path,
@@ -250,6 +250,7 @@ def test_a_forked_process_calls_backward_undisturbed(tmp_path: Path) -> None:
     assert ours.stdout.count("* 3") == 1  # written by the parent alone
 
 
+@pytest.mark.long
 def test_a_warning_from_beyond_the_script_names_what_python_names(tmp_path: Path) -> None:
     script(
         tmp_path,

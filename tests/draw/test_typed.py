@@ -41,14 +41,23 @@ def test_a_program_needs_no_typing_extensions() -> None:
     assert not hasattr(gradviz.graph.model, "Unpack") and not hasattr(gradviz.graph.model, "DrawOptions")
 
 
+def mypy(*given: str) -> str:
+    """What it says in the project, whose settings and cache it uses."""
+    pytest.importorskip("mypy")
+    return subprocess.run([sys.executable, "-m", "mypy", *given], cwd=ROOT, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_mypy_finds_nothing_in_the_package() -> None:
+    said = mypy()
+    assert said.startswith("Success: no issues found"), said
+
+
 @pytest.mark.slow
 def test_mypy_finds_a_wrong_option(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
     user = tmp_path / "user.py"
     user.write_text(PROGRAM)
-    # in the project, which has a cache where it was checked before
-    done = subprocess.run([sys.executable, "-m", "mypy", str(user)], cwd=ROOT, capture_output=True, text=True)
+    said = mypy(str(user))
     wrong = [i for i, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# wrong")]
     # which may call the file as it was called then
-    told = [int(line) for line in re.findall(r"user\.py:(\d+): error", done.stdout)]
-    assert told == wrong, done.stdout + done.stderr
+    assert [int(line) for line in re.findall(r"user\.py:(\d+): error", said)] == wrong, said

@@ -28,6 +28,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,6 @@ from tests.real.operands import unexplained
 HERE = Path(__file__).parent
 PLAIN = sorted([*(HERE / "programs").glob("*.py"), *(HERE / "programs").glob("*/train.py")])
 FAMILIES = sorted((HERE / "hugging_face").glob("*.py"))
-"""Every other one runs always, the rest by -m long."""
 AGREE = 0.9
 _COUNTED = re.compile(r"sequence number: \d+")  # from the start of the process
 
@@ -48,6 +48,11 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
 ]  # what the programs' libraries say about themselves
+
+
+def every_other(scripts: list[Path]) -> list[Any]:
+    """One of two runs always, the others by -m long: those that tests of recording always run."""
+    return [pytest.param(one, marks=() if i % 2 else pytest.mark.long) for i, one in enumerate(scripts)]
 
 
 def name_of(script: Path) -> str:
@@ -88,17 +93,13 @@ def _scopes(seen: Seen) -> str:
     return f"{found.share:.0%} of {found.of} nodes; {'; '.join(dict.fromkeys(found.wrong[:3]))}"
 
 
-@pytest.mark.parametrize("script", PLAIN, ids=name_of)
+@pytest.mark.parametrize("script", every_other(PLAIN), ids=name_of)
 def test_program(script: Path, tmp_path: Path) -> None:
     _keeps_its_promises(script, tmp_path)
 
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed: pip install '.[real]'")
-@pytest.mark.parametrize(
-    "script",
-    [pytest.param(one, marks=[pytest.mark.long] if i % 2 else []) for i, one in enumerate(FAMILIES)],
-    ids=name_of,
-)
+@pytest.mark.parametrize("script", every_other(FAMILIES), ids=name_of)
 def test_family(script: Path, tmp_path: Path) -> None:
     _keeps_its_promises(script, tmp_path)
 
