@@ -127,7 +127,7 @@ class Recorded:
             arguments=arguments,
             operands=operands.named,
             program=code.constructs,
-            written=code.calls,
+            written={**operands.written, **code.calls},
             module_inputs=_module_inputs(bare, calls, inputs),
             numbers=operands.numbers,
             in_torch=operands.in_torch,

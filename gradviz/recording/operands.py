@@ -31,18 +31,22 @@ MASKED = ("add", "baddbmm")
 """Ops that take what attention makes of its masks, beside its own, which has no entry for
 it.
 """
+_SUMS = ("add", "sub", "rsub")
+"""Ops that do not save the number that they were given."""
 _IN_ORDER = torch.nn.Sequential.forward.__code__
 
 
 class Operands(NamedTuple):
     """`named`: the operands of nodes, by node id; `numbers`: of how many entries without
-    gradient the code says that they are no tensors; `in_torch`: the nodes that a module
+    gradient the code says that they are no tensors, `written`: of a sum, the one with its
+    sign; `in_torch`: the nodes that a module
     of torch's made; `inputs`: what the code gave these modules; `leaves`: what leaves are
     called.
     """
 
     named: dict[int, list[Operand]]
     numbers: dict[int, int]
+    written: dict[int, str]
     in_torch: set[int]
     inputs: dict[int, Operand]
     leaves: dict[int, str]
@@ -76,7 +80,7 @@ class OperandReader:
         for edge in self._bare.edges:
             taken.setdefault(edge.consumer, {})[edge.position] = edge.producer
 
-        found = Operands({}, {}, set(), {}, {})
+        found = Operands({}, {}, {}, set(), {}, {})
         for node, moment in enumerate(self._moments):
             site, module, call = moment
             if not runs(call, site):
@@ -129,15 +133,14 @@ class OperandReader:
         if given is None:
             self._read_list(node, where, edges, found)
             return
-        for position, producer in edges.items():
-            expression = given.get(position)
-            if producer in self._bare.variables and isinstance(expression, ast.Name):
-                named, there = self._callers.followed(expression, where)
-                found.leaves.setdefault(producer, there.spot.file.of(named))
+        self._name_leaves(given, where, edges, found)
         empty = [i for i in range(count) if i not in edges]
         if self._is_reversed(op, empty, edges, given, where):
             found.numbers[node] = 1
+            self._write_number(node, given[0], where, found)
             return
+        if op == "rsub":  # has no entry for it
+            self._write_number(node, given.get(1), where, found)
         # einsum computes with tensors of other shapes
         slots = entries(op, count) if where.spot.called != "einsum" else ()
         roles: list[int | str] = [*empty]
@@ -150,6 +153,30 @@ class OperandReader:
                 found.named.setdefault(node, []).append(operand)
             elif isinstance(role, int):
                 found.numbers[node] = found.numbers.get(node, 0) + 1
+                self._write_number(node, given.get(role), where, found)
+
+    def _name_leaves(
+        self, given: Given, where: Where, edges: Mapping[int, int], found: Operands
+    ) -> None:
+        """Add what the code calls leaves that an op took."""
+        for position, producer in edges.items():
+            expression = given.get(position)
+            if producer in self._bare.variables and isinstance(expression, ast.Name):
+                named, there = self._callers.followed(expression, where)
+                found.leaves.setdefault(producer, there.spot.file.of(named))
+
+    def _write_number(
+        self, node: int, number: ast.expr | None, where: Where, found: Operands
+    ) -> None:
+        """Add what a node is called that is given a number."""
+        if number is None or self._op(node) not in _SUMS:
+            return
+        name = number.id if isinstance(number, ast.Name) else ""
+        if name and where.bindings.only(name) is None:
+            return  # began as one, as a total does
+        if self._numbers.is_number(number, where):
+            text = where.spot.function.with_number(where.spot.node, number)
+            found.written[node] = text
 
     def _read_list(
         self, node: int, where: Where, edges: Mapping[int, int], found: Operands

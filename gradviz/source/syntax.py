@@ -227,15 +227,26 @@ class FunctionSyntax:
                     inside = inside[1:-1]
             is_set = isinstance(node.ctx, ast.Store)
             return _cut(f"[{inside}] =" if is_set else f"[{inside}]")
-        if isinstance(node, ast.BinOp):
-            sign = _SIGNS.get(type(node.op), "")
-            if is_literal(node.right):
-                return _cut(f"{sign} {self.text_of(node.right)}")
-            if is_literal(node.left):
-                return _cut(f"{self.text_of(node.left)} {sign}")
         if isinstance(node, ast.AugAssign) and is_literal(node.value):
-            return _cut(f"{_SIGNS.get(type(node.op), '')} {self.text_of(node.value)}")
-        return ""
+            return self.with_number(node, node.value)
+        sides = (node.right, node.left) if isinstance(node, ast.BinOp) else ()
+        number = next(filter(is_literal, sides), None)
+        return self.with_number(node, number) if number is not None else ""
+
+    def with_number(self, node: ast.AST, number: ast.expr) -> str:
+        """An operator with the operand that is a number: `+ self.eps`, `1 -`; "" where
+        it is no operand.
+        """
+        if not isinstance(node, (ast.BinOp, ast.AugAssign)):
+            return ""
+        sign, text = _SIGNS.get(type(node.op), ""), self.text_of(number)
+        if number is getattr(node, "left", None):
+            return _cut(f"{text} {sign}")
+        is_other = number in (
+            getattr(node, "right", None),
+            getattr(node, "value", None),
+        )
+        return _cut(f"{sign} {text}") if is_other else ""
 
     def header(self, loop: ast.AST) -> str:
         """The head of a loop as the code has it: `for x, y in pairs`, `while x > 1`."""

@@ -26,6 +26,7 @@ from gradviz.run.run import Run
 from gradviz.run.target import parse_target
 from gradviz.walker.private import peek_sequence
 from tests.blocks import ROOT
+from tests.walker.graphs import needs_columns
 
 W = torch.arange(16.0).reshape(4, 4).div(16).requires_grad_()
 X = torch.ones(3, 4)
@@ -325,6 +326,7 @@ def test_no_statement_and_no_call_holds_two_executions(case: Callable[[], Tensor
         assert count == (1 if in_one_line else ran[line]), (line, count, ran[line])
 
 
+@needs_columns
 def test_the_place_where_a_graph_is_read_ends_a_turn() -> None:
     with gradviz.record() as recording:
         for _ in range(2):
@@ -347,6 +349,7 @@ def test_backward_ends_a_turn() -> None:
     assert loops(recorded(tasks)) == [("for x in (X, X * 2)", 2)]
 
 
+@needs_columns
 def test_what_ran_after_a_graph_is_no_turn_of_it() -> None:
     losses = []
     with gradviz.record() as recording:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from gradviz.graph import Graph, Node
 from gradviz.walker import private
 
+needs_columns = pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python tells lines, and no columns")
 needs_raw = pytest.mark.skipif(not private.HAS_RAW_DATA, reason="this torch cannot show saved tensors without hooks")
 needs_metadata = pytest.mark.skipif(not private.HAS_METADATA, reason="this torch does not tell what a node made")
 
