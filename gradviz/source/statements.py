@@ -273,9 +273,12 @@ class InPlace(NamedTuple):
     @property
     def name(self) -> str:
         """What holds the tensor that is changed, as the code calls it: "self.h" of
-        `self.h.data[0] += 1`.
+        `self.h.data[0] += 1` and of `self.h.neg_().add_(1)`.
         """
-        return ast.unparse(part_holder(self.changed))
+        holder = part_holder(self.changed)
+        while given := given_in_place(holder):
+            holder = part_holder(given[0])
+        return ast.unparse(holder)
 
 
 def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
@@ -290,11 +293,20 @@ def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
     for target in statement.targets if isinstance(statement, ast.Assign) else ():
         if isinstance(target, ast.Subscript):
             yield InPlace(statement, target, target)
-    for call, method in method_calls(statement):
-        # of a module that is made so, it is an option
-        told = any(ast.unparse(part) == "inplace=True" for part in call.keywords)
-        if _METHOD.fullmatch(method.attr) or (told and method.attr[0].islower()):
-            yield from (InPlace(statement, call, changed) for changed in subject(call))
+    for call, _ in method_calls(statement):
+        for changed in given_in_place(call):
+            yield InPlace(statement, call, changed)
+
+
+def given_in_place(call: ast.AST) -> Sequence[ast.expr]:
+    """What a call changes in place, and returns: nothing for other code."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return ()
+    # of a module that is made so, it is an option
+    told = any(ast.unparse(part) == "inplace=True" for part in call.keywords)
+    method = call.func.attr
+    is_told = told and method[0].islower()
+    return subject(call) if is_told or _METHOD.fullmatch(method) else ()
 
 
 def method_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:

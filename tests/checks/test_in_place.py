@@ -42,7 +42,55 @@ class Scale(torch.autograd.Function):
 first, last = nn.Linear(3, 4), nn.Linear(4, 1)
 last(Scale.apply(torch.tanh(first(torch.randn(5, 3))))).sum().backward()
 """
+GATE = f"""{HEAD}
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.net = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, x):
+        t = torch.sigmoid(self.gate(x))
+        out = t * torch.tanh(self.net(x))
+        carry = t.neg_().add_(1.0)
+        return out + carry * x
+Gate()(torch.rand(2, 4)).sum().backward()
+"""
+IN_TURN = "carry = t.neg_().add_(1.0)"
 FAULTS = {
+    "methods in a row": Fault(
+        "stale-saved", IN_TURN, "t.neg().add(1.0) instead of t.neg_()", IN_TURN, "carry = t.neg().add(1.0)", GATE
+    ),
+    "methods in a row, and nothing else": Fault(
+        "stale-saved",
+        "t.neg_()",
+        "t = t.neg().add(1.0) instead of t.neg_()",
+        "        t.neg_().add_(1.0)",
+        "        t = t.neg().add(1.0)",
+        GATE.replace(IN_TURN, "t.neg_().add_(1.0)\n        carry = t"),
+    ),
+    "what is read later": Fault(
+        "stale-saved",
+        "t.neg_()",
+        "Change a copy: t = t.clone() before script.py",
+        "        carry =",
+        "        t = t.clone()\n        carry =",
+        GATE.replace("carry * x", "t * x"),
+    ),
+    "a method that has no other form": Fault(
+        "stale-saved",
+        "t.zero_()",
+        "Change a copy: t = t.clone() before script.py",
+        "        carry =",
+        "        t = t.clone()\n        carry =",
+        GATE.replace("t.neg_()", "t.zero_()"),
+    ),
+    "what a call returns": Fault(
+        "stale-saved",
+        "carry = torch.exp(t)",
+        "torch.exp(t).mul(2).add(1) instead of",
+        ".mul_(2).add_(1)",
+        ".mul(2).add(1)",
+        GATE.replace("t.neg_().add_(1.0)", "torch.exp(t).mul_(2).add_(1)"),
+    ),
     "a module": Fault(
         "stale-saved",
         "right = self.b(s)",

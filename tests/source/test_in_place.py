@@ -19,6 +19,7 @@ _LINES = [
     ("h[0].mul_(2)", "h"),
     ("h.data.mul_(2)", "h"),
     ("h.t_()", "h"),
+    ("F.relu(h[0], inplace=True)", "h"),
     ("torch.relu_(h)", "h"),
     ("F.relu_(self.h)", "self.h"),
     ("torch._foreach_add_(h, 1)", "h"),

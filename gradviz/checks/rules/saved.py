@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from typing import Any, NamedTuple
 
 from gradviz.checks.call import BackwardCall, NamedTensor
@@ -21,7 +21,7 @@ from gradviz.checks.words import (
     where,
 )
 from gradviz.graph import Graph, Leaf, SavedTensor, SourceLine
-from gradviz.source.code_line import in_place, out_of_place
+from gradviz.source.code_line import in_place, is_read_later, out_of_place
 from gradviz.source.search import Change, changed_in_forward, changes
 from gradviz.wording import one_line, tensor_line
 
@@ -189,16 +189,16 @@ def _remedy(stale: _Stale) -> str:
         return f"Make {stale.module} without inplace=True, so that it returns a new tensor."
     piece = in_place(change)
     new = out_of_place(piece) if piece is not None else ""
-    if piece is not None and new:
+    if piece and change and new and not is_read_later(piece, change):
         return f"In {line(change)}, make a new tensor: {new} instead of {piece.code}."
 
-    it = next(iter(stale.names), piece.name if piece is not None else "x")
-    # x[0] = y has no form that returns a new tensor
-    if piece is not None and isinstance(piece.changed, ast.Subscript):
-        copy = f"{it} = {it}.clone()"
-        return f"Change a copy: {copy} before {line(change)}."
-    fix = f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a copy, "
-    return f"{fix}{it} = {it}.clone() before it."
+    it = piece.name if piece is not None else ""
+    if not re.fullmatch(r"[\w.]+", it):
+        it = next(iter(stale.names), "")
+    before = line(change) or "it is changed"
+    if not it:
+        return f"Call .clone() of it before {before}, and change the copy."
+    return f"Change a copy: {it} = {it}.clone() before {before}."
 
 
 def _changes(
