@@ -95,7 +95,48 @@ for step in range(4):
     nn.functional.cross_entropy(net(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
     opt.step()
 """
+PLACES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.places = nn.Parameter(torch.randn(5, 4) * 0.02).unsqueeze(0)
+    def forward(self, x):
+        return self.lin(x + self.places)
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    opt.zero_grad()
+    net(torch.randn(8, 5, 4)).square().mean().backward()
+    opt.step()
+"""
+MADE = "self.places = nn.Parameter(torch.randn(5, 4) * 0.02).unsqueeze(0)"
+LAST = "self.places = nn.Parameter((torch.randn(5, 4) * 0.02).unsqueeze(0))"
 FAULTS = {
+    "a Parameter of a product that is given another shape": Fault(
+        "nonleaf-parameter", MADE, f"Create the leaf last: {LAST}.", MADE, LAST, PLACES
+    ),
+    "one with its type": Fault(
+        "nonleaf-parameter",
+        "nn.Parameter(torch",
+        LAST.replace("places =", "places: torch.Tensor ="),
+        MADE.replace("places =", "places: torch.Tensor ="),
+        LAST.replace("places =", "places: torch.Tensor ="),
+        PLACES.replace("places =", "places: torch.Tensor ="),
+    ),
+    "one that each step makes anew": Fault(
+        "nonleaf-parameter",
+        "return self.lin(x + nn.Parameter",
+        "make parameters as attributes in __init__()",
+        "        self.lin = nn.Linear(4, 4)\n        pass\n    def forward(self, x):\n        "
+        "return self.lin(x + nn.Parameter(torch.zeros(4)))",
+        "        self.lin, self.b = nn.Linear(4, 4), nn.Parameter(torch.zeros(4))\n    def forward(self, x):\n        "
+        "return self.lin(x + self.b)",
+        PLACES.replace(MADE, "pass").replace("self.places", "nn.Parameter(torch.zeros(4))"),
+    ),
     "a leaf of an object that no optimizer holds": Fault(
         "nonleaf-parameter",
         "self.speed = ",

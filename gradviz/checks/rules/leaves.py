@@ -5,7 +5,7 @@ optimizer holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from gradviz.checks.call import BackwardCall, Home, Optimizer
 from gradviz.checks.ops import spread, users
@@ -21,7 +21,7 @@ from gradviz.checks.words import (
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.source.code_line import as_leaf
 from gradviz.source.search import grad_reads, matching
-from gradviz.source.statements import body_around
+from gradviz.source.statements import body_around, loops_around
 from gradviz.wording import one_line, plural
 
 _REBOUND = Row(
@@ -207,19 +207,15 @@ def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
     `torch.randn(3, requires_grad=True).double()`. That of an input counts where an
     earlier step made it.
     """
-    graph, named = context.graph, dict[int | None, str]()
+    named = dict[int | None, str]()
     for tensor in context.named_tensors:
         if not tensor.retains_grad:
             named[tensor.node] = tensor.names[0]
 
     lines = dict[SourceLine, str]()
-    for leaf in graph.leaves:
-        for user in () if leaf.names else users(graph, leaf.node):
-            source, number = made_at(graph, user), graph.nodes[user].sequence or 0
-            lost = leaf.kind == "parameter" or (
-                user in named and number < context.since
-            )
-            if source and lost and as_leaf(source):
+    for leaf in context.graph.leaves:
+        for user, source in () if leaf.names else _makes_and_uses(context, leaf):
+            if leaf.kind == "parameter" or user in named:
                 lines[source] = named.get(user, "a tensor")
     if lines:
         yield _COMPUTED.filled(
@@ -229,6 +225,24 @@ def _computed_from_leaves(context: BackwardCall) -> Diagnoses:
             leaves="; ".join(map(as_leaf, lines)),
             follows=("freed-graph",),
         )
+
+
+def _makes_and_uses(
+    context: BackwardCall, leaf: Leaf
+) -> Iterator[tuple[int, SourceLine]]:
+    """What computes something of a leaf in the line that has made it, in an earlier step:
+    what each step makes anew is no leaf that anything could train.
+    """
+    for user in users(context.graph, leaf.node):
+        source = made_at(context.graph, user)
+        if source is None or not as_leaf(source):
+            continue
+        is_old = (context.graph.nodes[user].sequence or 0) < context.since
+        again = source.function == "forward" or loops_around(source.file, source.line)
+        is_new = context.ends or (again and source.function != "__init__")
+        # of an input, a first call does not show that it is to be trained
+        if is_old or (leaf.kind == "parameter" and not is_new):
+            yield user, source
 
 
 def _stray(context: BackwardCall, optimizer: Optimizer) -> Diagnoses:
@@ -263,7 +277,7 @@ def _unlisted(context: BackwardCall) -> Diagnoses:
     """
     graph, homes = context.graph, context.homes
     known = context.optimized.union(nodes_of(context.parameters))
-    lost = [leaf for leaf in graph.leaves if _is_unlisted(graph, leaf, known)]
+    lost = [leaf for leaf in graph.leaves if _is_unlisted(context, leaf, known)]
     if not context.optimized or not lost:
         return
 
@@ -284,11 +298,12 @@ def _unlisted(context: BackwardCall) -> Diagnoses:
     )
 
 
-def _is_unlisted(graph: Graph, leaf: Leaf, known: Collection[int | None]) -> bool:
+def _is_unlisted(
+    context: BackwardCall, leaf: Leaf, known: Collection[int | None]
+) -> bool:
     """Whether a leaf is a parameter that is none of those known, and the line that uses
     it has not made it.
     """
     if leaf.kind != "parameter" or leaf.node in known:
         return False
-    lines = (made_at(graph, user) for user in users(graph, leaf.node))
-    return bool(leaf.names) or not any(map(as_leaf, lines))
+    return bool(leaf.names) or not any(_makes_and_uses(context, leaf))
