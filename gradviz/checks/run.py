@@ -62,6 +62,7 @@ class Kind(Enum):
     HOOKED = "k"  # one hook, several times; about the tensor and how often
     NO_NEGATIVE = "-"  # a hook lets no negative gradient through; about the tensor
     AVERAGED = "G"  # a network is averaged, and trained; about that and the other one
+    NO_CLIP = "c"  # of an iterator that is used up
     LATE = "L"  # hooks of a loop share a variable of it; about that and how many
 
 

@@ -464,14 +464,37 @@ ONCE = _script("nn.Linear(4, 1)", "return net(torch.randn(8, 4)).square().mean()
 ONCE = ONCE.replace("SGD(net.parameters()", "SGD(weights").replace(
     "    opt.step()", "    nn.utils.clip_grad_norm_(weights, 1.0)\n    opt.step()"
 )
+TRAINER = f"""{BEGIN}
+class Trainer:
+    def __init__(self):
+        self.net = nn.Linear(4, 1)
+        self.weights = (p for p in self.net.parameters())
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.01)
+    def step(self):
+        self.opt.zero_grad()
+        self.net(torch.randn(8, 4)).square().mean().backward()
+        nn.utils.clip_grad_norm_(self.weights, 1.0)
+        self.opt.step()
+trainer = Trainer()
+for i in range(4):
+    trainer.step()
+"""
 FAULTS = {
     "an iterator that the optimizer has gone through": Fault(
         "no-clipping",
         "clip_grad_norm_",
-        "weights = list(...)",
+        "weights = list(filter(lambda p: p.requires_grad, net.parameters()))",
         "filter(lambda p: p.requires_grad, net.parameters())",
         "list(filter(lambda p: p.requires_grad, net.parameters()))",
         ONCE,
+    ),
+    "an iterator that the first step has gone through": Fault(
+        "no-clipping",
+        "clip_grad_norm_",
+        "self.weights = list((p for p in self.net.parameters()))",
+        "(p for p in self.net.parameters())",
+        "list((p for p in self.net.parameters()))",
+        TRAINER,
     ),
     "the gradients that an attack leaves behind": Fault(
         "other-gradient",
@@ -621,6 +644,12 @@ FAULTS = {
 RIGHT = {
     "an iterator that is made anew in each turn": ONCE.replace(
         "    opt.zero_grad()", "    weights = filter(lambda p: p.requires_grad, net.parameters())\n    opt.zero_grad()"
+    ),
+    "an iterator that is made for each step": TRAINER.replace(
+        "(self.weights, ", "((p for p in self.net.parameters() if p.ndim > 3), "
+    ),
+    "a norm that is measured once more": TRAINER.replace("(self.weights, ", "(self.net.parameters(), ").replace(
+        "        self.opt.step", "        nn.utils.clip_grad_norm_(self.weights, 1e9)\n        self.opt.step"
     ),
     "an attack whose gradients are the only ones": ATTACKED.replace(
         "    loss = F.cross_entropy(net(attack(x, y)), y)\n    loss.backward()\n", "    noise = attack(x, y)\n"

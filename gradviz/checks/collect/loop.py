@@ -7,13 +7,16 @@ Reads no number, and keeps identities only.
 
 from __future__ import annotations
 
+import gc
+import inspect
 from collections import Counter
 from collections.abc import Iterator
-from types import FrameType
+from itertools import chain
+from types import FrameType, GeneratorType
 from typing import Any
 
 import torch
-from torch.nn import functional
+from torch.nn import functional, utils
 from torch.nn.utils import stateless
 from torch.optim import lr_scheduler
 
@@ -45,6 +48,7 @@ class LoopWatch:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._losses = recorder, Counter[object]()
+        self._clipped = 0  # the backward call whose gradients were clipped last
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         yield torch.optim.Optimizer.zero_grad, self._reset
@@ -57,6 +61,8 @@ class LoopWatch:
         yield guard.__init__, self._scheduled
         for function in _LOSSES:
             yield function, self._loss
+        for clip in (utils.clip_grad_norm_, utils.clip_grad_value_):
+            yield inspect.unwrap(clip), self._clips
 
     def _reset(self, frame: FrameType, holder: Any, *_: Any, **__: Any) -> None:
         self._recorder.log(Kind.ZERO, frame, holder)
@@ -79,6 +85,14 @@ class LoopWatch:
         with self._recorder.reading("learning rate schedules"):
             self._recorder.log(Kind.SCHEDULE, caller, scheduler.optimizer)
 
+    def _clips(self, frame: FrameType, given: Any, *_: Any, **__: Any) -> None:
+        number = self._recorder.number
+        if not _is_used_up(given):
+            self._clipped = number
+        # others were clipped, and this is to measure them
+        elif self._clipped != number and not self._recorder.paused:
+            self._recorder.note(Kind.NO_CLIP, self._recorder.line(frame))
+
     def _loss(
         self, frame: FrameType, given: Any, target: Any, *_: Any, **__: Any
     ) -> None:
@@ -98,3 +112,19 @@ class LoopWatch:
                 inputs = frozenset(leaves_behind([given]))
                 arguments = arguments._replace(leaves=leaves, input_leaves=inputs)
         self._recorder.run.loss_arguments[source, function] = arguments
+
+
+def _is_used_up(given: object) -> bool:
+    """Whether an iterator has nothing more to give, as far as it shows without being
+    asked: iterators of C let go of what they went through.
+    """
+    if isinstance(given, GeneratorType):
+        return given.gi_frame is None
+    # as a map keeps its iterators
+    if type(given) is tuple:
+        return any(map(_is_used_up, given))
+    if type(given) not in (filter, map, chain, type(iter([]))):
+        return False
+    # later versions of Python count the type among them
+    inside = [one for one in gc.get_referents(given) if not isinstance(one, type)]
+    return not inside or any(map(_is_used_up, inside))

@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.registry import Diagnoses, Row, check
 from gradviz.checks.run import HABIT, Kind, OptimizerRow, letters
-from gradviz.checks.words import code, line
+from gradviz.checks.words import line
 from gradviz.graph import SourceLine
 from gradviz.source.search import matching, uses_gradients
-from gradviz.source.statements import blocks_around, loops_around
+from gradviz.source.statements import (
+    blocks_around,
+    body_around,
+    loops_around,
+    written_at,
+)
 from gradviz.source.syntax import LOOPS
 
 _UNCLIPPED = Row(
@@ -27,13 +32,13 @@ _SCALED = Row(
 )
 # a scaler leaves a step out where the gradients are not finite
 _ONE_EACH = re.compile("z?(bs?z)*b?s?")
-_CLIPS = r"\bclip_grad_(?:norm|value)_\((\w*)"
+_CLIPS = r"\bclip_grad_(?:norm|value)_\("
+_GIVEN = rf"{_CLIPS}(?:parameters=)?([\w.]+)[,)]"
 _EMPTY = Row(
-    "the gradients of {names} are not clipped: {name} can be gone through once only",
-    "{made} makes an iterator, which has nothing more to give in {code}",
-    "Make a list of it in {place}: {name} = list(...).",
+    "the gradients are not clipped: {names} can be gone through once only",
+    "{code} gets an iterator, which has nothing more to give",
+    "Make a list of it {place}.",
 )
-_ITERATOR = r"^{0} = (filter\(|map\(|\(.* for .* in |[\w.]+\.parameters\(\)$)"
 
 
 @check(
@@ -69,25 +74,16 @@ def no_clipping(context: BackwardCall) -> Diagnoses:
         optimizer.step()
     ```
     """
+    yield from _used_up(context)
     backward = context.backward
     for optimizer, step in _plain_steps(context):
         if backward is None or step.function != backward.function:
             return
-        found = list(matching(backward.file, _CLIPS, context.body))
-        clips, useful = [clip for clip, _ in found], range(backward.line, step.line)
-        used = [(clip, match[1]) for clip, match in found if clip.line in useful]
-        for clip, given in used[:1]:
-            is_unscaled = any(matching(backward.file, r"\bunscale_\("))
-            if context.run.scaled and not is_unscaled:
-                yield _SCALED.filled(optimizer.subject, clip)
-            elif (made := _iterator(context, given, clip)) is not None:
-                yield _EMPTY.filled(
-                    optimizer.subject,
-                    clip,
-                    name=given,
-                    made=code(made),
-                    place=line(made),
-                )
+        clips = [clip for clip, _ in matching(backward.file, _CLIPS, context.body)]
+        used = [clip for clip in clips if clip.line in range(backward.line, step.line)]
+        is_unscaled = any(matching(backward.file, r"\bunscale_\("))
+        if used and context.run.scaled and not is_unscaled:
+            yield _SCALED.filled(optimizer.subject, used[0])
         if used:
             return
         for clip in [clip for clip in clips if _in_every_turn(clip, backward)][:1]:
@@ -96,18 +92,23 @@ def no_clipping(context: BackwardCall) -> Diagnoses:
             yield _UNCLIPPED.filled(optimizer.subject, clip, when=when)
 
 
-def _iterator(context: BackwardCall, name: str, use: SourceLine) -> SourceLine | None:
-    """The line that gives a name an iterator, and no other a value, once for all turns of
-    the loop in which it is used.
-    """
-    every = list(matching(use.file, rf"^{name} = |\bfor {name} in ")) if name else []
-    made = [
-        line for line, _ in matching(use.file, _ITERATOR.format(name), context.body)
-    ]
-    if len(every) != 1 or len(made) != 1:
-        return None
-    loops, around = (loops_around(use.file, one.line) for one in (use, made[0]))
-    return made[0] if len(around) < len(loops) else None
+def _used_up(context: BackwardCall) -> Diagnoses:
+    """Iterators that were given to be clipped when nothing was left in them."""
+    habits = [row for row in context.run.optimizers if row.steps >= HABIT and row.given]
+    for event in context.run.events(Kind.NO_CLIP) if habits else ():
+        match, made = re.search(_GIVEN, written_at(event.source)), []
+        if event.source is not None and match:
+            file, number, *_ = event.source
+            pattern = rf"^({re.escape(match[1])}) = (?!None$)(.+)"
+            # an attribute is set in another method
+            body = None if "." in match[1] else body_around(file, number)
+            made = list(matching(file, pattern, body))
+        place = "where it is made"
+        if len(made) == 1:
+            source, match = made[0]
+            place = f"in {line(source)}: {match[1]} = list({match[2]})"
+        names = (match[1],) if match else ("what it is given",)
+        yield _EMPTY.filled(names, event.source, place=place)
 
 
 def _plain_steps(context: BackwardCall) -> Iterator[tuple[OptimizerRow, SourceLine]]:
