@@ -229,6 +229,13 @@ CASES = {
         "for i in range(3):\n    optimizer.zero_grad()\n    model(x).square().sum().backward()\n    optimizer.step()",
         "given = model", "given = list(model.parameters())", ("= model.parameters()", "= list(model.parameters())"),
     ),
+    "a tied weight in two groups": Case(
+        "words, head = torch.nn.Embedding(3, 3), torch.nn.Linear(3, 3)\nhead.weight = words.weight\n"
+        "optimizer = torch.optim.SGD([dict(params=words.parameters()), dict(params=head.parameters())], lr=0.1)\n"
+        "head(words(torch.tensor([1]))).square().sum().backward()",
+        "SGD(", "[p for p in ... if p is not words.weight]",
+        ("params=head.parameters()", "params=[p for p in head.parameters() if p is not words.weight]"),
+    ),
     "no parameter": Case(
         "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layers = [model]\n"
         "net = Net()\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nnet.layers[0](x).sum().backward()",
@@ -274,7 +281,10 @@ def test_a_long_message_of_torch_is_wrapped_as_the_report_is(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["import nowhere_to_be_found", "raise ValueError('early')"])
+@pytest.mark.parametrize(
+    "text",
+    ["import nowhere_to_be_found", "raise ValueError('some parameters appear in more than one parameter group')"],
+)
 def test_json_is_printed_whenever_a_script_fails(text: str, tmp_path: Path) -> None:
     assert check(written(tmp_path, textwrap.dedent(text))) == ([], 3)
 

@@ -14,8 +14,9 @@ from gradviz.armour.isolation import isolated
 from gradviz.checks.collect.behind import Variables, leaf_of
 from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.run import Raised
-from gradviz.checks.words import Names
+from gradviz.checks.words import Names, listed
 from gradviz.errors import text_of
+from gradviz.explanation import optimized
 from gradviz.graph import SourceLine
 from gradviz.packages import (
     code_line,
@@ -26,7 +27,7 @@ from gradviz.packages import (
 )
 from gradviz.source.search import changes, returned_by
 from gradviz.source.statements import body_of
-from gradviz.variables.objects import tensors_in
+from gradviz.variables.objects import is_a, joined, members, submodules, tensors_in
 from gradviz.variables.scanner import name_of, namespaces, scan
 from gradviz.walker.walk import live_nodes
 
@@ -36,6 +37,8 @@ _CUSTOM = re.compile(
 )
 _TRANSFORM = "_functorch"  # the folder of torch's that has vmap and the like
 _ENGINE = torch.autograd.backward.__code__, torch.autograd.grad.__code__
+FEW = 3
+"""Names of parameters that advice spells."""
 
 _Stack = Sequence[tuple[FrameType, int]]
 
@@ -95,7 +98,12 @@ def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
     """
     calls = [frame.f_locals for frame, _ in stack if frame.f_code in _ENGINE]
     if not calls:
-        return failure
+        names = _named(_in_two_groups(stack), variables)
+        others = " and ".join(f"p is not {name}" for name in names)
+        if len(names) > FEW:
+            others = "p is in no other group"
+        fact = f"shared: {listed(names)}: {others}\n" if names else ""
+        return failure._replace(outputs=names, within=failure.within + fact)
 
     # backward() calls them `tensors`, and grad() calls them `outputs`
     outputs = tensors_in(calls[0].get("tensors", calls[0].get("outputs")))
@@ -115,11 +123,31 @@ def _called(failure: Raised, stack: _Stack, variables: Variables) -> Raised:
     )
 
 
+def _in_two_groups(stack: _Stack) -> list[torch.Tensor]:
+    """What an optimizer that refuses a group of parameters holds in another one already."""
+    frame, _ = stack[-1]
+    optimizer = frame.f_locals.get("self")
+    if not is_a(optimizer, torch.optim.Optimizer):
+        return []
+    held = set(map(id, optimized(optimizer)))
+    group = frame.f_locals.get("param_group")
+    given = tensors_in(group.get("params")) if type(group) is dict else []
+    return [tensor for tensor in given if id(tensor) in held]
+
+
 def _named(tensors: Sequence[torch.Tensor], variables: Variables) -> Names:
     """What leads to these tensors: a variable, or else an object or a container in one."""
+    found = [(held.name, held.value) for held in scan(variables)] if tensors else []
+    of_modules = []
+    for name, value in found:
+        for path, module in submodules(value) if is_a(value, torch.nn.Module) else ():
+            for own, held in members(module, "_parameters"):
+                of_modules.append((joined(joined(name, path), own), held))
+
     names = []
     for tensor in tensors:
-        inside = (found.name for found in scan(variables) if found.value is tensor)
+        # a module's own name for it is the better one
+        inside = (name for name, held in of_modules + found if held is tensor)
         names.append(name_of(tensor, variables) or next(inside, ""))
     return tuple(filter(None, names))
 
