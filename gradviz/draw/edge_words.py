@@ -16,7 +16,7 @@ from gradviz.fold.order import is_view
 from gradviz.graph import BackwardStep, Edge, Graph, Node, TensorInfo
 from gradviz.graph.origins import module_path
 from gradviz.report import labels
-from gradviz.wording import tensor_line
+from gradviz.wording import plural, tensor_line
 
 MOST = 3
 """Names on one edge; where there are more, none is written."""
@@ -83,24 +83,52 @@ class EdgeWords:
         box = folding.boxes[maker]
         if self._options.details or maker in folding.leaf_in:
             return "", ""
-        last = max(edge.output for edge in edges)
-        if folding.size > LABELLED or last >= len(box.outputs):
+        if folding.size > LABELLED:
             return "", ""
-
         tensors = [tensor for edge in edges for tensor in tensors_along(folding, edge)]
-        tensor = kind_of_tensors(folding.graph, _as_made(box, folding.graph, tensors))
-        if maker not in self._arriving:
-            self._arriving[maker] = self._inputs_of(maker)
-
+        if not tensors and len(folding.inside[maker]) > 1:
+            return self._parameters(edges), ""
+        if max(edge.output for edge in edges) >= len(box.outputs):
+            return "", ""
         named = _named(folding, tensors)
         names = dict.fromkeys(name_of(folding.graph, *tensor) for tensor in named)
         words = self._joined(names, box.scope)
-        is_same = tensor is None or tensor in self._arriving[maker]
+        tensor = kind_of_tensors(folding.graph, _as_made(box, folding.graph, tensors))
         # `e2` is no name with the shape of `e2.T`
-        is_other = words and kind_of_tensors(folding.graph, named) != tensor
-        if is_same or is_other:
-            return words, ""
-        return words, self._shape(tensor)
+        is_other = kind_of_tensors(folding.graph, named) != tensor
+        if is_other and (words or self._is_called(edges)):
+            tensor = None
+        return words, self._shape_made(maker, tensor)
+
+    def _shape_made(self, box: int, tensor: TensorInfo | None) -> str:
+        """The shape of what leaves a box; "" where it came in so."""
+        if box not in self._arriving:
+            self._arriving[box] = self._inputs_of(box)
+        is_same = tensor is None or tensor in self._arriving[box]
+        return "" if is_same else self._shape(tensor)
+
+    def _parameters(self, edges: Sequence[Edge]) -> str:
+        """Parameters that are drawn inside a box, and that others take from there."""
+        folding, graph = self._folding, self._folding.graph
+        inside = graph.leaf_of.keys() & {*folding.inside[edges[0].producer]}
+        taken_by = folding.inside[edges[0].consumer]
+        leaves = dict.fromkeys(node for node, _ in taken(graph, taken_by, inside))
+        names = [
+            name.rpartition(".")[2]
+            for node in leaves
+            for name in graph.leaf_of[node].names[:1]
+        ]
+        return (
+            ", ".join(names) if len(names) <= MOST else plural(len(names), "parameter")
+        )
+
+    def _is_called(self, edges: Sequence[Edge]) -> bool:
+        """Whether what takes something is a call of torch that may view it before."""
+        takers = (self._folding.inside[edge.consumer] for edge in edges)
+        nodes = self._folding.graph.nodes
+        return any(
+            nodes[node].written.isidentifier() for taker in takers for node in taker
+        )
 
     def _shape(self, tensor: TensorInfo | None) -> str:
         """Shape and dtype, as far as they do not go without saying."""

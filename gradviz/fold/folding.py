@@ -315,8 +315,23 @@ class _Folder:
             nodes=tuple(nodes),
             ops=sum(node not in graph.leaf_of for node in nodes),
             parameters=sum(self.elements.get(node, 0) for node in nodes),
+            outside=sum(self._outside(home, nodes)),
             nbytes=sum(graph.held[node] for node in nodes),
         )
+
+    def _outside(self, home: Home, nodes: list[int]) -> list[int]:
+        """Elements of parameters of a closed module call that are drawn outside."""
+        record = home.record if isinstance(home, Section) else None
+        if record is None or record.kind != "module":
+            return []
+        own, leaf_of = f"{record.path}.", self.graph.leaf_of
+        taken = {edge.producer for node in nodes for edge in self.graph.inputs(node)}
+        leaves = [leaf_of[node] for node in taken - {*nodes} if node in self.elements]
+        return [
+            self.elements[leaf.node]
+            for leaf in leaves
+            if any(name.startswith(own) for name in leaf.names)
+        ]
 
     def _closed(self, home: Section, nodes: list[int]) -> Group:
         """What is known of a closed group."""

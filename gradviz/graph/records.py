@@ -246,6 +246,8 @@ class Group(NamedTuple):
     # whether its parameters are those of what the title names
     owns: bool = True
     frozen: bool = False  # it has parameters, and none of them requires a gradient
+    # elements of parameters of a module call that others use, too, and are drawn outside
+    outside: int = 0
 
 
 class Node(NamedTuple):

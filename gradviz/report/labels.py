@@ -236,7 +236,7 @@ def parameters_line(group: Group) -> str:
     if group.frozen:
         return "frozen"
     if group.parameters and group.owns:
-        return plural(group.parameters, "parameter")
+        return plural(group.parameters + group.outside, "parameter")
     return ""
 
 
