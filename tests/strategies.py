@@ -94,6 +94,7 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
         if size
         else st.just(()),
         st.lists(st.tuples(counts, counts), max_size=2).map(tuple),
+        outside=counts,
     )
     flags = st.lists(st.sampled_from(get_args(NodeFlag)), max_size=3, unique=True).map(tuple)
     base = st.builds(Base, tensors, _below(size), st.integers(0, 3), st.lists(text, max_size=2).map(tuple))

@@ -45,10 +45,12 @@ class ExpressionReader:
         where: Where,
         *,
         is_inner: bool = False,
+        asked: Where | None = None,
     ) -> Operand | None:
         """The operand that an expression is; None for a number, and for what has a
-        gradient.
+        gradient. `asked`: where an op took it, or what is computed from it.
         """
+        asked = asked or where
         expression, where = self._callers.followed(expression, where)
         if self._numbers.is_number(expression, where):
             return None
@@ -59,7 +61,7 @@ class ExpressionReader:
         value = self._held(expression, where)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             return None
-        sources, is_all = self._sources(expression, where, is_inner)
+        sources, is_all = self._sources(expression, where, is_inner, asked)
         return Operand(
             text,
             position,
@@ -68,7 +70,7 @@ class ExpressionReader:
             tuple(sources),
             value if isinstance(value, torch.Tensor) else None,
             where.site.code.co_name != "<module>",
-            self._stays(expression, where),
+            self._stays(expression, where, asked),
             self._scopes.get(where.module, -1) if where.module is not None else -1,
             self._is_mask(expression, where),
             self._numbers.is_doubtful(expression, where),
@@ -120,7 +122,7 @@ class ExpressionReader:
         return tuple(where.turns.get(loop, where.key) for loop in loops)
 
     def _sources(
-        self, expression: ast.expr, where: Where, is_inner: bool
+        self, expression: ast.expr, where: Where, is_inner: bool, asked: Where
     ) -> tuple[Sequence[Operand], bool]:
         """The variables in an expression, but for attributes of `self`; of a variable of
         a function, those in what gives it its value. Of one that is `is_inner`, which
@@ -141,7 +143,8 @@ class ExpressionReader:
             if node is expression or name == "self":
                 found.append(None)
             elif not self._numbers.is_number(node, where):
-                found.append(self.operand(node, None, "", where, is_inner=True))
+                source = self.operand(node, None, "", where, is_inner=True, asked=asked)
+                found.append(source)
         is_all = None not in found
         sources = [source for source in found if source is not None]
         return sources if is_all or not is_inner else (), is_all
@@ -163,8 +166,18 @@ class ExpressionReader:
             return None
         return self._callers.followed(value, where.given(binding))
 
-    def _stays(self, expression: ast.expr, where: Where) -> bool:
-        """Whether a variable of the script is given its value once, before this."""
+    def _stays(self, expression: ast.expr, where: Where, asked: Where) -> bool:
+        """Whether a variable of the script is given its value once, before this, and no
+        function between has another one of its name.
+        """
+        name, inner = dotted(expression), asked
+        while inner.call is not where.call:
+            if name in inner.site.code.co_varnames:
+                return False
+            outer = self._callers.caller(inner)
+            if outer is None:
+                break
+            inner = outer
         home = None
         if isinstance(expression, ast.Name):
             home = self._callers.home(expression.id, where)

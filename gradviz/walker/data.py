@@ -243,12 +243,17 @@ class DataReader:
 
     def _is_reshaped(self, tensor: torch.Tensor, operand: Operand) -> bool:
         """Whether an op saved a view that has another shape: one that repeats a variable,
-        as `log_prob` does; of a target in three dimensions, as `cross_entropy` makes it.
+        or gives an index one dimension more, as `log_prob` does; of a target in three
+        dimensions, as `cross_entropy` makes it.
         """
         if tensor.layout is not torch.strided or self._names.leaf(tensor):
             return False
         if operand.slot == "target" and tensor.dim() == 3 and tensor.shape[1] == 1:
             return True
+        base = base_of(tensor)
+        is_plain = "(" not in operand.text and "None" not in operand.text
+        if operand.slot == "index" and base is not None and is_plain:
+            return base.dim() != tensor.dim()
         repeats = 0 in tensor.stride() and tensor.numel() > 1
         return repeats and operand.text.isidentifier()
 

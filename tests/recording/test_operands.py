@@ -762,3 +762,20 @@ loss = sum([net(0.5).sum()])
     expected = {"+ self.eps", "self.eps +", "- t", "t -", "+ len(self.shift)", "+ k"}
     # of what may be a tensor, and of the 0 that nobody wrote, the op says nothing
     assert {*texts} - {"AccumulateGrad", "exp", "sum", "mul", "* 0.5"} == {*expected, "add"}, texts
+
+
+def test_a_variable_of_the_script_is_not_that_of_a_function_of_its_name(tmp_path: Path) -> None:
+    graph = recorded(
+        tmp_path,
+        """
+act, rows = torch.randint(0, 4, (3,)), torch.arange(2)
+def update(act):
+    global loss
+    logp = torch.distributions.Categorical(logits=x[:2] @ w).log_prob(act)
+    loss = logp.sum()
+    return recording.graph(loss)
+graph = update(act[rows])
+""",
+    )
+    shapes = {data.names[0]: data.tensor.shape for data in graph.data}
+    assert shapes["act[rows]"] is None and shapes.get("act", (3,)) == (3,)
