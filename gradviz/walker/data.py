@@ -110,9 +110,13 @@ class DataReader:
         """A node of a module takes what the module was given."""
         self._add(node, None, tensor, None, "")
 
-    def nodes(self) -> set[int]:
-        """The nodes that take data."""
-        return {node for entity in self._entities for node in entity.uses}
+    def taken(self) -> dict[int, set[int]]:
+        """The identities of the tensors that each node takes, of those that are known."""
+        taken: dict[int, set[int]] = {}
+        for entity in self._entities:
+            for node in entity.uses:
+                taken.setdefault(node, set()).add(id(entity.tensor))
+        return taken
 
     def tensors(self) -> list[torch.Tensor]:
         """All that are known as tensors."""
@@ -129,9 +133,11 @@ class DataReader:
         # a source may be data that no op takes: the list grows while it is read
         sources = [self._sources(entity.operand) for entity in self._entities]
         place = {id(entity): i for i, entity in enumerate(self._entities)}
+        of = [{place[id(one)] for one in some} for some in sources]
         return tuple(
-            self._record(entity, {place[id(one)] for one in some if one is not entity})
-            for entity, some in zip(self._entities, sources)
+            # what is one of them was given beside the others
+            self._record(entity, some if i not in some else set())
+            for i, (entity, some) in enumerate(zip(self._entities, of))
         )
 
     def _record(self, entity: _Entity, of: set[int]) -> Data:
@@ -212,6 +218,10 @@ class DataReader:
         other = entity.tensor if entity is not None else None
         if other is None or tensor is None:
             return entity
+        # two that were given as one: `(h0, c0)`
+        names = [name for one in (other, tensor) for name in self._names.leaf(one)[:1]]
+        if len(names) == 2 and all(map(str.isidentifier, names)):
+            return None
         # computed twice: two tensors of one value, but for what was changed in between
         return entity if other.shape == tensor.shape else None
 

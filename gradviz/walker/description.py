@@ -284,36 +284,42 @@ class Description:
         self.storages.name(self._names.named())
         found = DataReader(self._names, self.storages, places)
         found.read(reader.inputs, places.operands)
-        for node, tensor in list(self._given_to_torch(reader, found.nodes())):
+        for node, tensor in list(self._given_to_torch(reader, found.taken())):
             found.add_argument(node, tensor)
         self.data, self._known_data = found.records(), found.tensors()
         self._no_data = found.numbers
         return reader
 
     def _given_to_torch(
-        self, reader: SavedReader, taken: set[int]
+        self, reader: SavedReader, taken: Mapping[int, set[int]]
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Data that a module of torch's was called with, by an op in it that nobody else
         names the data of.
         """
         for node, tensors in self.places.module_inputs.items():
-            if node not in taken and node in self.places.in_torch:
-                data = list({id(tensor): tensor for tensor in tensors}.values())
-                for tensor in self._taken_of(data, node, reader.saved[node]):
+            if node in self.places.in_torch:
+                # a recurrent layer takes the states that it begins with, too
+                others = taken.get(node, set())
+                by_id = {id(one): one for one in tensors if id(one) not in others}
+                data, saved = [*by_id.values()], reader.saved[node]
+                for tensor in self._taken_of(data, node, saved, bool(others)):
                     yield node, tensor
 
     def _taken_of(
-        self, data: Sequence[torch.Tensor], node: int, saved: Sequence[SavedTensor]
+        self,
+        data: Sequence[torch.Tensor],
+        node: int,
+        saved: Sequence[SavedTensor],
+        has_others: bool,
     ) -> Sequence[torch.Tensor]:
         """What a node takes of the data of its module: the only one that it can be, by
-        its sizes; all masks where it takes what attention makes of them.
+        its sizes; all masks where it takes what attention makes of them. `has_others`: it
+        is known to take more.
         """
         kind = type(self._live.nodes[node]).__name__
-        alike = []
-        for slot in saved:
-            is_input = slot.kind == "activation" and slot.slot in _WORKED_ON
-            if slot.tensor is not None and is_input:
-                alike += [one for one in data if _may_be_copy(slot.tensor, one, kind)]
+        alike = self._alike(data, kind, saved)
+        if has_others:
+            return alike[:1] if len({id(one) for one in alike}) == 1 else ()
         if not alike and kind == "AddBackward0" and private.HAS_METADATA:
             # `x + attention(x)`
             made = metadata_info(self._live.nodes[node]._input_metadata[0])
@@ -321,6 +327,17 @@ class Description:
         if len({id(one) for one in alike}) == 1:
             return alike[:1]
         return [one for one in data if self._is_mask(one)] if kind in _MASKED else ()
+
+    def _alike(
+        self, data: Sequence[torch.Tensor], kind: str, saved: Sequence[SavedTensor]
+    ) -> list[torch.Tensor]:
+        """The data that a saved input may be a copy of."""
+        alike = []
+        for slot in saved:
+            is_input = slot.kind == "activation" and slot.slot in _WORKED_ON
+            if slot.tensor is not None and is_input:
+                alike += [one for one in data if _may_be_copy(slot.tensor, one, kind)]
+        return alike
 
     def _is_mask(self, tensor: torch.Tensor) -> bool:
         argument = self.places.arguments.get(id(tensor))

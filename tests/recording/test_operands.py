@@ -779,3 +779,10 @@ graph = update(act[rows])
     )
     shapes = {data.names[0]: data.tensor.shape for data in graph.data}
     assert shapes["act[rows]"] is None and shapes.get("act", (3,)) == (3,)
+
+
+@needs_raw
+def test_the_states_that_a_recurrent_layer_begins_with_stand_beside_its_input(tmp_path: Path) -> None:
+    text = "net = nn.LSTM(4, 6, batch_first=True)\nxs, h0, c0 = torch.randn(2, 5, 4), torch.randn(1, 2, 6), torch.randn(1, 2, 6)\n"
+    graph = recorded(tmp_path, f"{text}out, _ = net(xs, (h0, c0))\nloss = out.sum()")
+    assert {data.names[0]: data.of for data in graph.data} == {"xs": (), "h0": (), "c0": ()}
