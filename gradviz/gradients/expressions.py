@@ -66,7 +66,7 @@ def _code(node: Node, op: str, operands: Sequence[str]) -> str:
     if len(operands) != 1:
         return op
     (operand,) = operands
-    if op[-2:-1] == " ":
+    if op.endswith((" +", " -", " *", " /")):
         return f"({op} {operand})"  # 1 - x
     if op.startswith("["):
         return f"{operand}{op}"
