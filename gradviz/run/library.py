@@ -31,7 +31,7 @@ class Library:
         self._seen |= new
         for name in new:
             if name.partition(".")[0] in sys.stdlib_module_names:
-                variables = getattr(sys.modules[name], "__dict__", {})
+                variables = getattr(sys.modules.get(name), "__dict__", {})
                 functions = {key: f for key, f in variables.items() if callable(f)}
                 self._functions.append((variables, functions))
 

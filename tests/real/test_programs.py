@@ -37,9 +37,10 @@ from tests.real.agreement import agreement
 from tests.real.expected import EXPECTED
 from tests.real.looking import Seen, look
 from tests.real.operands import unexplained
+from tests.recording.test_program import ALL
 
 HERE = Path(__file__).parent
-PLAIN = sorted([*(HERE / "programs").glob("*.py"), *(HERE / "programs").glob("*/train.py")])
+PLAIN = [*sorted((HERE / "programs").glob("*.py")), *sorted((HERE / "programs").glob("*/train.py"))]
 FAMILIES = sorted((HERE / "hugging_face").glob("*.py"))
 AGREE = 0.9
 _COUNTED = re.compile(r"sequence number: \d+")  # from the start of the process
@@ -51,7 +52,7 @@ pytestmark = [
 
 
 def every_other(scripts: list[Path]) -> list[Any]:
-    """One of two runs always, the others by -m long: those that tests of recording always run."""
+    """One of two runs always, the others by -m long; of `PLAIN` those are run by a test of recording."""
     return [pytest.param(one, marks=() if i % 2 else pytest.mark.long) for i, one in enumerate(scripts)]
 
 
@@ -111,6 +112,11 @@ def _keeps_its_promises(script: Path, folder: Path) -> None:
     assert not new, new
     kept = sorted(set(known) - set(found))
     assert not kept, f"{script.name} keeps these now: take them out of tests/real/expected.py: {kept}"
+
+
+def test_what_does_not_run_always_is_run_by_a_test_of_recording() -> None:
+    left_out = {name_of(script) for script in PLAIN[::2]}
+    assert left_out <= {*ALL[::2]}, left_out - {*ALL[::2]}
 
 
 def test_the_table_of_exceptions_names_programs_and_promises() -> None:
