@@ -35,26 +35,49 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+@pytest.fixture(scope="session")
+def tabs(browser: Any) -> list[Any]:
+    """Pages that tests of this process have left: to open a new one takes longer than most tests do."""
+    return []
+
+
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    contexts: list[Any] = []
+def open_page(browser: Any, tabs: list[Any], tmp_path: Path) -> Iterator[Open]:
+    used: list[Any] = []
     problems: list[str] = []
+    listeners = {
+        "pageerror": lambda error: problems.append(str(error)),
+        "console": lambda message: problems.append(message.text) if message.type == "error" else None,
+        "request": lambda request: problems.append(request.url) if request.url.startswith("http") else None,
+    }
 
     def opened(graph: Graph | Path, size: tuple[int, int] = (1440, 900), hash: str = "", **options: Any) -> Any:
-        path = graph if isinstance(graph, Path) else tmp_path / f"page{len(contexts)}.html"
+        path = graph if isinstance(graph, Path) else tmp_path / f"page{len(used)}.html"
         if not isinstance(graph, Path):
             graph.save(str(path), **options)
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce")
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: problems.append(request.url) if request.url.startswith("http") else None)
+        viewport = {"width": size[0], "height": size[1]}
+        if tabs:
+            page = tabs.pop()
+            page.set_viewport_size(viewport)
+        else:
+            page = browser.new_context(viewport=viewport, reduced_motion="reduce").new_page()
+        used.append(page)
+        for event, listener in listeners.items():
+            page.on(event, listener)
         page.goto(path.as_uri() + hash)
         page.wait_for_selector("body[data-ready]")
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for page in used:
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.goto("about:blank")
+        page.mouse.move(0, 0)
+        page.mouse.up()
+        page.keyboard.up("Shift")
+        page.emulate_media(media="null", color_scheme="null", reduced_motion="reduce")
+        page.context.clear_permissions()
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+        tabs.append(page)
     assert not problems

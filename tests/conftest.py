@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 
 from gradviz import errors
-from tests.browser import browser, open_page  # noqa: F401 -- one browser for all tests of a process
+from tests.browser import browser, open_page, tabs  # noqa: F401 -- one browser for all tests of a process
 from tests.forks import forked  # noqa: F401 -- in every test
 
 with suppress(ImportError):
