@@ -23,10 +23,8 @@ TESTED = [
 ]
 """Quick tests of the core, which run without all features; without one of them, its commands do."""
 
-READ = ("inference", "cuts", "gradients", "checks", "page")
-"""Features that others read, or that read others; what only a command of its own needs is deleted alone by -m long."""
-ALONE = [pytest.param((name,), marks=[] if name in READ else pytest.mark.long) for name in FEATURES]
-DELETED = [*ALONE, FEATURES]
+DELETED = [*(pytest.param((name,), marks=pytest.mark.long) for name in FEATURES), FEATURES]
+"""Each alone by -m long, and always all together."""
 
 TESTS = """
 import os, sys

@@ -121,6 +121,7 @@ def test_numbers_that_modules_share_count_once_in_each() -> None:
     assert [found[id(module)] for _, module in both.named_modules()] == [None, 9, 12, 9, None]
 
 
+@pytest.mark.long
 def test_memory_of_one_tensor_that_is_used_often() -> None:
     peaks = []
     for uses in (300, 900):

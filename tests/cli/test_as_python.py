@@ -185,6 +185,7 @@ def test_a_failing_backward_shows_no_frame_of_ours(tmp_path: Path) -> None:
     assert "#0  mul" in ours.stdout  # what was captured before is still written
 
 
+@pytest.mark.long
 def test_what_check_puts_around_torch_is_in_no_traceback(tmp_path: Path) -> None:
     script(
         tmp_path,
@@ -206,6 +207,7 @@ def test_what_check_puts_around_torch_is_in_no_traceback(tmp_path: Path) -> None
     assert plain.stderr.count("Traceback") == 3 and ours.stderr == plain.stderr
 
 
+@pytest.mark.long
 def test_spawned_processes_find_the_script(tmp_path: Path) -> None:
     script(
         tmp_path,
@@ -226,6 +228,7 @@ def test_spawned_processes_find_the_script(tmp_path: Path) -> None:
     assert "#0  * 42" in ours.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_calls_backward_undisturbed(tmp_path: Path) -> None:
     script(

@@ -19,6 +19,7 @@ from gradviz.draw.output import save
 from tests.builders import chain
 from tests.cli.scripts import environment, python, script
 from tests.command_line import CliRunner
+from tests.rows import every_other
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups")]
 
@@ -199,10 +200,12 @@ def with_torch() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize(
     ("name", "whom"),
-    [
-        *((name, "group") for name in SAVED),
-        (next(name for name in SAVED if "paint" not in SAVED[name].stage), "parent"),
-    ],
+    every_other(
+        [
+            *((name, "group") for name in SAVED),
+            (next(name for name in SAVED if "paint" not in SAVED[name].stage), "parent"),
+        ]
+    ),
 )
 def test_while_a_saved_graph_is_drawn(
     name: str, whom: str, graphs: Path, tmp_path: Path, without_torch: subprocess.Popen[str]
@@ -216,7 +219,14 @@ def test_while_a_saved_graph_is_drawn(
 
 @pytest.mark.parametrize(
     ("stage", "text", "whom"),
-    [("script", FORWARD, "group"), ("script", FORWARD, "parent"), ("walk", CHAIN, "group"), ("read", CHAIN, "group")],
+    every_other(
+        [
+            ("script", FORWARD, "group"),
+            ("script", FORWARD, "parent"),
+            ("walk", CHAIN, "group"),
+            ("read", CHAIN, "group"),
+        ]
+    ),
 )
 def test_while_a_script_runs_and_is_read(
     stage: str, text: str, whom: str, tmp_path: Path, with_torch: subprocess.Popen[str]

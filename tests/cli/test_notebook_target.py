@@ -111,6 +111,7 @@ def test_it_runs_in_its_folder_and_fails_with_its_own_traceback(tmp_path: Path) 
     assert "gradviz/run" not in ended.stderr and sorted(os.listdir(tmp_path)) == ["deep"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_numbers_of_cells_are_those_of_a_run_in_jupyter(train: Path) -> None:
     text = SETUP.replace("%matplotlib inline", "!true"), "", NET, "1 / 0"

@@ -18,6 +18,7 @@ from gradviz.draw.output import save
 from gradviz.stages import Stage
 from tests.builders import chain
 from tests.cli.scripts import environment, script
+from tests.rows import every_other
 
 pytestmark = pytest.mark.slow
 
@@ -196,7 +197,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs pseudo terminals")
 
 
 @posix
-@pytest.mark.parametrize("columns", [120, 40])
+@pytest.mark.parametrize("columns", every_other([120, 40]))
 def test_a_saved_graph_on_a_terminal(columns: int, tmp_path: Path) -> None:
     save(chain(16_000), tmp_path / "chain.json")  # a fast machine loads fewer before anything is said
     code, written = on_terminal(tmp_path, columns, "render", "chain.json", "--depth", "all", "-o", "a.svg")

@@ -21,6 +21,7 @@ import pytest
 from tests.disturbance.journal import PLACE, VISIBLE
 from tests.disturbance.known import KNOWN
 from tests.forks import Forks, ended, of_gradviz
+from tests.rows import every_other
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
@@ -71,7 +72,7 @@ def forks() -> Iterator[Forks]:
         yield process
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", every_other(SCRIPTS))
 def test_the_same_bits(name: str, tmp_path: Path, forks: Forks) -> None:
     plain, seen = plain_and_others(name, tmp_path, forks)
     judge({way: difference(plain, one, way) for way, one in seen.items()}, KNOWN.get(name, {}))

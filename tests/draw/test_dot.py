@@ -73,7 +73,7 @@ def test_graphviz_shows_odd_names_as_they_are() -> None:
 
 @pytest.mark.slow
 @needs_dot
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_no_text_breaks_the_source(graph: Graph) -> None:
     drawn = scene(graph, Options(saved=True))

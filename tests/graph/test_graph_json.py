@@ -36,7 +36,7 @@ def test_round_trip(name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_any_graph_is_strict_json_and_read_back(graph: Graph) -> None:
     def refuse(word: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.blocks import ROOT
+from tests.rows import every_other
 
 yaml = pytest.importorskip("yaml")
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ def run(command: list[str], tmp_path: Path, **variables: str) -> int:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the action runs bash")
-@pytest.mark.parametrize(("script", "code"), SCRIPTS)
+@pytest.mark.parametrize(("script", "code"), every_other(SCRIPTS))
 def test_the_action(tmp_path: Path, script: str, code: int) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     defaults = {name: str(one.get("default", "")) for name, one in action["inputs"].items()}

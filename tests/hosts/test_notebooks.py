@@ -74,6 +74,7 @@ def test_a_result_is_shown_once_however_it_is_asked_for(
     assert RESULTS[result][1] in printed.text and " object at 0x" not in printed.text
 
 
+@pytest.mark.long
 def test_show_shows_at_once_and_once() -> None:
     """In a loop and before a print, too."""
     _, *cells = outputs([SETUP, *SHOWN])

@@ -19,6 +19,7 @@ from gradviz.inference import infer_scopes
 from tests.builders import cycles
 from tests.drawn import footer_lines
 from tests.fold.test_closing import scattered
+from tests.rows import every_other
 from tests.walker.graphs import needs_raw
 
 
@@ -103,7 +104,9 @@ SOME = ["BERT", "GPT-2", "Llama (HF)", "T5", "RWKV (HF)", "ResNet (HF)"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*WITHOUT_TRANSFORMERS, *(name for name in SOME if name in hugging_face.CASES)])
+@pytest.mark.parametrize(
+    "name", every_other([*WITHOUT_TRANSFORMERS, *(name for name in SOME if name in hugging_face.CASES)])
+)
 def test_inference_agrees_with_the_recording(name: str) -> None:
     recorded, inferred = both(CASES[name])
     found = agreement(recorded, inferred)

@@ -43,7 +43,7 @@ def assert_legal(drawing: Drawing, placement: Placement) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(drawings())
 def test_random_drawings_are_legal(drawing: Drawing) -> None:
     placement = place(drawing)

@@ -90,7 +90,7 @@ def _apart(one: Floats, other: Floats) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(framed_drawings())
 def test_random_frames_hold_what_they_should(drawing: Drawing) -> None:
     assert_framed(drawing, place(drawing))

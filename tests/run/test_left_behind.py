@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import gradviz
+from tests.rows import every_other
 from tests.walker.graphs import needs_raw
 
 pytestmark = pytest.mark.slow
@@ -55,13 +56,15 @@ def test_functions_of_the_library_are_put_back_but_for_the_script(tmp_path: Path
 
 @pytest.mark.parametrize(
     "closes",
-    [
-        "sys.stdout.close()",
-        "os.close(1)",
-        "sys.stdout.detach()",
-        "sys.stderr.close()",
-        "sys.stderr = sys.stdout = None",
-    ],
+    every_other(
+        [
+            "sys.stdout.close()",
+            "os.close(1)",
+            "sys.stdout.detach()",
+            "sys.stderr.close()",
+            "sys.stderr = sys.stdout = None",
+        ]
+    ),
 )
 def test_a_script_may_close_its_streams(tmp_path: Path, closes: str) -> None:
     code = f"import os, sys\n{STEP}print('END', flush=True)\n{closes}\n"
