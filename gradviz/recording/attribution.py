@@ -132,6 +132,7 @@ class Recorded:
             numbers=operands.numbers,
             in_torch=operands.in_torch,
             passed=operands.inputs,
+            calls=operands.calls,
         )
 
     def _inputs(self) -> Iterator[LivingInput]:

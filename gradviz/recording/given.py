@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from gradviz.graph.origins import op_of
 from gradviz.source.bindings import dotted
 from gradviz.source.spots import Spot
 from gradviz.walker.private import arguments_of
@@ -18,6 +19,8 @@ Given = Mapping[int | str, ast.expr]
 """Expressions by the position in `next_functions`, or by the slot that autograd has no
 entry for.
 """
+SLICES = op_of("CopySlices")
+"""An op in place on a view, whichever it is."""
 INDICES = ("index", "indices", "target", "mask", "condition")
 _PLACES = ("index", "indices", "mask", "condition")
 
@@ -45,6 +48,9 @@ def given_to(spot: Spot, op: str, count: int, is_first: bool) -> Given | None:
     if isinstance(node, ast.BinOp):
         return _both(node.left, node.right, op, node.op)
     if isinstance(node, ast.AugAssign):
+        if op == SLICES:
+            base = getattr(node.target, "value", node.target)
+            return {0: base, 1: node.value}
         return _both(node.target, node.value, op, node.op)
     if isinstance(node, ast.Subscript):
         return _subscript(spot, node, op)
@@ -93,9 +99,11 @@ def _subscript(spot: Spot, node: ast.Subscript, op: str) -> Given | None:
     if op in ("index", "index_put"):
         given.update((f"indices[{i}]", part) for i, part in enumerate(some))
     statement = spot.function.parents[node].node
-    is_set = op in ("copy_ into a view", "copy", "copy_slices", "index_put")
+    is_set = op in (SLICES, "copy", "copy_slices", "index_put")
     if is_set and isinstance(statement, ast.Assign) and node in statement.targets:
         given.update({0: node.value, 1: statement.value})
+    elif is_set and isinstance(statement, ast.AugAssign) and node is statement.target:
+        given[0] = node.value
     return given or None
 
 
@@ -172,7 +180,7 @@ def _matched(
     """What a torch function was given, by what its op calls it."""
     if name == "einsum":
         return dict(_factors(values[1:], op, count))
-    bound = _bound(name, values, keywords)
+    bound = bound_to(name, values, keywords)
     if bound is None:  # such as the sizes of a view, one by one
         is_shape = name in ("view", "reshape") and op == "view"
         return {0: values[0]} if is_shape and values else None
@@ -240,7 +248,7 @@ def _factors(
         yield from enumerate(values)
 
 
-def _bound(
+def bound_to(
     name: str, values: Sequence[ast.expr], keywords: Sequence[ast.keyword]
 ) -> dict[str, ast.expr] | None:
     """The tensors that a torch function was given, by their parameters."""

@@ -8,7 +8,7 @@ nothing is noted while the user's code runs.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,10 +18,11 @@ from gradviz.graph.origins import op_of
 from gradviz.packages import package_of
 from gradviz.recording.event_log import ModuleCall, Moment
 from gradviz.recording.expressions import ExpressionReader
-from gradviz.recording.given import Given, entries, given_to, has_argument
-from gradviz.recording.moments import Callers, Where, is_own_call, runs
+from gradviz.recording.given import SLICES, Given, entries, given_to, has_argument
+from gradviz.recording.moments import UNKNOWN, Callers, Where, is_own_call, runs
 from gradviz.recording.numbers import NumberReader
 from gradviz.recording.program import ProgramText
+from gradviz.recording.whole_calls import Passed, arguments, arguments_of_module
 from gradviz.source.bindings import dotted
 from gradviz.source.expressions import argument, is_import_called, names_variable
 from gradviz.variables.objects import is_a, members
@@ -41,7 +42,7 @@ class Operands(NamedTuple):
     gradient the code says that they are no tensors, `written`: of a sum, the one with its
     sign; `in_torch`: the nodes that a module
     of torch's made; `inputs`: what the code gave these modules; `leaves`: what leaves are
-    called.
+    called; `calls`: the nodes of a call, those that may take what it was given, and that.
     """
 
     named: dict[int, list[Operand]]
@@ -50,6 +51,7 @@ class Operands(NamedTuple):
     in_torch: set[int]
     inputs: dict[int, Operand]
     leaves: dict[int, str]
+    calls: list[tuple[tuple[int, ...], tuple[int, ...], Operand]]
 
 
 class OperandReader:
@@ -67,6 +69,7 @@ class OperandReader:
         scopes: Mapping[ModuleCall, int],
     ) -> None:
         self._bare, self._moments, self._scopes = bare, moments, scopes
+        self._constructs = code.constructs
         self._callers = Callers(code.turns)
         self._numbers = NumberReader(self._callers)
         self._expressions = ExpressionReader(
@@ -80,7 +83,7 @@ class OperandReader:
         for edge in self._bare.edges:
             taken.setdefault(edge.consumer, {})[edge.position] = edge.producer
 
-        found = Operands({}, {}, {}, set(), {}, {})
+        found = Operands({}, {}, {}, set(), {}, {}, [])
         for node, moment in enumerate(self._moments):
             site, module, call = moment
             if not runs(call, site):
@@ -93,7 +96,108 @@ class OperandReader:
                 edges = taken.get(node, {})
                 count = len(edges) + none_inputs.get(node, 0)
                 self._read_node(node, where, count, edges, found)
+        for nodes, given in (*self._calls(), *self._module_calls(found.in_torch)):
+            self._read_call(nodes, given, taken, found)
         return found
+
+    def _calls(self) -> Iterator[tuple[Sequence[int], Sequence[Passed]]]:
+        """The nodes that each call of torch's made, and what it was given."""
+        for construct in self._constructs:
+            if construct.kind == "call" and construct.nodes:
+                first = construct.nodes[0]
+                where = self._callers.where(self._moments[first], first)
+                if where is not None:
+                    yield construct.nodes, arguments(where, self._callers)
+
+    def _module_calls(
+        self, nodes: Iterable[int]
+    ) -> Iterator[tuple[Sequence[int], Sequence[Passed]]]:
+        """The same of modules of torch's."""
+        made: dict[ModuleCall, list[int]] = {}
+        for node in nodes:
+            module = self._moments[node].module
+            if module is not None:
+                made.setdefault(_outermost(module)[0], []).append(node)
+        for call, several in made.items():
+            called, where = call.module.ref(), self._callers.where(call.moment, call)
+            if called is not None and where is not None and is_own_call(call):
+                yield several, arguments_of_module(where, called)
+
+    def _read_call(
+        self,
+        nodes: Sequence[int],
+        arguments: Sequence[Passed],
+        taken: Mapping[int, Mapping[int, int]],
+        found: Operands,
+    ) -> None:
+        """Add the arguments of a call that no op of it tells, where all edges into it
+        bring others.
+        """
+        told = {one.text for node in nodes for one in found.named.get(node, ())}
+        told |= {found.inputs[node].text for node in nodes if node in found.inputs}
+        left = {
+            operand.text: operand
+            for operand in self._without_edge(nodes, arguments, taken, found)
+            if operand.text not in told
+        }
+        takes = self._bare.none_inputs
+        free = [n for n in nodes if takes.get(n, 0) > len(found.named.get(n, ()))]
+        for operand in left.values():
+            saves = [n for n in nodes if self._saves(n, operand.slot)]
+            if saves:
+                found.named.setdefault(saves[0], []).append(operand)
+            else:
+                found.calls.append((tuple(nodes), tuple(free), operand))
+
+    def _without_edge(
+        self,
+        nodes: Sequence[int],
+        arguments: Sequence[Passed],
+        taken: Mapping[int, Mapping[int, int]],
+        found: Operands,
+    ) -> list[Operand]:
+        """The arguments that no edge into a call brings; none where one brings what is
+        not known.
+        """
+        producers = {p for node in nodes for p in taken.get(node, {}).values()}
+        entering, brought = producers - {*nodes}, set[int]()
+        rest: list[Operand] = []
+        for parameter, expression, where in arguments:
+            by = {p for p in entering if self._brings(p, expression, where, found)}
+            brought |= by
+            operand = self._expressions.operand(expression, None, parameter, where)
+            if not by and operand is not None:
+                is_doubtful = self._is_unknown(expression, where)
+                rest.append(
+                    operand._replace(is_doubtful=operand.is_doubtful or is_doubtful)
+                )
+        return rest if entering == brought else []
+
+    def _saves(self, node: int, slot: str) -> bool:
+        return hasattr(self._bare.kinds[node], f"_saved_{slot}")
+
+    def _is_unknown(self, expression: ast.expr, where: Where) -> bool:
+        """Whether nothing says that an argument is not the default, None."""
+        expression, where = self._callers.followed(expression, where)
+        if isinstance(expression, ast.Attribute):
+            return self._callers.attribute_of(expression, where) is UNKNOWN
+        bound = self._callers.bound_of(expression, where)
+        if bound is None or not bound.binding.is_parameter:
+            return False
+        return self._callers.passed(bound) is None
+
+    def _brings(
+        self, producer: int, expression: ast.expr, where: Where, found: Operands
+    ) -> bool:
+        """Whether an edge brings what an argument of a call is."""
+        leaf = self._bare.variables.get(producer)
+        if leaf is not None:
+            named, there = self._callers.followed(expression, where)
+            return found.leaves.get(producer) == there.spot.file.of(named)
+        edges = {0: producer}
+        if self._is_edge(expression, edges, where):
+            return True
+        return self._is_made_in(expression, producer, where)
 
     def _read_in_torch(
         self, node: int, module: ModuleCall, edges: Mapping[int, int], found: Operands
@@ -128,8 +232,10 @@ class OperandReader:
         found: Operands,
     ) -> None:
         """Add the operands of a node of which some entries of `count` have `edges`."""
-        op = self._op(node)
-        given = given_to(where.spot, op, count, self._is_first(where, edges))
+        op, spot = self._op(node), where.spot
+        if op == SLICES and isinstance(spot.node, ast.AugAssign):
+            found.written[node] = spot.function.in_place(spot.node)
+        given = given_to(spot, op, count, self._is_first(where, edges))
         if given is None:
             self._read_list(node, where, edges, found)
             return
@@ -142,7 +248,7 @@ class OperandReader:
         if op == "rsub":  # has no entry for it
             self._write_number(node, given.get(1), where, found)
         # einsum computes with tensors of other shapes
-        slots = entries(op, count) if where.spot.called != "einsum" else ()
+        slots = entries(op, count) if spot.called != "einsum" else ()
         roles: list[int | str] = [*empty]
         for name in given:
             if isinstance(name, str) and name not in slots and has_argument(op, name):
@@ -288,12 +394,13 @@ class OperandReader:
         """Whether an edge of the op brings what a variable holds: it has a gradient."""
         expression, where = self._callers.followed(expression, where)
         bound = self._callers.bound_of(expression, where)
-        value = bound.binding.value if bound is not None else None
-        if bound is None or value is None or not bound.is_certain:
+        if bound is None or not bound.is_certain:
             return False
-        return any(
-            self._is_made_in(value, producer, bound.where)
-            for producer in edges.values()
+        value, there = bound.binding.value, bound.where
+        if bound.binding.is_parameter:
+            value, there = self._callers.passed(bound) or (None, there)
+        return value is not None and any(
+            self._is_made_in(value, producer, there) for producer in edges.values()
         )
 
     def _is_made_in(self, expression: ast.expr, producer: int, where: Where) -> bool:

@@ -233,6 +233,11 @@ class FunctionSyntax:
         number = next(filter(is_literal, sides), None)
         return self.with_number(node, number) if number is not None else ""
 
+    def in_place(self, node: ast.AugAssign) -> str:
+        """What computes in place, and where: `[0] -=`."""
+        sign, where = _SIGNS.get(type(node.op), ""), self.called(node.target)
+        return f"{where.removesuffix(' =')} {sign}=".strip()
+
     def with_number(self, node: ast.AST, number: ast.expr) -> str:
         """An operator with the operand that is a number: `+ self.eps`, `1 -`; "" where
         it is no operand.

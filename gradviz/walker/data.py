@@ -86,6 +86,27 @@ class DataReader:
                 ):
                     self._add(node, operand.position, living, operand, "")
 
+        self._read_calls()
+
+    def _read_calls(self) -> None:
+        """Add what calls were given that no op of them tells."""
+        full = {node for entity in self._entities for node in entity.uses}
+        for nodes, free, operand in self._places.calls:
+            living = self._living(operand)
+            if living is None and operand.is_doubtful:
+                continue
+            entity = self._entity(living, operand, "")
+            for source in self._sources(operand):
+                # a part of it that an op of the call saved is what was given
+                is_part = operand.text.startswith(f"{source.names[0]}[")
+                for taker in source.uses.keys() & {*nodes} if is_part else ():
+                    entity.uses[taker] = source.uses.pop(taker)
+            if entity.uses.keys().isdisjoint(nodes):
+                node = next((one for one in free if one not in full), nodes[0])
+                full.add(node)
+                self.numbers.pop(node, None)
+                entity.uses[node] = None
+
     def _of_view(
         self, node: int, tensor: torch.Tensor, operands: Sequence[Operand]
     ) -> tuple[torch.Tensor | None, Operand | None]:

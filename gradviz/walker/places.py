@@ -84,7 +84,8 @@ class Places(NamedTuple):
     was written, `written` what it calls single nodes; `module_inputs` is data that the
     module of a node was called with. `numbers`: how many entries without gradient are no
     tensors; `in_torch` are nodes that a module of torch's made, `passed` what the code
-    gave that module first.
+    gave that module first. `calls`: the nodes of a call, those that may take
+    what the code gave it, and that.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -102,6 +103,7 @@ class Places(NamedTuple):
     numbers: Mapping[int, int] = MappingProxyType({})
     in_torch: Collection[int] = ()
     passed: Mapping[int, Operand] = MappingProxyType({})
+    calls: Sequence[tuple[tuple[int, ...], tuple[int, ...], Operand]] = ()
 
 
 class Attribution(Protocol):

@@ -153,7 +153,28 @@ CASES = {
     ),
     "a log_prob of what has a gradient": (
         "h, zero = w * 2, torch.zeros(4)\nloss = -torch.distributions.Gumbel(zero, zero + 1).log_prob(h).mean()",
-        [],
+        [("zero", ("Sub",)), ("zero + 1", ("Div",))],
+    ),
+    "a triplet": (
+        "near, far = torch.ones(4, 4), torch.zeros(4, 4)\nloss = F.triplet_margin_loss(w * 2, near, far)",
+        [("near", ("Sub",)), ("far", ("Sub",))],
+    ),
+    "a triplet in a function": (
+        "def apart(a, b, c):\n    return F.triplet_margin_loss(a, b, c)\nloss = apart(w * 2, w * 3, torch.ones(4, 4))",
+        [("c", ("Sub",))],
+    ),
+    "a triplet of what has a gradient": ("h = w * 2\nloss = F.triplet_margin_loss(h, h * 3, w.exp())", []),
+    "weights of a loss": (
+        "loss = F.cross_entropy(w * 2, torch.tensor([0, 1, 2, 3]), torch.tensor([1.0, 2, 3, 4]))",
+        [("torch.tensor([0, 1, 2, 3])", ("NllLoss",)), ("torch.tensor([1.0, 2, 3, 4])", ("NllLoss",))],
+    ),
+    "attention of three dimensions": (
+        "k, v = torch.ones(1, 5, 4), torch.ones(1, 5, 4)\nloss = F.scaled_dot_product_attention(w[None] * 2, k, v).sum()",
+        [("k", ("Bmm",)), ("v", ("Bmm",))],
+    ),
+    "what a distribution was made of": (
+        "apart = torch.ones(4)\nfound = torch.distributions.Normal(w * 2, apart)\nloss = -found.log_prob(torch.ones(1)).sum()",
+        [("torch.ones(1)", ("Sub",)), ("apart", ("Div",))],
     ),
     "kl_div of logarithms": (
         "q, p = w.log_softmax(1), torch.ones(4, 4)\nloss = F.kl_div(q, p, log_target=True, reduction='sum')",
@@ -378,6 +399,31 @@ def test_what_einsum_is_given_is_one_box_also_where_its_caller_has_it(tmp_path: 
     text = "def f(q):\n    k = F.normalize(noise, dim=1)\n    return torch.einsum('nc,nc->n', [q, k]), k\n"
     graph = recorded(tmp_path, f"{text}found, keys = f(w[:3])\nloss = found.sum()")
     assert [(data.names, data.tensor.shape) for data in graph.data if data.nodes] == [(("keys",), (3, 4))]
+
+
+@needs_raw
+def test_what_is_computed_in_place_in_a_part_of_data_says_its_sign_and_the_data(tmp_path: Path) -> None:
+    graph = recorded(tmp_path, "z = torch.zeros(4, 4)\nz[0] -= w[0]\nz[1] *= w[1].exp()\nloss = z.sum()")
+    assert taken(graph) == [("z", ("CopySlices",))]
+    titles = [op_text(node) for node in graph.nodes if node.op == "CopySlices"]
+    assert sorted(titles) == ["[0] -=", "[0] =", "[1] *=", "[1] ="]
+    graph = recorded(
+        tmp_path, "out, rows = torch.zeros(4, 4), torch.tensor([0, 2])\nout[rows] += w[rows] * 2\nloss = out.sum()"
+    )
+    assert {"out", "out[rows]", "rows"} <= {data.names[0] for data in graph.data if data.nodes}
+
+
+@needs_raw
+def test_a_divergence_takes_all_that_both_distributions_were_made_of(tmp_path: Path) -> None:
+    text = "from torch.distributions import Normal, kl_divergence\nmu, one = torch.zeros(4), torch.ones(4)\n"
+    graph = recorded(tmp_path, f"{text}loss = kl_divergence(Normal(w * 2, w.exp()), Normal(mu, one)).sum()")
+    assert taken(graph) == [("mu", ("Sub",)), ("one", ("Div", "Div"))]
+
+
+@needs_raw
+def test_what_a_method_of_a_distribution_may_not_use_is_no_operand(tmp_path: Path) -> None:
+    text = "from torch.distributions import Normal\nmu = torch.zeros(4)\nloss = Normal(mu, w.exp()).entropy().sum()"
+    assert taken(recorded(tmp_path, text)) == []
 
 
 MAY_BE = """

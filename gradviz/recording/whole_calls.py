@@ -1,0 +1,116 @@
+"""What calls of torch were given that none of their ops tells: of
+`triplet_margin_loss(anchor, near, far)` each op has one edge, and the code has three
+tensors.
+
+Said only where the edges that enter the call are all told apart: each brings another
+argument, so what is left has no gradient.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributions
+
+from gradviz.recording.given import bound_to
+from gradviz.recording.moments import Callers, Where
+from gradviz.source.bindings import dotted
+
+_USING_ALL = ("log_prob", "rsample", "cdf", "icdf")
+"""Methods of a distribution that compute with all that it was made of."""
+
+
+class Passed(NamedTuple):
+    """An argument of a call, and where it is written: a distribution was made before."""
+
+    parameter: str
+    expression: ast.expr
+    where: Where
+
+
+def arguments(where: Where, callers: Callers) -> Sequence[Passed]:
+    """What a call of a function of torch's, or of a method of a distribution, was given
+    that may be a tensor; nothing of other calls.
+    """
+    call = where.spot.node
+    if not isinstance(call, ast.Call) or not _is_plain(call):
+        return ()
+    name = where.spot.called
+    if name == "kl_divergence":
+        both = [_made_of(part, where, callers) for part in call.args]
+        return [*both[0], *both[1]] if len(both) == 2 and all(both) else ()
+    function = call.func
+    root = dotted(function).partition(".")[0]
+    if isinstance(function, ast.Attribute) and root not in where.spot.file.imported:
+        if name not in _USING_ALL:
+            return ()
+        made = _made_of(function.value, where, callers)
+        values = [Passed("value", part, where) for part in call.args[:1]]
+        return [*made, *values] if made else ()
+    bound = bound_to(name, call.args, call.keywords) or {}
+    return [Passed(key, part, where) for key, part in bound.items()]
+
+
+def arguments_of_module(where: Where, module: torch.nn.Module) -> Sequence[Passed]:
+    """The same of a call of one of torch's modules."""
+    call = where.spot.node
+    if not isinstance(call, ast.Call) or not _is_plain(call):
+        return ()
+    bound = _bound(type(module).forward, [ast.Name("self"), *call.args], call.keywords)
+    bound.pop("self", None)
+    return [
+        Passed(key, part, where)
+        for key, several in bound.items()
+        # such as the state `(h0, c0)`
+        for part in (several.elts if isinstance(several, ast.Tuple) else [several])
+    ]
+
+
+def _made_of(expression: ast.expr, where: Where, callers: Callers) -> Sequence[Passed]:
+    """What a distribution of torch's was made of, where that is known for certain."""
+    expression, where = callers.followed(expression, where)
+    name = callers.bound_of(expression, where)
+    if name is not None and name.is_certain and name.binding.value is not None:
+        expression, where = name.binding.value, name.where.given(name.binding)
+    if not isinstance(expression, ast.Call) or not _is_plain(expression):
+        return ()
+    made = dotted(expression.func)
+    kind = getattr(torch.distributions, made.rpartition(".")[2], None)
+    is_imported = made.partition(".")[0] in where.spot.file.imported
+    if not is_imported or not isinstance(kind, type):
+        return ()
+    start: Any = vars(kind).get("__init__", lambda self: None)
+    bound = _bound(start, [ast.Name("self"), *expression.args], expression.keywords)
+    return [Passed(key, part, where) for key, part in bound.items() if key != "self"]
+
+
+def _bound(
+    function: Any, values: Sequence[ast.expr], keywords: Sequence[ast.keyword]
+) -> dict[str, ast.expr]:
+    """Expressions by the parameters of a function that may be tensors."""
+    named = {str(one.arg): one.value for one in keywords}
+    signature = inspect.signature(function)
+    try:
+        given = signature.bind(*values, **named).arguments
+    except TypeError:
+        return {}
+    return dict(_tensors(signature, given))
+
+
+def _tensors(
+    signature: inspect.Signature, given: Mapping[str, Any]
+) -> Iterator[tuple[str, ast.expr]]:
+    for name, value in given.items():
+        annotation = signature.parameters[name].annotation
+        may_be = annotation is inspect.Parameter.empty or "Tensor" in str(annotation)
+        if may_be and isinstance(value, ast.expr):
+            yield name, value
+
+
+def _is_plain(call: ast.Call) -> bool:
+    starred = any(isinstance(part, ast.Starred) for part in call.args)
+    return not starred and all(one.arg is not None for one in call.keywords)
