@@ -103,11 +103,16 @@ class OperandReader:
     def _calls(self) -> Iterator[tuple[Sequence[int], Sequence[Passed]]]:
         """The nodes that each call of torch's made, and what it was given."""
         for construct in self._constructs:
-            if construct.kind == "call" and construct.nodes:
-                first = construct.nodes[0]
-                where = self._callers.where(self._moments[first], first)
-                if where is not None:
-                    yield construct.nodes, arguments(where, self._callers)
+            if construct.kind not in ("call", "gradient") or not construct.nodes:
+                continue
+            first = construct.nodes[0]
+            moment = self._moments[first]
+            if construct.kind == "gradient" and moment.function is not None:
+                # what the engine runs has no code: its caller's asked for it
+                moment = moment._replace(function=moment.function.caller)
+            where = self._callers.where(moment, first)
+            if where is not None:
+                yield construct.nodes, arguments(where, self._callers)
 
     def _module_calls(
         self, nodes: Iterable[int]
@@ -171,7 +176,9 @@ class OperandReader:
                 rest.append(
                     operand._replace(is_doubtful=operand.is_doubtful or is_doubtful)
                 )
-        return rest if entering == brought else []
+        # a gradient is computed from more than it was given
+        is_gradient = any(one.parameter == "grad_outputs" for one in arguments)
+        return rest if entering == brought or is_gradient else []
 
     def _saves(self, node: int, slot: str) -> bool:
         return hasattr(self._bare.kinds[node], f"_saved_{slot}")

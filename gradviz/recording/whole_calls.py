@@ -51,6 +51,13 @@ def arguments(where: Where, callers: Callers) -> Sequence[Passed]:
         made = _made_of(function.value, where, callers)
         values = [Passed("value", part, where) for part in call.args[:1]]
         return [*made, *values] if made else ()
+    if name == "grad":
+        given = _bound(torch.autograd.grad, call.args, call.keywords)
+        return [
+            Passed(key, part, where)
+            for key, part in given.items()
+            if key == "grad_outputs" and _is_made_without_gradient(part, where, callers)
+        ]
     bound = bound_to(name, call.args, call.keywords) or {}
     return [Passed(key, part, where) for key, part in bound.items()]
 
@@ -70,12 +77,31 @@ def arguments_of_module(where: Where, module: torch.nn.Module) -> Sequence[Passe
     ]
 
 
+def _is_made_without_gradient(
+    expression: ast.expr, where: Where, callers: Callers
+) -> bool:
+    """Whether it calls what makes a tensor, such as `torch.ones_like(loss)`."""
+    value = _value(expression, where, callers)[0]
+    keywords = getattr(value, "keywords", ())
+    return isinstance(value, ast.Call) and all(
+        one.arg != "requires_grad" for one in keywords
+    )
+
+
+def _value(
+    expression: ast.expr, where: Where, callers: Callers
+) -> tuple[ast.expr, Where]:
+    """What gives a name its value, where that is certain; else the expression."""
+    expression, where = callers.followed(expression, where)
+    bound = callers.bound_of(expression, where)
+    if bound is not None and bound.is_certain and bound.binding.value is not None:
+        return bound.binding.value, bound.where.given(bound.binding)
+    return expression, where
+
+
 def _made_of(expression: ast.expr, where: Where, callers: Callers) -> Sequence[Passed]:
     """What a distribution of torch's was made of, where that is known for certain."""
-    expression, where = callers.followed(expression, where)
-    name = callers.bound_of(expression, where)
-    if name is not None and name.is_certain and name.binding.value is not None:
-        expression, where = name.binding.value, name.where.given(name.binding)
+    expression, where = _value(expression, where, callers)
     if not isinstance(expression, ast.Call) or not _is_plain(expression):
         return ()
     made = dotted(expression.func)

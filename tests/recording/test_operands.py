@@ -421,6 +421,14 @@ def test_a_divergence_takes_all_that_both_distributions_were_made_of(tmp_path: P
 
 
 @needs_raw
+def test_a_gradient_takes_the_gradient_that_it_begins_with_unless_that_has_one_itself(tmp_path: Path) -> None:
+    text = "y = w.exp()\none = torch.ones_like(y)\n{}\ng, = torch.autograd.grad(y, w, {}, create_graph=True)\nloss = g.sum()"
+    assert ("one", ("Mul",)) in taken(recorded(tmp_path, text.format("", "one")))
+    graph = recorded(tmp_path, text.format("v = torch.ones_like(y, requires_grad=True)", "v"))
+    assert "v" not in [data.names[0] for data in graph.data]
+
+
+@needs_raw
 def test_what_a_method_of_a_distribution_may_not_use_is_no_operand(tmp_path: Path) -> None:
     text = "from torch.distributions import Normal\nmu = torch.zeros(4)\nloss = Normal(mu, w.exp()).entropy().sum()"
     assert taken(recorded(tmp_path, text)) == []
