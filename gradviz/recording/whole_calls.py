@@ -52,14 +52,16 @@ def arguments(where: Where, callers: Callers) -> Sequence[Passed]:
         values = [Passed("value", part, where) for part in call.args[:1]]
         return [*made, *values] if made else ()
     if name == "grad":
-        given = _bound(torch.autograd.grad, call.args, call.keywords)
-        return [
-            Passed(key, part, where)
-            for key, part in given.items()
-            if key == "grad_outputs" and _is_made_without_gradient(part, where, callers)
-        ]
+        return _given_to_grad(call, where, callers)
     bound = bound_to(name, call.args, call.keywords) or {}
     return [Passed(key, part, where) for key, part in bound.items()]
+
+
+def _given_to_grad(call: ast.Call, where: Where, callers: Callers) -> Sequence[Passed]:
+    given = _bound(torch.autograd.grad, call.args, call.keywords).get("grad_outputs")
+    if given is None or not _is_made_without_gradient(given, where, callers):
+        return ()
+    return [Passed("grad_outputs", given, where)]
 
 
 def arguments_of_module(where: Where, module: torch.nn.Module) -> Sequence[Passed]:
