@@ -22,7 +22,7 @@ from gradviz.recording.given import SLICES, Given, entries, given_to, has_argume
 from gradviz.recording.moments import UNKNOWN, Callers, Where, is_own_call, runs
 from gradviz.recording.numbers import NumberReader
 from gradviz.recording.program import ProgramText
-from gradviz.recording.whole_calls import Passed, arguments, arguments_of_module
+from gradviz.recording.whole_calls import Passed, arguments, arguments_of_module, is_new
 from gradviz.source.bindings import dotted
 from gradviz.source.expressions import argument, is_import_called, names_variable
 from gradviz.variables.objects import is_a, members
@@ -161,24 +161,26 @@ class OperandReader:
         taken: Mapping[int, Mapping[int, int]],
         found: Operands,
     ) -> list[Operand]:
-        """The arguments that no edge into a call brings; none where one brings what is
-        not known.
+        """The arguments that no edge into a call brings: what has no gradient, where
+        one brings what is not known.
         """
         producers = {p for node in nodes for p in taken.get(node, {}).values()}
         entering, brought = producers - {*nodes}, set[int]()
-        rest: list[Operand] = []
+        new, rest = list[Operand](), list[Operand]()
         for parameter, expression, where in arguments:
             by = {p for p in entering if self._brings(p, expression, where, found)}
             brought |= by
             operand = self._expressions.operand(expression, None, parameter, where)
-            if not by and operand is not None:
+            if by or operand is None:
+                continue
+            if is_new(expression, where, self._callers):
+                new.append(operand)
+            elif parameter != "grad_outputs":
                 is_doubtful = self._is_unknown(expression, where)
                 rest.append(
                     operand._replace(is_doubtful=operand.is_doubtful or is_doubtful)
                 )
-        # a gradient is computed from more than it was given
-        is_gradient = any(one.parameter == "grad_outputs" for one in arguments)
-        return rest if entering == brought or is_gradient else []
+        return [*new, *rest] if entering == brought else new
 
     def _saves(self, node: int, slot: str) -> bool:
         return hasattr(self._bare.kinds[node], f"_saved_{slot}")

@@ -2,8 +2,8 @@
 `triplet_margin_loss(anchor, near, far)` each op has one edge, and the code has three
 tensors.
 
-Said only where the edges that enter the call are all told apart: each brings another
-argument, so what is left has no gradient.
+Said of what is known to have no gradient: it was made of no other tensor, or the edges
+that enter the call are all told apart, each of another argument.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -18,10 +19,13 @@ import torch.distributions
 
 from gradviz.recording.given import bound_to
 from gradviz.recording.moments import Callers, Where
-from gradviz.source.bindings import dotted
+from gradviz.source.bindings import dotted, unpacked
+from gradviz.walker.private import arguments_of
 
 _USING_ALL = ("log_prob", "rsample", "cdf", "icdf")
 """Methods of a distribution that compute with all that it was made of."""
+_BEGINNING = ("grad_outputs",)
+"""What a gradient is computed from, beside the graph."""
 
 
 class Passed(NamedTuple):
@@ -41,8 +45,7 @@ def arguments(where: Where, callers: Callers) -> Sequence[Passed]:
         return ()
     name = where.spot.called
     if name == "kl_divergence":
-        both = [_made_of(part, where, callers) for part in call.args]
-        return [*both[0], *both[1]] if len(both) == 2 and all(both) else ()
+        return [one for part in call.args for one in _made_of(part, where, callers)]
     function = call.func
     root = dotted(function).partition(".")[0]
     if isinstance(function, ast.Attribute) and root not in where.spot.file.imported:
@@ -52,16 +55,13 @@ def arguments(where: Where, callers: Callers) -> Sequence[Passed]:
         values = [Passed("value", part, where) for part in call.args[:1]]
         return [*made, *values] if made else ()
     if name == "grad":
-        return _given_to_grad(call, where, callers)
-    bound = bound_to(name, call.args, call.keywords) or {}
-    return [Passed(key, part, where) for key, part in bound.items()]
+        bound = _bound(torch.autograd.grad, call.args, call.keywords)
+        return _passed({key: bound[key] for key in bound if key in _BEGINNING}, where)
+    return _passed(bound_to(name, call.args, call.keywords) or {}, where)
 
 
-def _given_to_grad(call: ast.Call, where: Where, callers: Callers) -> Sequence[Passed]:
-    given = _bound(torch.autograd.grad, call.args, call.keywords).get("grad_outputs")
-    if given is None or not _is_made_without_gradient(given, where, callers):
-        return ()
-    return [Passed("grad_outputs", given, where)]
+def _passed(bound: Mapping[str, ast.expr], where: Where) -> Sequence[Passed]:
+    return [Passed(key, part, where) for key, part in bound.items() if key != "self"]
 
 
 def arguments_of_module(where: Where, module: torch.nn.Module) -> Sequence[Passed]:
@@ -79,15 +79,31 @@ def arguments_of_module(where: Where, module: torch.nn.Module) -> Sequence[Passe
     ]
 
 
-def _is_made_without_gradient(
-    expression: ast.expr, where: Where, callers: Callers
-) -> bool:
-    """Whether it calls what makes a tensor, such as `torch.ones_like(loss)`."""
-    value = _value(expression, where, callers)[0]
-    keywords = getattr(value, "keywords", ())
-    return isinstance(value, ast.Call) and all(
-        one.arg != "requires_grad" for one in keywords
-    )
+def is_new(expression: ast.expr, where: Where, callers: Callers) -> bool:
+    """Whether this is a tensor that was made of no other, such as `torch.ones(3) * 2`:
+    it has no gradient.
+    """
+    value, there = _value(expression, where, callers)
+    if isinstance(value, ast.BinOp):
+        sides = (value.left, value.right)
+        return any(is_new(side, there, callers) for side in sides) and all(
+            isinstance(side, ast.Constant) or is_new(side, there, callers)
+            for side in sides
+        )
+    if not isinstance(value, ast.Call) or not _is_plain(value):
+        return False
+    if any(one.arg == "requires_grad" for one in value.keywords):
+        return False
+    root, _, name = dotted(value.func).rpartition(".")
+    return root == "torch" and _makes_new(name)
+
+
+@cache
+def _makes_new(name: str) -> bool:
+    """Whether a function of torch's takes no tensor, or only its shape."""
+    overloads = arguments_of(name)
+    takes = any(is_tensor for one in overloads for _, is_tensor in one)
+    return name.endswith("_like") or (bool(overloads) and not takes)
 
 
 def _value(
@@ -96,8 +112,11 @@ def _value(
     """What gives a name its value, where that is certain; else the expression."""
     expression, where = callers.followed(expression, where)
     bound = callers.bound_of(expression, where)
-    if bound is not None and bound.is_certain and bound.binding.value is not None:
-        return bound.binding.value, bound.where.given(bound.binding)
+    value = (
+        bound.binding.value or unpacked(bound.binding) if bound is not None else None
+    )
+    if bound is not None and bound.is_certain and value is not None:
+        return value, bound.where.given(bound.binding)
     return expression, where
 
 

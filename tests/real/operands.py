@@ -33,12 +33,10 @@ REASONS: dict[str, dict[str, str]] = {
     "dlrm_sparse": {"matmul, line 31": "T and its transpose come from one box"},
     "maml_fomaml_backward": {"add, line 28": "a sum that began with a number"},
     "moe_router": {"add, line 87": "a sum that began with a number"},
-    "pinn_burgers": {f"{op}, line {line}": "made by grad()" for op in ("div", "matmul") for line in (47, 49)},
     "seq2seq_attention": {"add, line 69": "a sum that began with a number"},
     "simclr": {"matmul, line 46": "features and their transpose"},
     "style_transfer": {f"add, line {line}": "a sum that began with a number" for line in (102, 104)},
     "vqvae_ema": {"add, line 46": "the ReLU in the block changes x in place, so both come from the block"},
-    "wgan_gp": {"matmul, line 52": "made by grad()"},
 }
 """Of each program the ops that do take one tensor, or two from one box."""
 
