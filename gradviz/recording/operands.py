@@ -22,11 +22,17 @@ from gradviz.recording.given import SLICES, Given, entries, given_to, has_argume
 from gradviz.recording.moments import UNKNOWN, Callers, Where, is_own_call, runs
 from gradviz.recording.numbers import NumberReader
 from gradviz.recording.program import ProgramText
-from gradviz.recording.whole_calls import Passed, arguments, arguments_of_module, is_new
+from gradviz.recording.whole_calls import (
+    Passed,
+    arguments,
+    arguments_of_module,
+    is_list,
+    is_new,
+)
 from gradviz.source.bindings import dotted
 from gradviz.source.expressions import argument, is_import_called, names_variable
 from gradviz.variables.objects import is_a, members
-from gradviz.walker.places import BareGraph, Operand
+from gradviz.walker.places import BareGraph, GivenToCall, Operand
 
 MASKED = ("add", "baddbmm")
 """Ops that take what attention makes of its masks, beside its own, which has no entry for
@@ -42,7 +48,7 @@ class Operands(NamedTuple):
     gradient the code says that they are no tensors, `written`: of a sum, the one with its
     sign; `in_torch`: the nodes that a module
     of torch's made; `inputs`: what the code gave these modules; `leaves`: what leaves are
-    called; `calls`: the nodes of a call, those that may take what it was given, and that.
+    called; `calls`: what calls were given.
     """
 
     named: dict[int, list[Operand]]
@@ -51,7 +57,7 @@ class Operands(NamedTuple):
     in_torch: set[int]
     inputs: dict[int, Operand]
     leaves: dict[int, str]
-    calls: list[tuple[tuple[int, ...], tuple[int, ...], Operand]]
+    calls: list[GivenToCall]
 
 
 class OperandReader:
@@ -121,11 +127,11 @@ class OperandReader:
         made: dict[ModuleCall, list[int]] = {}
         for node in nodes:
             module = self._moments[node].module
-            if module is not None:
-                made.setdefault(_outermost(module)[0], []).append(node)
+            if module is not None and is_own_call(module):
+                made.setdefault(module, []).append(node)
         for call, several in made.items():
             called, where = call.module.ref(), self._callers.where(call.moment, call)
-            if called is not None and where is not None and is_own_call(call):
+            if called is not None and where is not None:
                 yield several, arguments_of_module(where, called)
 
     def _read_call(
@@ -146,13 +152,13 @@ class OperandReader:
             if operand.text not in told
         }
         takes = self._bare.none_inputs
-        free = [n for n in nodes if takes.get(n, 0) > len(found.named.get(n, ()))]
+        free = {node: takes[node] for node in nodes if node in takes}
         for operand in left.values():
             saves = [n for n in nodes if self._saves(n, operand.slot)]
             if saves:
                 found.named.setdefault(saves[0], []).append(operand)
             else:
-                found.calls.append((tuple(nodes), tuple(free), operand))
+                found.calls.append((tuple(nodes), free, operand))
 
     def _without_edge(
         self,
@@ -171,7 +177,7 @@ class OperandReader:
             by = {p for p in entering if self._brings(p, expression, where, found)}
             brought |= by
             operand = self._expressions.operand(expression, None, parameter, where)
-            if by or operand is None:
+            if by or operand is None or is_list(expression, where, self._callers):
                 continue
             if is_new(expression, where, self._callers):
                 new.append(operand)

@@ -79,6 +79,13 @@ def arguments_of_module(where: Where, module: torch.nn.Module) -> Sequence[Passe
     ]
 
 
+def is_list(expression: ast.expr, where: Where, callers: Callers) -> bool:
+    """Whether this is no tensor: `[6] * 3`."""
+    value, _ = _value(expression, where, callers)
+    sides = (value.left, value.right) if isinstance(value, ast.BinOp) else (value,)
+    return any(isinstance(side, (ast.List, ast.ListComp, ast.Tuple)) for side in sides)
+
+
 def is_new(expression: ast.expr, where: Where, callers: Callers) -> bool:
     """Whether this is a tensor that was made of no other, such as `torch.ones(3) * 2`:
     it has no gradient.

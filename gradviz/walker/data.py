@@ -86,14 +86,17 @@ class DataReader:
                 ):
                     self._add(node, operand.position, living, operand, "")
 
-        self._read_calls()
-
-    def _read_calls(self) -> None:
-        """Add what calls were given that no op of them tells."""
-        full = {node for entity in self._entities for node in entity.uses}
+    def read_calls(self) -> None:
+        """Add what calls were given that, of all that was added, no op of them takes."""
+        taken = Counter(node for one in self._entities for node in one.uses)
         for nodes, free, operand in self._places.calls:
             living = self._living(operand)
-            if living is None and operand.is_doubtful:
+            # what is known to be taken elsewhere is not given to the first op
+            node = next((one for one in free if free[one] > taken[one]), None)
+            is_known = operand.key in self._by_key or id(living) in self._by_tensor
+            if (living is None and operand.is_doubtful) or (
+                node is None and not is_known
+            ):
                 continue
             entity = self._entity(living, operand, "")
             for source in self._sources(operand):
@@ -101,9 +104,8 @@ class DataReader:
                 is_part = operand.text.startswith(f"{source.names[0]}[")
                 for taker in source.uses.keys() & {*nodes} if is_part else ():
                     entity.uses[taker] = source.uses.pop(taker)
-            if entity.uses.keys().isdisjoint(nodes):
-                node = next((one for one in free if one not in full), nodes[0])
-                full.add(node)
+            if node is not None and entity.uses.keys().isdisjoint(nodes):
+                taken[node] += 1
                 self.numbers.pop(node, None)
                 entity.uses[node] = None
 

@@ -286,6 +286,7 @@ class Description:
         found.read(reader.inputs, places.operands)
         for node, tensor in list(self._given_to_torch(reader, found.taken())):
             found.add_argument(node, tensor)
+        found.read_calls()
         self.data, self._known_data = found.records(), found.tensors()
         self._no_data = found.numbers
         return reader

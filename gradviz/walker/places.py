@@ -63,6 +63,12 @@ class Operand(NamedTuple):
         return self.scope not in (None, -1) and self.text.startswith("self.")
 
 
+GivenToCall = tuple[tuple[int, ...], Mapping[int, int], Operand]
+"""The nodes that a call made, how many inputs without gradient each has, and what the
+code gave the call that no op tells.
+"""
+
+
 class Argument(NamedTuple):
     """The parameter of a module's forward that data was passed as, and whether another
     module called that module. `operand`: what the code gave.
@@ -84,8 +90,7 @@ class Places(NamedTuple):
     was written, `written` what it calls single nodes; `module_inputs` is data that the
     module of a node was called with. `numbers`: how many entries without gradient are no
     tensors; `in_torch` are nodes that a module of torch's made, `passed` what the code
-    gave that module first. `calls`: the nodes of a call, those that may take
-    what the code gave it, and that.
+    gave that module first. `calls` is what calls were given.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -103,7 +108,7 @@ class Places(NamedTuple):
     numbers: Mapping[int, int] = MappingProxyType({})
     in_torch: Collection[int] = ()
     passed: Mapping[int, Operand] = MappingProxyType({})
-    calls: Sequence[tuple[tuple[int, ...], tuple[int, ...], Operand]] = ()
+    calls: Sequence[GivenToCall] = ()
 
 
 class Attribution(Protocol):

@@ -429,6 +429,26 @@ def test_a_gradient_takes_the_gradient_that_it_begins_with_unless_that_has_one_i
 
 
 @needs_raw
+def test_lists_are_no_operands_nor_is_what_a_sequence_was_given_that_of_its_last_layer(tmp_path: Path) -> None:
+    text = "targets = torch.ones(4, 2, dtype=torch.long)\nlogs = (w[None] * 2).log_softmax(-1).expand(5, 4, 4)\n"
+    graph = recorded(tmp_path, f"{text}loss = F.ctc_loss(logs, targets, [5] * 4, [2] * 4)")
+    assert [name for name, _ in taken(graph)] == ["targets"]
+    text = "class Twice(nn.Module):\n    def forward(self, h):\n        return h * w\n"
+    graph = recorded(
+        tmp_path, f"{text}net, h = nn.Sequential(Twice(), nn.Linear(4, 2)), torch.ones(4, 4)\nloss = net(h).sum()"
+    )
+    assert taken(graph) == [("h", ("Mul",))]
+
+
+@needs_raw
+def test_of_attention_the_first_op_does_not_take_its_context(tmp_path: Path) -> None:
+    text = "attend, context = nn.MultiheadAttention(4, 2), torch.ones(6, 4)\n"
+    graph = recorded(tmp_path, f"{text}loss = attend(w * 2, context, context)[0].sum()")
+    ((name, ops),) = taken(graph)
+    assert name == "context" and ops and "Mul" not in ops
+
+
+@needs_raw
 def test_what_a_method_of_a_distribution_may_not_use_is_no_operand(tmp_path: Path) -> None:
     text = "from torch.distributions import Normal\nmu = torch.zeros(4)\nloss = Normal(mu, w.exp()).entropy().sum()"
     assert taken(recorded(tmp_path, text)) == []
