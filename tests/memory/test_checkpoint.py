@@ -218,7 +218,8 @@ def test_each_module_frees_what_its_row_says() -> None:
     rows = saved(recording.graph(loss, model=model, params={"tokens": tokens}), "module").rows
     del loss
     held = held_after_forward(model, tokens)
-    freed = {row.name: row.freed for row in rows if row.name in dict(model.named_modules()) and row.freed is not None}
+    paths = {f"model.{path}": path for path, _ in model.named_modules() if path}
+    freed = {paths[row.name]: row.freed for row in rows if row.name in paths and row.freed is not None}
     assert sum(nbytes > 0 for nbytes in freed.values()) > 3 and 0 in freed.values()
     for path, nbytes in freed.items():
         with checkpointed(model, [path]):
