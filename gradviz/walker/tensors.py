@@ -56,11 +56,14 @@ def tensor_info(tensor: torch.Tensor) -> TensorInfo:
     layout = str(tensor.layout).removeprefix("torch.")
     if tensor.is_nested and layout == "strided":
         layout = "nested"
+    own = getattr(tensor, "__dict__", {})
+    before = {*own} if layout == "jagged" else None
+    shape = _single_shape(tensor)
+    # torch notes in a jagged tensor what was asked for past its class
+    for noted in {*own} - before if before is not None else ():
+        del own[noted]
     return TensorInfo(
-        _single_shape(tensor),
-        dtype_name(tensor.dtype),
-        device_name(tensor.device),
-        layout,
+        shape, dtype_name(tensor.dtype), device_name(tensor.device), layout
     )
 
 
