@@ -10,8 +10,5 @@ _COMPILED = "hooks for all modules order the inputs of a compiled graph otherwis
 KNOWN: dict[str, dict[str, str]] = {
     VISIBLE: {},
     "compiled_eagerly": dict.fromkeys(_TO_THE_END, _COMPILED),
-    "nested_and_masked": {
-        "tensors": "torch notes the sizes of a jagged tensor in it when they are asked for past its class"
-    },
     "profiled_ops": dict.fromkeys(("check", "tensors"), "a profiler counts operations of the command's own"),
 }
