@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -62,7 +64,7 @@ RIGHT = {
 
 def wrapped(script: str) -> str:
     """The same with as many lines as black would ever make of it."""
-    ruff = shutil.which("ruff")
+    ruff = shutil.which("ruff", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if ruff is None:
         pytest.skip("needs ruff")
     command = [ruff, "format", "-", "--isolated", "--line-length", "24"]
