@@ -70,12 +70,11 @@ def open_page(browser: Any, tabs: list[Any], tmp_path: Path) -> Iterator[Open]:
 
     yield opened
     for page in used:
-        page.evaluate("localStorage.clear(); sessionStorage.clear()")
         page.goto("about:blank")
         page.mouse.move(0, 0)
         page.mouse.up()
         page.keyboard.up("Shift")
-        page.emulate_media(media="null", color_scheme="null", reduced_motion="reduce")
+        page.emulate_media(media="null")
         page.context.clear_permissions()
         for event, listener in listeners.items():
             page.remove_listener(event, listener)

@@ -49,7 +49,8 @@ def given_to(spot: Spot, op: str, count: int, is_first: bool) -> Given | None:
         return _both(node.left, node.right, op, node.op)
     if isinstance(node, ast.AugAssign):
         if op == SLICES:
-            base = getattr(node.target, "value", node.target)
+            target: ast.expr = node.target
+            base = target.value if isinstance(target, ast.Subscript) else target
             return {0: base, 1: node.value}
         return _both(node.target, node.value, op, node.op)
     if isinstance(node, ast.Subscript):

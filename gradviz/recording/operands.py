@@ -28,6 +28,7 @@ from gradviz.recording.whole_calls import (
     arguments_of_module,
     is_list,
     is_new,
+    is_untouched,
 )
 from gradviz.source.bindings import dotted
 from gradviz.source.expressions import argument, is_import_called, names_variable
@@ -137,7 +138,7 @@ class OperandReader:
     def _read_call(
         self,
         nodes: Sequence[int],
-        arguments: Sequence[Passed],
+        given: Sequence[Passed],
         taken: Mapping[int, Mapping[int, int]],
         found: Operands,
     ) -> None:
@@ -148,7 +149,7 @@ class OperandReader:
         told |= {found.inputs[node].text for node in nodes if node in found.inputs}
         left = {
             operand.text: operand
-            for operand in self._without_edge(nodes, arguments, taken, found)
+            for operand in self._without_edge(nodes, given, taken, found)
             if operand.text not in told
         }
         takes = self._bare.none_inputs
@@ -163,7 +164,7 @@ class OperandReader:
     def _without_edge(
         self,
         nodes: Sequence[int],
-        arguments: Sequence[Passed],
+        given: Sequence[Passed],
         taken: Mapping[int, Mapping[int, int]],
         found: Operands,
     ) -> list[Operand]:
@@ -173,20 +174,19 @@ class OperandReader:
         producers = {p for node in nodes for p in taken.get(node, {}).values()}
         entering, brought = producers - {*nodes}, set[int]()
         new, rest = list[Operand](), list[Operand]()
-        for parameter, expression, where in arguments:
+        for parameter, expression, where in given:
             by = {p for p in entering if self._brings(p, expression, where, found)}
             brought |= by
             operand = self._expressions.operand(expression, None, parameter, where)
             if by or operand is None or is_list(expression, where, self._callers):
                 continue
+            is_doubtful = operand.is_doubtful or self._is_unknown(expression, where)
+            rest.append(operand._replace(is_doubtful=is_doubtful))
             if is_new(expression, where, self._callers):
-                new.append(operand)
-            elif parameter != "grad_outputs":
-                is_doubtful = self._is_unknown(expression, where)
-                rest.append(
-                    operand._replace(is_doubtful=operand.is_doubtful or is_doubtful)
-                )
-        return [*new, *rest] if entering == brought else new
+                # what something else may have changed has to be seen
+                is_doubtful = not is_untouched(expression, where)
+                new.append(operand._replace(is_doubtful=is_doubtful))
+        return rest if entering == brought else new
 
     def _saves(self, node: int, slot: str) -> bool:
         return hasattr(self._bare.kinds[node], f"_saved_{slot}")

@@ -24,8 +24,6 @@ from gradviz.walker.private import arguments_of
 
 _USING_ALL = ("log_prob", "rsample", "cdf", "icdf")
 """Methods of a distribution that compute with all that it was made of."""
-_BEGINNING = ("grad_outputs",)
-"""What a gradient is computed from, beside the graph."""
 
 
 class Passed(NamedTuple):
@@ -56,12 +54,11 @@ def arguments(where: Where, callers: Callers) -> Sequence[Passed]:
         return [*made, *values] if made else ()
     if name == "grad":
         bound = _bound(torch.autograd.grad, call.args, call.keywords)
-        return _passed({key: bound[key] for key in bound if key in _BEGINNING}, where)
-    return _passed(bound_to(name, call.args, call.keywords) or {}, where)
-
-
-def _passed(bound: Mapping[str, ast.expr], where: Where) -> Sequence[Passed]:
-    return [Passed(key, part, where) for key, part in bound.items() if key != "self"]
+        # it is computed from that, and from the graph
+        begins = bound.get("grad_outputs")
+        return [Passed("grad_outputs", begins, where)] if begins is not None else ()
+    bound = bound_to(name, call.args, call.keywords) or {}
+    return [Passed(key, part, where) for key, part in bound.items()]
 
 
 def arguments_of_module(where: Where, module: torch.nn.Module) -> Sequence[Passed]:
@@ -88,7 +85,7 @@ def is_list(expression: ast.expr, where: Where, callers: Callers) -> bool:
 
 def is_new(expression: ast.expr, where: Where, callers: Callers) -> bool:
     """Whether this is a tensor that was made of no other, such as `torch.ones(3) * 2`:
-    it has no gradient.
+    it has no gradient, unless what was made since was written into it.
     """
     value, there = _value(expression, where, callers)
     if isinstance(value, ast.BinOp):
@@ -103,6 +100,24 @@ def is_new(expression: ast.expr, where: Where, callers: Callers) -> bool:
         return False
     root, _, name = dotted(value.func).rpartition(".")
     return root == "torch" and _makes_new(name)
+
+
+def is_untouched(expression: ast.expr, where: Where) -> bool:
+    """Whether nothing but this call can have seen what an expression gives: it stands
+    here, or in a variable of a function that is read here alone.
+    """
+    if isinstance(expression, ast.BinOp):
+        sides = (expression.left, expression.right)
+        return all(
+            isinstance(side, ast.Constant) or is_untouched(side, where)
+            for side in sides
+        )
+    if not isinstance(expression, ast.Name):
+        return isinstance(expression, ast.Call)
+    root = where.spot.function.root
+    uses = [part for part in ast.walk(root) if isinstance(part, ast.Name)]
+    read = sum(part.id == expression.id for part in uses)
+    return where.site.code.co_name != "<module>" and read == 2  # and written once
 
 
 @cache

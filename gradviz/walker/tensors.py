@@ -56,15 +56,23 @@ def tensor_info(tensor: torch.Tensor) -> TensorInfo:
     layout = str(tensor.layout).removeprefix("torch.")
     if tensor.is_nested and layout == "strided":
         layout = "nested"
-    own = getattr(tensor, "__dict__", {})
-    before = {*own} if layout == "jagged" else None
-    shape = _single_shape(tensor)
-    # torch notes in a jagged tensor what was asked for past its class
-    for noted in {*own} - before if before is not None else ():
-        del own[noted]
     return TensorInfo(
-        shape, dtype_name(tensor.dtype), device_name(tensor.device), layout
+        _single_shape(tensor) if layout != "jagged" else _jagged_shape(tensor),
+        dtype_name(tensor.dtype),
+        device_name(tensor.device),
+        layout,
     )
+
+
+def _jagged_shape(tensor: torch.Tensor) -> Shape | None:
+    """The shape, without what torch notes in a jagged tensor that is asked for it past
+    its class.
+    """
+    before = {*vars(tensor)}
+    shape = _single_shape(tensor)
+    for noted in vars(tensor).keys() - before:
+        del vars(tensor)[noted]
+    return shape
 
 
 def metadata_info(metadata: Any) -> TensorInfo:

@@ -448,6 +448,34 @@ def test_of_attention_the_first_op_does_not_take_its_context(tmp_path: Path) -> 
     assert name == "context" and ops and "Mul" not in ops
 
 
+CHANGED = {
+    "a leaf": "z = torch.ones(4, 4)\nz.requires_grad_()\nloss = F.triplet_margin_loss(w * 2, z, torch.zeros(4, 4))",
+    "a copy": "from torch.distributions import Normal, kl_divergence\nz = torch.zeros(4, 4)\nz.copy_(w)\n"
+    "loss = kl_divergence(Normal(w * 2, w.exp()), Normal(z, torch.ones(4))).sum()",
+    "in a function": "def filled():\n    z = torch.zeros(4, 4)\n    z.requires_grad_()\n"
+    "    return F.triplet_margin_loss(w * 2, z, torch.zeros(4, 4))\nloss = filled()",
+    "by a function": "def fill(t):\n    t.requires_grad_()\ndef filled():\n    z = torch.zeros(4, 4)\n    fill(z)\n"
+    "    return F.triplet_margin_loss(w * 2, z, torch.zeros(4, 4))\nloss = filled()",
+    "an attribute": "class Kept:\n    pass\nkept, y = Kept(), w.exp()\nkept.z = torch.ones(4, 4)\nkept.z.requires_grad_()\n"
+    "g, = torch.autograd.grad(y, w, kept.z, create_graph=True)\nloss = g.sum()",
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+@needs_raw
+def test_what_was_made_of_nothing_and_has_a_gradient_now_is_no_data(case: str, tmp_path: Path) -> None:
+    graph = recorded(tmp_path, CHANGED[case])
+    assert not [ops for name, ops in taken(graph) if name.endswith("z") and ops != ("CopyBackwards",)]
+
+
+@needs_raw
+def test_a_part_that_an_attribute_holds_is_not_the_object_that_holds_it(tmp_path: Path) -> None:
+    text = (
+        "class Kept:\n    pass\nkept, z = Kept(), torch.zeros(4, 4)\nkept.row = z[0]\nkept.row += w[0]\nloss = z.sum()"
+    )
+    assert [name for name, _ in taken(recorded(tmp_path, text))] == ["kept.row"]
+
+
 @needs_raw
 def test_what_a_method_of_a_distribution_may_not_use_is_no_operand(tmp_path: Path) -> None:
     text = "from torch.distributions import Normal\nmu = torch.zeros(4)\nloss = Normal(mu, w.exp()).entropy().sum()"

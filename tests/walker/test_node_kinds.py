@@ -10,8 +10,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import gradviz
+from gradviz.armour.isolation import isolated
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph, TensorInfo
+from gradviz.walker.tensors import tensor_info
 from tests.walker.graphs import leaf, needs_metadata, only, ops
 
 
@@ -116,6 +118,14 @@ def test_cpp_functions_go_by_their_own_name() -> None:
 
 
 @needs_metadata
+def test_reading_the_shape_of_a_jagged_tensor_leaves_nothing_in_it() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+    before = {*vars(nested)}
+    with isolated():
+        assert tensor_info(nested).layout == "jagged"
+    assert {*vars(nested)} == before
+
+
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_tensors(layout: torch.layout) -> None:
     with warnings.catch_warnings():
