@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,9 +101,13 @@ def at(place: str) -> type[Forked]:
 
 
 class Forks:
-    """A process that has imported these modules, and whose forks run programs. `nested`: what those start is forked, too."""
+    """A process that has imported these modules, and whose forks run programs. `nested`: what those start is forked, too.
 
-    def __init__(self, *modules: str, nested: bool = False) -> None:
+    `freed`: they free all that they have, as an interpreter does at its end, which takes longer than most programs of
+    tests; else those that end without an exception end after what `atexit` runs.
+    """
+
+    def __init__(self, *modules: str, nested: bool = False, freed: bool = False) -> None:
         from tests.cli.scripts import environment
 
         self.place = os.path.join(tempfile.mkdtemp(prefix="forks"), "asked")
@@ -113,7 +118,7 @@ class Forks:
         self._alive, other = socket.socketpair()
         ends = (str(listens.fileno()), str(other.fileno()))
         self._parent = REAL(
-            [sys.executable, "-m", "tests.forks", self.place, "nested" if nested else "", *ends, *modules],
+            [sys.executable, "-m", "tests.forks", self.place, *("yes" if it else "" for it in (nested, freed)), *ends, *modules],
             env={**environment(), "OMP_NUM_THREADS": "1"},
             pass_fds=(listens.fileno(), other.fileno()),
         )
@@ -279,12 +284,32 @@ def _run(words: list[str]) -> None:
         runpy.run_path(what, run_name="__main__")
 
 
+def _run_and_end(words: list[str]) -> None:
+    """The same, and end as an interpreter does, up to where it frees what it has."""
+    code: object = None
+    try:
+        _run(words)
+    except SystemExit as asked:
+        code = asked.code
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # the script may have closed it
+            stream.flush()
+    os._exit((code or 0) & 0xFF)
+
+
 if __name__ == "__main__":
-    for module in sys.argv[5:]:
+    for module in sys.argv[6:]:
         __import__(module)
     gc.collect()
     gc.freeze()
-    sockets = [socket.socket(fileno=int(number)) for number in sys.argv[3:5]]
-    given = _serve(sys.argv[1], bool(sys.argv[2]), *sockets)
+    sockets = [socket.socket(fileno=int(number)) for number in sys.argv[4:6]]
+    nested, freed = (bool(told) for told in sys.argv[2:4])
+    given = _serve(sys.argv[1], nested, *sockets)
     if given:
-        _run(given)  # and then this interpreter ends as any other
+        (_run if freed else _run_and_end)(given)

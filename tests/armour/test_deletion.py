@@ -33,7 +33,7 @@ Run = Callable[..., Done]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Runs a case in a process of its own."""
     folder = tmp_path_factory.mktemp("runs")
-    with Forks("gradviz.api") as forks:
+    with Forks("gradviz.api", freed=True) as forks:
         yield lambda *arguments: forks.run(folder, _SCRIPT, *arguments)
 
 
