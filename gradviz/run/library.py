@@ -20,7 +20,7 @@ class Library:
     """The functions and classes of all modules of Python's library that are loaded."""
 
     def __init__(self) -> None:
-        self._functions: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._modules: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._seen = {*_RUNNING}
         self._is_back = False
         self.note()
@@ -32,23 +32,22 @@ class Library:
         for name in new:
             if name.partition(".")[0] in sys.stdlib_module_names:
                 variables = getattr(sys.modules.get(name), "__dict__", {})
-                functions = {key: f for key, f in variables.items() if callable(f)}
-                self._functions.append((variables, functions))
+                self._modules.append((variables, dict(variables)))
 
     def put_back(self) -> Replaced:
         """Put back every function that was replaced. Returns what stood in its place."""
         replaced = []
-        for variables, functions in self._functions:
-            # most are all there: told without a line of Python for each
-            if all(map(is_, map(variables.get, functions), functions.values())):
+        for variables, before in self._modules:
+            # most are as they were: told without a line of Python for each
+            if all(map(is_, variables.values(), before.values())):
                 continue
-            others = {
-                key: variables[key]
-                for key, function in functions.items()
-                if variables.get(key, function) is not function
+            functions = {
+                key: value
+                for key, value in before.items()
+                if callable(value) and variables.get(key, value) is not value
             }
-            variables.update({key: functions[key] for key in others})
-            replaced.append((variables, others))
+            replaced.append((variables, {key: variables[key] for key in functions}))
+            variables.update(functions)
         return replaced
 
     @contextmanager

@@ -75,6 +75,7 @@ class Bindings:
     ) -> None:
         self._function = function
         self._by_name: dict[str, list[Binding]] = {}
+        self._before: dict[tuple[str, ast.AST, bool], Reaching] = {}
         for node in function.order:
             for name, binding in (*_bindings(node), *changes(node)):
                 scope = self._scope(binding.node)
@@ -85,6 +86,12 @@ class Bindings:
 
     def before(self, name: str, use: ast.AST, with_changes: bool = False) -> Reaching:
         """What a name may have at a use; `with_changes`: what it holds matters, too."""
+        asked = name, use, with_changes
+        if asked not in self._before:
+            self._before[asked] = self._read_before(*asked)
+        return self._before[asked]
+
+    def _read_before(self, name: str, use: ast.AST, with_changes: bool) -> Reaching:
         around = [parent.node for parent in self._function.outward(use)]
         known = self._known(name, around, use, with_changes)
         order = self._function.order
