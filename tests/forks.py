@@ -117,8 +117,9 @@ class Forks:
         listens.listen(64)
         self._alive, other = socket.socketpair()
         ends = (str(listens.fileno()), str(other.fileno()))
+        options = ["yes" if option else "" for option in (nested, freed)]
         self._parent = REAL(
-            [sys.executable, "-m", "tests.forks", self.place, *("yes" if it else "" for it in (nested, freed)), *ends, *modules],
+            [sys.executable, "-m", "tests.forks", self.place, *options, *ends, *modules],
             env={**environment(), "OMP_NUM_THREADS": "1"},
             pass_fds=(listens.fileno(), other.fileno()),
         )
