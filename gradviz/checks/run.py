@@ -54,6 +54,8 @@ class Kind(Enum):
     NO_HOOK = "h"  # a module with hooks whose forward() is called; about it
     NO_APPLY = "A"  # forward() of a custom Function is called; about it
     NO_EFFECT = "n"  # a line drops what it computes; about its code and what to do
+    UNSEEN = "u"  # a line changes what was saved; about that, the saver, what to do
+    OVERWRITTEN = "o"  # a line adds to elements, and keeps one of several
     NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
     # of a custom Function: about its name
     OTHER_SLOPE = "f"

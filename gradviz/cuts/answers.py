@@ -21,6 +21,7 @@ from gradviz.cuts.leaves import LeafReads
 from gradviz.cuts.no_effect import without_effect
 from gradviz.cuts.parts import with_cuts
 from gradviz.cuts.recorded import RecordedCode
+from gradviz.cuts.unseen_changes import UnseenChange, unseen_changes
 from gradviz.cuts.words import cut_words
 from gradviz.graph import Absent, Graph, SourceLine
 from gradviz.packages import with_text
@@ -150,6 +151,10 @@ class Answers:
     def without_effect(self) -> Iterator[tuple[SourceLine, str, str, str]]:
         """The lines of this step that drop what they compute."""
         return without_effect(self._recorded, self._reads)
+
+    def unseen_changes(self) -> Iterator[UnseenChange]:
+        """The lines of this step that change what was saved, where nothing counts it."""
+        return unseen_changes(self._recorded, self._walked.graph)
 
     def missing(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
         """Parameters, and leaves that require grad, to which the graph does not lead."""

@@ -142,6 +142,19 @@ class RecordedCode:
             frame = frame.f_back
         return function.outer is None
 
+    def was_passed(self, function: FunctionCode, statement: ast.stmt) -> bool:
+        """Whether a step has come to a statement of a function, if its conditions hold."""
+        frame = self._frame
+        while frame is not None:
+            running = self.function_of(frame.f_code)
+            file = self.file(frame.f_code.co_filename)
+            if file is not None and frame.f_code.co_name == "<module>":
+                running = next(each for each in file.functions if each.outer is None)
+            if running is function:
+                return statement.lineno < frame.f_lineno
+            frame = frame.f_back
+        return function.outer is not None and self.has_run(statement)
+
     def users_frame(self) -> FrameType | None:
         """The nearest frame that runs a file of the user's."""
         frame = self._frame

@@ -266,15 +266,6 @@ LEFT_ALONE: dict[str, str] = {
             first.step()
             second.step()
     """,
-    "unseen-change": """
-        import torch
-
-        model = torch.nn.Linear(3, 4)
-        probabilities = model(torch.ones(2, 3)).softmax(1)
-        probabilities.data[:, 0] = 0
-        loss = probabilities[:, 1].log().mean()
-        loss.backward()
-    """,
     "untied": """
         import torch
 

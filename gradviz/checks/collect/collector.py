@@ -179,6 +179,8 @@ class Collector:
         self.run.trained_with |= answers.lines()
         for source, *about in answers.without_effect():
             self.recorder.note(Kind.NO_EFFECT, source, *about)
+        for source, *about in answers.unseen_changes():
+            self.recorder.note(Kind.UNSEEN, source, *about)
         off = answers.switched_off()
         before = [found.cut for found in answers.cuts_of_outputs]
         call.cuts_before = (off,) if off is not None else tuple(before)

@@ -24,8 +24,10 @@ from gradviz.checks.collect.copies import (
     untied_or_copied,
 )
 from gradviz.checks.collect.models import Reading
+from gradviz.checks.collect.numbers import repeated
 from gradviz.checks.collect.recorder import Note, Recorder
 from gradviz.checks.run import Kind
+from gradviz.checks.words import made_at
 from gradviz.graph import SourceLine
 from gradviz.packages import definition_of
 from gradviz.source.search import freezes, matching
@@ -35,6 +37,7 @@ from gradviz.source.statements import (
     body_of,
     covers,
     flattened,
+    statements_at,
     written_at,
 )
 from gradviz.source.syntax import LOOPS
@@ -52,6 +55,7 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
         _hooked(reading, recorder.hooks),
         _switched_off(reading, written),
         untied_by_modules(reading.models),
+        _overwritten(reading),
     ]
     for file in written:
         notes += untied_or_copied(file, spaces), _called_past(reading, file)
@@ -77,6 +81,65 @@ def _switched_off(reading: Reading, files: Iterable[str]) -> Iterator[Note]:
     if off:
         source = next(filter(None, map(freezes, files)), None)
         yield Kind.NO_SWITCH, source, *off
+
+
+# -- elements that are written several times ---------------------------------------------
+
+
+def _overwritten(reading: Reading) -> Iterator[Note]:
+    """Where a line adds to elements by indices of which one comes several times: all but
+    one of what is added to it get lost.
+    """
+    graph = reading.walked.graph
+    for node in sorted(repeated(reading.walked.nodes)):
+        source = made_at(graph, node)
+        for statement in statements_at(source):
+            if instead := _accumulated(statement):
+                yield Kind.OVERWRITTEN, source, ast.unparse(statement), instead
+
+
+def _accumulated(statement: ast.stmt) -> str:
+    """What adds to elements of a tensor each time that an index comes, in place of a
+    line that does so once; "" of another line.
+
+    >>> def written(code):
+    ...     return _accumulated(ast.parse(code).body[0])
+    >>> written("out[i] += x + y")
+    'out.index_put_((i,), x + y, accumulate=True)'
+    >>> written("self.out[i, j] = self.out[i, j] - x")
+    'self.out.index_put_((i, j), -x, accumulate=True)'
+    >>> written("out[:, i] += x")
+    'out.index_add_(1, i, x)'
+    >>> written("out[i] = x"), written("out[i, 1:] += x")
+    ('', '')
+    """
+    target, added = (
+        getattr(statement, "target", None),
+        getattr(statement, "value", None),
+    )
+    op = getattr(statement, "op", None)
+    if isinstance(statement, ast.Assign) and isinstance(added, ast.BinOp):
+        target, op = statement.targets[0], added.op
+        if ast.unparse(added.left) != ast.unparse(target):
+            return ""
+        added = added.right
+    if not isinstance(target, ast.Subscript) or added is None:
+        return ""
+    if isinstance(op, ast.Sub):
+        added = ast.UnaryOp(ast.USub(), added)
+    elif not isinstance(op, ast.Add):
+        return ""
+
+    holder, value = ast.unparse(target.value), ast.unparse(added)
+    is_several = isinstance(target.slice, ast.Tuple)
+    places = target.slice.elts if is_several else [target.slice]  # type: ignore[attr-defined]
+    indices = [ast.unparse(place) for place in places]
+    if set(indices[:-1]) == {":"}:
+        return f"{holder}.index_add_({len(indices) - 1}, {indices[-1]}, {value})"
+    if any(isinstance(place, ast.Slice) for place in places):
+        return ""
+    given = ", ".join(indices) + ("," if len(indices) == 1 else "")
+    return f"{holder}.index_put_(({given}), {value}, accumulate=True)"
 
 
 # -- forward() called by the code ------------------------------------------------------

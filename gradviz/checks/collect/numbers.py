@@ -173,6 +173,33 @@ def _is_at_a_pole(node: LiveNode) -> bool:
     return steep and bool(BASE.item(torch.any(_AT[pole.at](BASE.detach(tensor)))))
 
 
+# -- indices ---------------------------------------------------------------------------
+
+
+def repeated(nodes: Sequence[LiveNode]) -> frozenset[int]:
+    """The places of assignments to elements by their indices, `x[i] = y`, of which one
+    stands several times among the indices.
+    """
+    return _places_where(_repeats, nodes)
+
+
+def _repeats(node: LiveNode) -> bool:
+    if kind_of(type(node).__name__) != "IndexPut" or node._saved_accumulate:
+        return False
+    raw = getattr(node, "_raw_saved_indices", ())
+    slots = (tensor_in(node, f"indices[{i}]") for i in range(len(raw)))
+    indices = [slot for slot in slots if slot is not None]
+    if not indices or not all(map(_is_index, indices)):
+        return False
+    every = [torch.flatten(each) for each in torch.broadcast_tensors(*indices)]  # type: ignore[no-untyped-call]
+    rows = torch.unique(torch.stack(every), dim=1)
+    return bool(rows.shape[1] < every[0].shape[0])
+
+
+def _is_index(tensor: torch.Tensor) -> bool:
+    return is_readable(tensor) and tensor.dtype in (torch.int64, torch.int32)
+
+
 # -- activations that are dead ---------------------------------------------------------
 
 _SLOPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -101,6 +101,12 @@ _DIRECT = {
         "In {line}, call {0}.apply(...), without ctx.",
     ),
     Kind.NO_EFFECT: Row("{0} has no effect", "{code} {1}", "In {line}, {2}."),
+    Kind.OVERWRITTEN: Row(
+        "{0} keeps one of several that are added to one element",
+        "{code}: an index comes several times, and of what is added to its element, the last one replaces the others; these get no "
+        "gradient",
+        "In {line}, add each of them: {1}.",
+    ),
 }
 
 
@@ -115,14 +121,17 @@ def no_effect(context: BackwardCall) -> Diagnoses:
     without parentheses calls nothing, `module.forward(x)` runs no hooks, and
     `Function.forward(...)` knows no `backward()`. Likewise a copy that is none:
     `target = net` is a second name for one network, `state_dict()` returns the parameters
-    themselves, and weights are tied no more when one is made anew.
+    themselves, and weights are tied no more when one is made anew. And `x[i] += y` keeps
+    one of several `y` where an index comes several times in `i`.
 
     How it is found: in the code of functions that ran in the step that was read. Of
     methods other than `detach`, the variable has to hold a tensor. Of a copy, both sides
-    hold the same parameters; of tied weights, they are two.
+    hold the same parameters; of tied weights, they are two. Of indices, the numbers are
+    read.
 
     What to do: assign the result, or use the method that works in place; call the
-    module, or `apply` of the Function; copy with `copy.deepcopy`.
+    module, or `apply` of the Function; copy with `copy.deepcopy`; add with
+    `x.index_add_(0, i, y)`.
 
     When to ignore it: when only the time that the line takes matters.
 
@@ -144,6 +153,11 @@ _ROWS = {
         "backward() of {0} is not the derivative of its forward()",
         "in a random direction, what {code} returns makes a slope of {1}; that of forward(), measured in float64, is {2}",
         "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
+    ),
+    Kind.UNSEEN: Row(
+        "backward() of {1} computes with other numbers than forward() did: {0} was changed behind it",
+        "{code} changes {0} in place through .data, after {1} has saved it; autograd does not count that, so no error tells",
+        "In {line}, make another tensor: {2}.",
     ),
     Kind.SECOND_SLOPE: Row(
         "a gradient that goes through {0} is differentiated again, and wrong: its backward() uses what has no graph",
@@ -188,14 +202,17 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
     Nothing fails: the model trains along the wrong direction. Likewise where the
     derivative of backward() is asked for, and part of it has no graph; where a reversal
     keeps the sign; where a hook clamps gradients to numbers from 0 on; and where a loop
-    registers a hook in each turn, or several that share its variable.
+    registers a hook in each turn, or several that share its variable. So do operations of
+    torch's if a line changes what they have saved through `.data`, which no error tells.
 
     How it is found: when such a Function of yours is applied for the first time, it is
     replayed in a child process (one thread, 5 seconds at most), in double precision:
     forward() a little to both sides of the inputs, and backward() once. A forward that
     is flat or hands its input on, and a backward that hands its gradient on and keeps
     nothing, are left alone, as in straight-through estimators and gradient reversal.
-    Not where there is no `fork`, and not with CUDA or several ranks.
+    Not where there is no `fork`, and not with CUDA or several ranks. A change through
+    `.data` is found in the code of functions that ran in the step that was read, of a
+    variable whose operation, or one before that line, has saved it.
 
     What to do: compare with `torch.autograd.gradcheck`, and correct `backward()`.
 
