@@ -56,6 +56,9 @@ class Kind(Enum):
     NO_EFFECT = "n"  # a line drops what it computes; about its code and what to do
     UNSEEN = "u"  # a line changes what was saved; about that, the saver, what to do
     OVERWRITTEN = "o"  # a line adds to elements, and keeps one of several
+    DRAWN = (
+        "d"  # a function draws what a loss expects anew; about that and the function
+    )
     NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
     # of a custom Function: about its name
     OTHER_SLOPE = "f"

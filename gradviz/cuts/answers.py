@@ -15,6 +15,7 @@ import torch
 
 from gradviz.cuts.classes import class_around, made_at
 from gradviz.cuts.dead_ends import DeadEnds
+from gradviz.cuts.draws import drawn_twice
 from gradviz.cuts.finder import CutFinder, FoundCut
 from gradviz.cuts.flow import Flow
 from gradviz.cuts.leaves import LeafReads
@@ -154,7 +155,11 @@ class Answers:
 
     def unseen_changes(self) -> Iterator[UnseenChange]:
         """The lines of this step that change what was saved, where nothing counts it."""
-        return unseen_changes(self._recorded, self._walked.graph)
+        return unseen_changes(self._recorded, self._reads, self._walked.graph)
+
+    def drawn_twice(self) -> Iterator[tuple[SourceLine, str, str, str]]:
+        """The calls that draw noise of their own, where a loss expects other noise."""
+        return drawn_twice(self._recorded)
 
     def missing(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
         """Parameters, and leaves that require grad, to which the graph does not lead."""

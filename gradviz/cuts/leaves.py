@@ -5,9 +5,11 @@ calling the module that has them. Runs nothing of the user's.
 from __future__ import annotations
 
 import ast
+import gc
 from ast import AST, Call
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from gradviz.cuts.dataflow import CodeFile, FunctionCode
 from gradviz.cuts.recorded import RecordedCode
 from gradviz.packages import is_foundation, package_of
 from gradviz.source.bindings import dotted
+from gradviz.source.statements import last_name
 from gradviz.variables.objects import attribute_of, is_a, members, submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import outermost_modules
@@ -130,6 +133,26 @@ class LeafReads:
         name, file = dotted(value), self._recorded.file_of(value)
         return next(self.objects(file, value, name), None) if name else None
 
+    def used_up(self) -> Iterator[tuple[CodeFile, Any, str]]:
+        """Where the code reads an iterator of parameters that has nothing more to give,
+        with its name.
+        """
+        spaces: list[Any] = [*self._variables]
+        for instances in self._instances.values():
+            spaces += [vars(each) for each in instances if hasattr(each, "__dict__")]
+        last = {
+            name
+            for space in spaces
+            for name, value in list(space.items())[:MOST]
+            if is_used_up(value)
+        }
+        for file in self._recorded.files.values() if last else ():
+            for value in file.values:
+                is_read = isinstance(getattr(value, "ctx", None), ast.Load)
+                is_named = is_read and last_name(value) in last
+                if is_named and is_used_up(self.object_at(value)):
+                    yield file, value, dotted(value)
+
     def tensor_with_graph(self, value: AST) -> torch.Tensor | None:
         """The same, of a tensor that has a graph."""
         held = self.object_at(value)
@@ -142,6 +165,15 @@ class LeafReads:
             if any(leaf is tensor for leaf in leaves):
                 values.append(value)
         return values
+
+
+def is_used_up(value: object) -> bool:
+    """Whether this is what `module.parameters()` returned, and all was taken from it."""
+    if type(value) in (filter, map):
+        return any(map(is_used_up, gc.get_referents(value)))
+    if type(value) is not GeneratorType or value.gi_frame is not None:
+        return False
+    return value.gi_code.co_filename == torch.nn.modules.module.__file__
 
 
 def _add(leaves: Leaves, value: AST, tensors: Sequence[torch.Tensor]) -> None:

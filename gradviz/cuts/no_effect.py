@@ -16,6 +16,7 @@ from gradviz.cuts.recorded import RecordedCode
 from gradviz.graph import SourceLine
 from gradviz.source.bindings import dotted
 from gradviz.source.statements import called
+from gradviz.source.syntax import LOOPS
 from gradviz.variables.objects import is_a
 from gradviz.wording import clip
 
@@ -30,6 +31,7 @@ def without_effect(
     recorded: RecordedCode, reads: LeafReads
 ) -> Iterator[tuple[SourceLine, str, str, str]]:
     """The lines of this step that drop what they compute."""
+    yield from _used_up(recorded, reads)
     for file in recorded.files.values():
         for value in file.values:
             statement, advice = file.parents.get(value), None
@@ -40,6 +42,40 @@ def without_effect(
                 advice = _rebound(file, statement)
             if advice is not None:
                 yield recorded.line_of(statement), *advice
+
+
+def _used_up(
+    recorded: RecordedCode, reads: LeafReads
+) -> Iterator[tuple[SourceLine, str, str, str]]:
+    """Of an iterator of parameters that is read in each turn of a loop."""
+    for file, value, name in reads.used_up():
+        parent = file.parents.get(value)
+        # what is clipped has a check of its own
+        is_clipped = isinstance(parent, ast.Call) and called(parent).startswith("clip_")
+        function, whole = file.function_of(value), value
+        calls = recorded.calls.get(function, [])
+        again = [call for call in (value, *calls) if _in_a_loop(recorded, call, name)]
+        if is_clipped or not again:
+            continue
+        while parent is not None and not isinstance(parent, ast.stmt):
+            whole, parent = parent, file.parents.get(parent)
+        text = ast.unparse(parent if whole is value and parent else whole)
+        made = [v for each in file.functions for v in each.bindings.values(name)]
+        yield (
+            recorded.line_of(value),
+            clip(text.partition("\n")[0], 60),
+            f"goes through {name}, an iterator that has been gone through before and has nothing more to give",
+            f"go through a list, which is made once: {name} = list({ast.unparse(made[0]) if made else '...'})",
+        )
+
+
+def _in_a_loop(recorded: RecordedCode, value: AST, name: str) -> bool:
+    """Whether a loop runs a value again and again, and gives the name no other one."""
+    function = recorded.function_around(value)
+    loops = function.bindings.loops_of(value)
+    binding = function.bindings.before(name, value).binding
+    own = function.bindings.loops_of(binding.place) if binding is not None else []
+    return any(isinstance(loop, LOOPS) and loop not in own for loop in loops)
 
 
 def _dropped(value: Any, reads: LeafReads) -> Advice | None:

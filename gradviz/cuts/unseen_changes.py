@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from gradviz.cuts.dataflow import FunctionCode
+from gradviz.cuts.leaves import LeafReads
 from gradviz.cuts.recorded import RecordedCode
 from gradviz.graph import Graph, SourceLine
 from gradviz.graph.origins import op_of
@@ -37,9 +38,11 @@ class UnseenChange(NamedTuple):
     instead: str
 
 
-def unseen_changes(recorded: RecordedCode, graph: Graph) -> Iterator[UnseenChange]:
+def unseen_changes(
+    recorded: RecordedCode, reads: LeafReads, graph: Graph
+) -> Iterator[UnseenChange]:
     """Those before the call of backward."""
-    pieces = list(_pieces(recorded))
+    pieces = list(_pieces(recorded, reads))
     made: dict[AST, list[int]] = defaultdict(list)
     for node, site in recorded.site_of.items() if pieces else ():
         for value in filter(None, map(recorded.value_at, site.chain())):
@@ -63,7 +66,9 @@ def unseen_changes(recorded: RecordedCode, graph: Graph) -> Iterator[UnseenChang
             break
 
 
-def _pieces(recorded: RecordedCode) -> Iterator[tuple[FunctionCode, InPlace, ast.expr]]:
+def _pieces(
+    recorded: RecordedCode, reads: LeafReads
+) -> Iterator[tuple[FunctionCode, InPlace, ast.expr]]:
     """What changes numbers through `.data` of a variable, on every way behind where it
     got its value, with the code of that.
     """
@@ -73,12 +78,12 @@ def _pieces(recorded: RecordedCode) -> Iterator[tuple[FunctionCode, InPlace, ast
                 if not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign)):
                     continue
                 for piece in pieces_in_place(statement):
-                    value = _value(function, piece)
+                    value = _value(function, piece, reads)
                     if value is not None and recorded.was_passed(function, statement):
                         yield function, piece, value
 
 
-def _value(function: FunctionCode, piece: InPlace) -> ast.expr | None:
+def _value(function: FunctionCode, piece: InPlace, reads: LeafReads) -> ast.expr | None:
     changed: Any = piece.changed
     while isinstance(changed, ast.Subscript):
         changed = changed.value
@@ -89,10 +94,18 @@ def _value(function: FunctionCode, piece: InPlace) -> ast.expr | None:
     binding = reaching.binding
     if binding is None or not reaching.is_certain:
         return None
-    # under no other condition
-    if syntax.blocks(piece.node) != syntax.blocks(binding.place):
+    around = syntax.blocks(binding.place)
+    within = syntax.blocks(piece.node)
+    if within[: len(around)] != around:
         return None
-    return binding.value
+    # under no condition, but for one such as `self.training`, which is so
+    is_met = all(
+        isinstance(block, ast.If)
+        and field == "body"
+        and reads.object_at(block.test) is True
+        for block, field in within[len(around) :]
+    )
+    return binding.value if is_met else None
 
 
 def _savers(graph: Graph, made: int, before: set[int]) -> Iterator[int]:

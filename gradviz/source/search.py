@@ -91,11 +91,14 @@ def uses_gradients(file: str) -> bool:
     """Whether the code of a file changes `.grad`, or hands it on. What is only shown, or
     compared with None, trains nothing; a number may, as one for the size of a batch.
     """
-    waiting: list[tuple[ast.AST, bool]] = [(text_of(file).tree, False)]
+    tree = text_of(file).tree
+    shown, waiting = _only_shown(tree), list[tuple[ast.AST, bool]]([(tree, False)])
     while waiting:
         node, is_shown = waiting.pop()
         parts = ast.iter_child_nodes(node)
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Assign):
+            is_shown = {ast.unparse(target) for target in node.targets} <= shown
+        elif isinstance(node, ast.Call):
             name = called(node)
             is_shown = name in _SHOWS or (is_shown and not name.endswith("_"))
             # `torch.autograd.grad` is a function
@@ -109,6 +112,19 @@ def uses_gradients(file: str) -> bool:
             return True
         waiting += [(part, is_shown) for part in parts]
     return False
+
+
+def _only_shown(tree: ast.AST) -> set[str]:
+    """The variables that are read for nothing but to be shown."""
+    shown, read, waiting = set[str](), set[str](), [(tree, False)]
+    while waiting:
+        node, is_shown = waiting.pop()
+        if isinstance(node, ast.Call) and called(node) in _SHOWS:
+            is_shown = True
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            (shown if is_shown else read).add(node.id)
+        waiting += [(part, is_shown) for part in ast.iter_child_nodes(node)]
+    return shown - read
 
 
 # -- around a line ---------------------------------------------------------------------

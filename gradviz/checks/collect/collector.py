@@ -181,6 +181,8 @@ class Collector:
             self.recorder.note(Kind.NO_EFFECT, source, *about)
         for source, *about in answers.unseen_changes():
             self.recorder.note(Kind.UNSEEN, source, *about)
+        for source, *about in answers.drawn_twice():
+            self.recorder.note(Kind.DRAWN, source, *about)
         off = answers.switched_off()
         before = [found.cut for found in answers.cuts_of_outputs]
         call.cuts_before = (off,) if off is not None else tuple(before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import chain, product
 from types import FrameType
@@ -29,15 +29,23 @@ from gradviz.source.statements import (
     blocks_around,
     bodies,
     body_of,
+    called,
     covers,
     flattened,
     loops_around,
+    text_of,
     written_at,
 )
-from gradviz.variables.objects import attribute_of, is_a, parameters, submodules
+from gradviz.variables.objects import (
+    attribute_of,
+    is_a,
+    own_attributes,
+    parameters,
+    submodules,
+)
 from gradviz.variables.scanner import value_of
 from gradviz.walker.names import registered
-from gradviz.walker.tensors import storage_of
+from gradviz.walker.tensors import is_plain, storage_of
 
 _LOOP = r"^for .* in zip\(([\w.]+)\.(?:named_)?parameters\(\), ([\w.]+)\.(?:named_)?parameters\(\)\)"
 _CHANGES = re.compile(r"\.(copy_|mul_|add_|lerp_|data\b)")
@@ -160,6 +168,86 @@ def _averaged(loop: Any) -> int | None:
     return None
 
 
+_SHARES = r"([\w.]+)\.data = ([\w.]+)\.data$"
+
+
+def sharing(models: Models, variables: Variables, trained: set[int]) -> Iterator[Note]:
+    """The lines that give parameters of one model the numbers of another one, which is
+    `trained`, and copy none.
+    """
+    homes: dict[object, dict[int, str]] = {}
+    for name, model in models:
+        for _, held, kind in registered("", model):
+            if kind == "parameter":
+                homes.setdefault(_place(held), {}).setdefault(id(held), name)
+    for several in homes.values():
+        moving = [name for key, name in several.items() if key in trained]
+        if not moving or not {*several.values()}.difference(moving):
+            continue
+        for file in files_of(variables):
+            for source, match in matching(file, _SHARES):
+                yield (
+                    Kind.NO_EFFECT,
+                    source,
+                    match[0],
+                    "copies no numbers: both have the same, and what changes one changes the other",
+                    f"copy them: {match[1]}.data.copy_({match[2]}.data)",
+                )
+        return
+
+
+_UPDATES = r"\b{0}\[[^\]]*\](\.data)?\.(?:mul|lerp|copy|add|sub)_\("
+_KEEPS = r"\b{0}(?:\[[^\]]*\])? = .*?(\.data\b|\.detach\(\))(?!\.clone|\.copy).*"
+
+
+def averaged_with_itself(
+    models: Models, variables: Variables, trained: set[int]
+) -> Iterator[Note]:
+    """The lines that keep parameters which are `trained` in a container, to average them,
+    and copy none.
+    """
+    held = [t for _, model in models for t in parameters(model) if id(t) in trained]
+    places = {_place(tensor) for tensor in held} - {None}
+    for name, kept in _containers(variables):
+        tensors = [each for each in kept if is_a(each, torch.Tensor)]
+        alike = [each for each in tensors if _place(each) in places]
+        is_itself = any(is_a(each, torch.nn.Parameter) for each in tensors)
+        if not alike or is_itself or len(alike) < len(tensors):
+            continue
+        for file in files_of(variables):
+            if not any(matching(file, _UPDATES.format(re.escape(name)))):
+                continue
+            for source, match in matching(file, _KEEPS.format(re.escape(name))):
+                yield (
+                    Kind.NO_EFFECT,
+                    source,
+                    match[0],
+                    f"keeps the parameters themselves: {match[1]} copies no numbers, and an average with them is what they are",
+                    f"keep copies: use {match[1]}.clone()",
+                )
+
+
+def _containers(variables: Variables) -> Iterator[tuple[str, list[Any]]]:
+    """What lists and dicts hold that are variables, or attributes of variables."""
+    for space in variables:
+        for name, value in list(space.items()):
+            attributes: dict[str, Any] = {name: value}
+            if not is_a(value, torch.nn.Module):
+                attributes |= own_attributes(value)
+            for key, kept in attributes.items():
+                if type(kept) in (dict, OrderedDict):
+                    yield key, list(kept.values())
+                elif type(kept) is list:
+                    yield key, kept
+
+
+def _place(tensor: torch.Tensor) -> object:
+    """The memory that a tensor has; None where that is not known, or nothing."""
+    if not is_plain(tensor) or not tensor.numel():
+        return None
+    return storage_of(tensor), tensor.data_ptr(), tensor.numel()
+
+
 def files_of(variables: Variables) -> list[str]:
     """The files that variables belong to."""
     files = dict.fromkeys(space.get("__file__") for space in variables)
@@ -188,8 +276,24 @@ def untied_by_modules(models: Models) -> Iterator[Note]:
         for _, module in submodules(model):
             code = getattr(type(module).__init__, "__code__", None)
             if code is not None and not is_foundation(code.co_filename):
-                own = [{code.co_varnames[0]: module}]
-                yield from _untied(body_of(code), own)
+                own = {code.co_varnames[0]: module}
+                yield from _untied(body_of(code), [own, _defaults(type(module))])
+
+
+def _defaults(kind: Any) -> dict[str, object]:
+    """What the parameters of a constructor are, where no call in its file gives one."""
+    made = kind.__init__
+    code, given = made.__code__, dict[str, object](made.__kwdefaults__ or {})
+    names = code.co_varnames[: code.co_argcount]
+    values = made.__defaults__ or ()
+    given.update(zip(names[len(names) - len(values) :], values))
+    for call in ast.walk(text_of(code.co_filename).tree):
+        if isinstance(call, ast.Call) and called(call) == kind.__name__:
+            passed = [*names[1 : len(call.args) + 1], *(k.arg for k in call.keywords)]
+            if None in passed or any(isinstance(a, ast.Starred) for a in call.args):
+                return {}
+            given = {name: given[name] for name in given if name not in passed}
+    return given
 
 
 def _untied(body: Body, variables: Variables) -> Iterator[Note]:
@@ -222,7 +326,8 @@ def _untied(body: Body, variables: Variables) -> Iterator[Note]:
 
 def _is_met(test: ast.expr, variables: Variables) -> bool:
     """Whether a condition is an attribute that is true now, also of what a constructor
-    was given and keeps under the same name. Of another one nobody knows whether it was.
+    was given and keeps under the same name, or the default of what it was not given. Of
+    another one nobody knows whether it was.
     """
     text, own = ast.unparse(test), next(iter(variables[0]), "")
     return True in (_value(text, variables), _value(f"{own}.{text}", variables))

@@ -19,7 +19,9 @@ import torch
 
 from gradviz.checks.collect.copies import (
     averaged,
+    averaged_with_itself,
     files_of,
+    sharing,
     untied_by_modules,
     untied_or_copied,
 )
@@ -52,6 +54,8 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
     trained = set[int]().union(*(row.given for row in recorder.run.optimizers))
     notes = [
         averaged(reading.models, spaces, trained) if trained else (),
+        sharing(reading.models, spaces, trained) if trained else (),
+        averaged_with_itself(reading.models, spaces, trained) if trained else (),
         _hooked(reading, recorder.hooks),
         _switched_off(reading, written),
         untied_by_modules(reading.models),

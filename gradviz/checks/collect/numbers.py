@@ -118,14 +118,15 @@ def _norms(grads: Iterable[torch.Tensor]) -> list[float]:
 
 
 def mark_of(tensor: torch.Tensor) -> object:
-    """What changes when a leaf does: its version, and a few of its elements, for
-    writing to `.data` leaves that alone.
+    """What changes when a leaf does: a few of its elements, and if there are more, its
+    version, which writing to `.data` leaves alone.
     """
     if not is_readable(tensor):
         return None
     with unrecorded():
         elements = BASE.tolist(torch.flatten(tensor)[:_ELEMENTS])
-        return version_of(tensor), tuple(map(str, elements))
+        version = version_of(tensor) if tensor.numel() > _ELEMENTS else None
+        return version, tuple(map(str, elements))
 
 
 # -- poles -----------------------------------------------------------------------------

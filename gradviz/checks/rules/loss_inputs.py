@@ -14,8 +14,8 @@ from itertools import islice, zip_longest
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread
-from gradviz.checks.registry import Diagnoses, Row, check
-from gradviz.checks.run import LossArguments
+from gradviz.checks.registry import Diagnoses, Row, check, told
+from gradviz.checks.run import Kind, LossArguments
 from gradviz.checks.words import first_names, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
 from gradviz.source.statements import called, expressions_at
@@ -111,6 +111,13 @@ _ITSELF = Row(
     "{code} takes a tensor from itself, so that this term is 0 and trains nothing",
     "Keep a copy of the one that is to stay as it is: .detach().clone() where it is noted.",
 )
+_DRAWN = {
+    Kind.DRAWN: Row(
+        "the loss expects {0}, and the input was computed from other numbers",
+        "{code} calls {1}(), which draws {0} of its own; nothing can be learned about the one that the loss compares with",
+        "In {line}, let both be one: {2}, which {1}() uses in place of its own.",
+    )
+}
 _COLLAPSES = Row(
     "the loss is least where {names} give one result for every input",
     "{code} compares two results that both train them, and nothing else is in the loss that tells inputs apart",
@@ -144,7 +151,8 @@ def loss_input(context: BackwardCall) -> Diagnoses:
     """A loss gets probabilities where it takes scores, or scores where it takes
     logarithms, or scores of a single class; shapes that only broadcast; a target, the
     weight of a log probability, or that of an earlier policy, that has a graph; or a
-    tensor is compared with itself. Or nothing is in it but the similarity of two results
+    tensor is compared with itself, or with noise that nothing was computed from, since a
+    function drew it a second time. Or nothing is in it but the similarity of two results
     of the same parameters, both of which it trains, so that one result for every input is
     the best one.
 
@@ -177,6 +185,7 @@ def loss_input(context: BackwardCall) -> Diagnoses:
     yield from _weights(context)
     yield from _differences(context)
     yield from _collapses(context)
+    yield from told(context, _DRAWN)
     if context.is_last:
         yield from _arguments(context)
 

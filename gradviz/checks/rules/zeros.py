@@ -138,7 +138,8 @@ def _cancelled(graph: Graph) -> Diagnoses:
             taken = {(use.producer, use.output) for use in uses if use.position == 1}
             other = [use.producer for use in uses if use.position == 0]
             lost = {producer for producer, _ in taken & added}
-            reached = set(behind(graph, lost)).difference(behind(graph, other))
+            passed = spread(other, lambda each: onward(graph, each)[0])
+            reached = set(behind(graph, lost)).difference(passed)
             leaves = [leaf for leaf in graph.leaves if leaf.node in reached]
             if leaves:
                 names = first_names(leaves)
