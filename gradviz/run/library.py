@@ -38,8 +38,9 @@ class Library:
         """Put back every function that was replaced. Returns what stood in its place."""
         replaced = []
         for variables, before in self._modules:
-            # most are as they were: told without a line of Python for each
-            if all(map(is_, variables.values(), before.values())):
+            # most are as they were: told without a line of Python for each, and of a copy,
+            # for another thread may add some meanwhile
+            if all(map(is_, [*variables.values()], before.values())):
                 continue
             functions = {
                 key: value

