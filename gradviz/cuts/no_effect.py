@@ -102,6 +102,34 @@ def _has_twin(method: str) -> bool:
     return hasattr(torch.Tensor, f"{method}_")
 
 
+def _uses(node: AST, name: str) -> list[ast.Name]:
+    """Where a piece of code has a name."""
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return [each for each in names if each.id == name]
+
+
+def _goes_on(file: CodeFile, loop: ast.For, assignment: ast.Assign) -> bool:
+    """Whether a turn of a loop computes from an element, which began as zeros, what the
+    element is to be in the next step: `v = 0.9 * v + p.grad`.
+    """
+    name, value = dotted(assignment.targets[0]), assignment.value
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+        return False
+    if not re.search(rf"\b{name} \*|\* {name}\b", ast.unparse(value)):
+        return False
+    if re.search(rf"\] = {name}\b|append\({name}\)", ast.unparse(loop)):
+        return False
+    parts = zip(getattr(loop.iter, "args", ()), getattr(loop.target, "elts", ()))
+    held = [dotted(given) for given, target in parts if dotted(target) == name]
+    made = [
+        ast.unparse(each)
+        for function in file.functions
+        for one in held
+        for each in function.bindings.values(one)
+    ]
+    return any("zeros" in text for text in made)
+
+
 def _rebound(file: CodeFile, assignment: ast.Assign) -> Advice | None:
     """Of `for p in net.parameters(): p = 0.9 * p`."""
     loop: AST | None = assignment
@@ -113,18 +141,21 @@ def _rebound(file: CodeFile, assignment: ast.Assign) -> Advice | None:
     if not all(_has_twin(called(call)) for call in calls):
         return None  # such as p.requires_grad_(False), or whatever a function does
 
-    name, uses = dotted(assignment.targets[0]), set[ast.Name]()
-    for part in ast.walk(loop):
-        if isinstance(part, ast.Name) and part.id == name:
-            uses.add(part)
-    later = {use for use in uses if use.lineno >= assignment.lineno}
-    reads = {use for use in later if isinstance(use.ctx, ast.Load)}
-    if uses.isdisjoint(ast.walk(loop.target)):
+    name, inside = dotted(assignment.targets[0]), set(ast.walk(assignment))
+    uses = _uses(loop, name)
+    if set(uses).isdisjoint(ast.walk(loop.target)):
         return None
-    if reads.difference(ast.walk(assignment)):
+    is_used = any(
+        isinstance(use.ctx, ast.Load) and use.lineno >= assignment.lineno
+        for use in uses
+        if use not in inside
+    )
+    if is_used and not _goes_on(file, loop, assignment):
         return None
 
     why = f"gives the name {name} to another tensor, and leaves the one that the loop took as it is"
+    if is_used:
+        why += ", so that the next step begins with that again"
     value = clip(ast.unparse(assignment.value), 60)
     return (
         ast.unparse(assignment),

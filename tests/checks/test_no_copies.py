@@ -143,7 +143,70 @@ for step in range(4):
 CLIP = "nn.utils.clip_grad_norm_(net.parameters(), 0.5)"
 NOT_CLIPPED = CLIPPED.replace("FIRST", CLIP).replace("SECOND", "pass")
 
+HOOKED = """
+def mask(grad):
+    masked = grad.clone()
+    masked[:2] = 0
+    RETURNED
+net[0].bias.register_hook(mask)
+"""
+MOMENTUM = """
+velocity = [torch.zeros_like(p) for p in net.parameters()]
+for step in range(4):
+    loss = net(torch.randn(8, 4)).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        for p, v in zip(net.parameters(), velocity):
+            GOES_ON
+            p -= 0.05 * v
+            p.grad.zero_()
+"""
+
+
 FAULTS = {
+    "a hook that returns nothing": Fault(
+        "no-effect",
+        "def mask(grad)",
+        "return masked",
+        "    pass\nnet[0]",
+        "    return masked\nnet[0]",
+        program(HOOKED.replace("RETURNED", "pass")),
+    ),
+    "a module that is to be trained again": Fault(
+        "no-effect",
+        "first.requires_grad = True",
+        "first.requires_grad_(True)",
+        "first.requires_grad = True",
+        "first.requires_grad_(True)",
+        program("first = net[0].requires_grad_(False)", "first.requires_grad = True"),
+    ),
+    "a velocity that is lost": Fault(
+        "no-effect",
+        "v = 0.9 * v + p.grad",
+        "v.data.copy_(0.9 * v + p.grad)",
+        "v = 0.9 * v + p.grad",
+        "v.data.copy_(0.9 * v + p.grad)",
+        HEAD + MOMENTUM.replace("GOES_ON", "v = 0.9 * v + p.grad"),
+    ),
+    "a weight that cancels what it weighs": Fault(
+        "no-slope",
+        "loss = (net(x) - y)",
+        "(x / y).detach() * y",
+        "small / (big + 1e-8)",
+        "(small / (big + 1e-8)).detach()",
+        program(
+            "second = build()\nevery = [*net.parameters(), *second.parameters()]",
+            penalty="; small, big = loss, second(x).square().mean(); loss = small + small / (big + 1e-8) * big",
+        ).replace("SGD(net.parameters()", "SGD(every"),
+    ),
+    "errors that are clamped": Fault(
+        "no-slope",
+        "loss = (net(x) - y).clamp",
+        "smooth_l1_loss",
+        "(net(x) - y).clamp(-1, 1).square().mean()",
+        "F.smooth_l1_loss(net(x), y)",
+        program("").replace("(net(x) - y).square()", "(net(x) - y).clamp(-1, 1).square()"),
+    ),
     "a teacher that is the student": Fault(
         "no-effect",
         "p.data = q.data",
@@ -225,6 +288,31 @@ FAULTS = {
     ),
 }
 RIGHT = {
+    "a hook that only looks": program("net[0].bias.register_hook(lambda grad: print(grad.clone().mul_(2).norm()))"),
+    "a hook that returns what it makes": program(HOOKED.replace("RETURNED", "return masked")),
+    "a hook that changes the gradient itself": program(
+        "def halve(grad):\n    grad *= 0.5\nnet[0].bias.register_hook(halve)"
+    ),
+    "a velocity in place": HEAD + MOMENTUM.replace("GOES_ON", "v.mul_(0.9).add_(p.grad)"),
+    "a velocity that is stored": HEAD
+    + MOMENTUM.replace("GOES_ON", "v = 0.9 * v + p.grad; held = velocity.index\n            velocity[0] = v"),
+    "data that a loop changes": program(
+        "", "for p, d in zip(net.parameters(), [x, y]):\n        d = 2 * d + 1; print(d.mean())"
+    ),
+    "an actor that shares its numbers on purpose": program(TEACHER, "print(teacher(x).mean())"),
+    "a state that is loaded at once": program(
+        "def look(state):\n    net.load_state_dict(state)", "look(net.state_dict())"
+    ),
+    "a ratio of two losses, as a number": program(
+        "", penalty="; big = (3 * net(x)).square().mean(); loss = loss + (loss / big).detach() * big"
+    ),
+    "a hinge that is squared": program(
+        "",
+        penalty="; loss = loss + (1 - net(x)).clamp(min=0).square().mean() + torch.clamp(net(x) - y, 0).square().mean()",
+    ),
+    "values that are clipped around old ones": program(
+        "", penalty="; v = y + (net(x) - y).clamp(-1, 1); loss = torch.max(loss, (v - y - 1).square().mean())"
+    ),
     "a teacher that is a copy": program(TEACHER.replace("p.data = q.data", "p.data = q.data.clone()"), MEAN),
     "an average that is made anew": ema(
         "self.shadow = {n: p.data for n, p in model.named_parameters()}",

@@ -55,6 +55,7 @@ _AVERAGE = (
     r"^{0}\.(data\.)?copy_\(.*\b{0}(\.data)? .*\+"
 )
 _TIE = r"^([\w.]+\.weight) = ([\w.]+\.weight)$"
+_KEPT = r"(?: = |: |\bappend\()([\w.]+)\.state_dict\(\)"
 _LOAD = re.compile(r"([\w.]+)\.load_state_dict\((?:([\w.]+)\.state_dict\(\))?")
 
 
@@ -73,15 +74,15 @@ def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> Non
         if match[2]:
             recorder.note(*_copied(source, match[1], match[2]))
             return
-        found = matching(source.file, r" = ([\w.]+)\.state_dict\(\)$")
-        kept, name = next(((line, kept[1]) for line, kept in found), (source, match[1]))
-        recorder.note(
-            Kind.NO_EFFECT,
-            kept,
-            f"{match[0]}...)",
-            "keeps the parameters themselves, which each step changes: state_dict() copies nothing",
-            f"keep a copy: copy.deepcopy({name}.state_dict())",
-        )
+        # what is loaded at once may be its own
+        for kept, made in islice(matching(source.file, _KEPT), 1):
+            recorder.note(
+                Kind.NO_EFFECT,
+                kept,
+                f"{match[0]}...)",
+                "keeps the parameters themselves, which each step changes: state_dict() copies nothing",
+                f"keep a copy: copy.deepcopy({made[1]}.state_dict())",
+            )
 
 
 def _is_same(given: Any, held: torch.Tensor) -> bool:
@@ -186,7 +187,13 @@ def sharing(models: Models, variables: Variables, trained: set[int]) -> Iterator
         if not moving or not {*several.values()}.difference(moving):
             continue
         for file in files_of(variables):
+            is_averaged = any(
+                _averaged(loop) is not None for _, loop, _ in _loops(file)
+            )
             for source, match in matching(file, _SHARES):
+                # once, and for good, it may be meant
+                if not (is_averaged or len(loops_around(file, source.line)) > 1):
+                    continue
                 yield (
                     Kind.NO_EFFECT,
                     source,

@@ -39,11 +39,20 @@ from gradviz.source.statements import (
     body_of,
     covers,
     flattened,
+    pieces_in_place,
+    reads,
     statements_at,
     written_at,
 )
 from gradviz.source.syntax import LOOPS
-from gradviz.variables.objects import joined, own_attributes, parameters, submodules
+from gradviz.variables.objects import (
+    attribute_of,
+    is_a,
+    joined,
+    own_attributes,
+    parameters,
+    submodules,
+)
 from gradviz.variables.scanner import value_of
 
 
@@ -60,6 +69,7 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
         _switched_off(reading, written),
         untied_by_modules(reading.models),
         _overwritten(reading),
+        _unfrozen(reading, written),
     ]
     for file in written:
         notes += untied_or_copied(file, spaces), _called_past(reading, file)
@@ -85,6 +95,23 @@ def _switched_off(reading: Reading, files: Iterable[str]) -> Iterator[Note]:
     if off:
         source = next(filter(None, map(freezes, files)), None)
         yield Kind.NO_SWITCH, source, *off
+
+
+def _unfrozen(reading: Reading, files: Iterable[str]) -> Iterator[Note]:
+    """Lines that are to train a module again, and set an attribute of it."""
+    for file in files:
+        for source, match in matching(file, r"^([\w.]+)\.requires_grad = True$"):
+            first, *rest = match[1].split(".")
+            held = attribute_of(value_of(first, reading.live.variables), rest)
+            inside = parameters(held) if is_a(held, torch.nn.Module) else []
+            if inside and not any(tensor.requires_grad for tensor in inside):
+                yield (
+                    Kind.NO_EFFECT,
+                    source,
+                    match[0],
+                    "sets an attribute of the module, which torch does not read: its parameters stay frozen",
+                    f"use {match[1]}.requires_grad_(True)",
+                )
 
 
 # -- elements that are written several times ---------------------------------------------
@@ -217,14 +244,42 @@ def _hooked(reading: Reading, seen: dict[tuple[str, CodeType], int]) -> Iterator
         source = _without_sign(hook)
         if source is not None:
             yield Kind.NO_NEGATIVE, source, name
+        copied = _dropped(hook)
+        if copied:
+            yield (
+                Kind.NO_EFFECT,
+                definition_of(hook),
+                f"the hook {hook.co_name}() of {name}",
+                "changes a copy of the gradient, and returns nothing: autograd goes on with the gradient as it was",
+                f"return {copied} at the end",
+            )
 
 
 def _hooks(reading: Reading) -> Iterator[tuple[str, FunctionType]]:
     """The Python functions that change gradients of named tensors, with the name."""
     for tensor, names in reading.walked.names.named():
         for hook in (tensor._backward_hooks or {}).values():
-            if isinstance(hook, FunctionType):
-                yield names[0], hook
+            function = getattr(hook, "__func__", hook)  # of a method
+            if isinstance(function, FunctionType):
+                yield names[0], function
+
+
+def _dropped(code: CodeType) -> str:
+    """What a hook makes of the gradient and then changes, where it returns nothing; "" of
+    another one.
+    """
+    body, copies = body_of(code), set[str]()
+    if any(isinstance(each, ast.Return) and each.value for each in body.statements):
+        return ""
+    gradient = next(iter(code.co_varnames[code.co_argcount - 1 :]), "")
+    for statement in body.statements if code.co_argcount else ():
+        names, value = assigned(statement)
+        if isinstance(statement, ast.Assign) and value is not None:
+            copies.update(names if gradient in reads(value) else ())
+        for piece in pieces_in_place(statement):
+            if piece.name in copies:
+                return piece.name
+    return ""
 
 
 def _shared(code: CodeType, hooks: Sequence[FunctionType]) -> Iterator[str]:

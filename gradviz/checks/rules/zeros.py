@@ -39,6 +39,17 @@ _CANCELS = Row(
     "Detach the whole difference, as in x + (y - x).detach().",
 )
 
+_DIVIDED = Row(
+    "no gradient passes {code}: it multiplies by what it has divided by",
+    "the two cancel, so that {names} {learn} nothing through it",
+    "Let the factor be a number: (x / y).detach() * y.",
+)
+_BOUNDED = Row(
+    "the gradient is 0 wherever the error is large: {code} clamps it before it is squared",
+    "beyond the bounds, clamp() is flat, and what is furthest off learns nothing",
+    "Use torch.nn.functional.smooth_l1_loss, whose gradient is bounded and never 0.",
+)
+
 
 @check(
     "no-slope",
@@ -53,7 +64,9 @@ def no_slope(context: BackwardCall) -> Diagnoses:
     of them never learns, and `.grad` is not None. The second derivative of a network of
     ReLUs is 0 for the same reason. Two factors of a product that both begin at 0, as
     those of a LoRA adapter, stay there: the gradient of each is the other one. And
-    `x + (y.detach() - x)` is `y`, whose derivative with respect to `x` is 0.
+    `x + (y.detach() - x)` is `y`, whose derivative with respect to `x` is 0; so is that of
+    `x / y * y` with respect to `y`. Errors that are clamped before they are squared have
+    no slope where they are large.
 
     How it is found: all paths in the graph from the output to a leaf lead through such
     an operation, and its gradient, where backward() has filled it, is exactly 0. Where a
@@ -90,6 +103,8 @@ def no_slope(context: BackwardCall) -> Diagnoses:
 
     yield from _both_zero(context)
     yield from _cancelled(graph)
+    yield from _divided(graph)
+    yield from _bounded(graph)
     for node, leaves in _by_cause(graph, passing, zero).items():
         what, mend = _what(graph, node)
         yield _ZERO.filled(
@@ -146,6 +161,45 @@ def _cancelled(graph: Graph) -> Diagnoses:
                 learn = verb(names, "learns", "learn")
                 source, nodes = made_at(graph, node.id), (node.id,)
                 yield _CANCELS.filled(names, source, learn=learn, nodes=nodes)
+
+
+def _divided(graph: Graph) -> Diagnoses:
+    """Products of a tensor and a quotient by it, such as `x / (y + 1e-8) * y`."""
+    for node in graph.nodes:
+        operands = makers(graph, node.id) if kind(graph, node.id) == "Mul" else []
+        for maker in operands:
+            uses = graph.inputs(maker) if kind(graph, maker) == "Div" else ()
+            below = [use.producer for use in uses if use.position == 1]
+            above = [use.producer for use in uses if use.position == 0]
+            below += [
+                added
+                for each in below
+                if kind(graph, each) == "Add" and len(graph.inputs(each)) == 1
+                for added in makers(graph, each)
+            ]
+            lost = {operand for operand in operands if operand in below}
+            passed = spread(above, lambda each: onward(graph, each)[0])
+            reached = set(behind(graph, lost)).difference(passed)
+            names = first_names(leaf for leaf in graph.leaves if leaf.node in reached)
+            if names:
+                learn, source = verb(names, "learns", "learn"), made_at(graph, node.id)
+                yield _DIVIDED.filled(names, source, learn=learn, nodes=(node.id,))
+
+
+def _bounded(graph: Graph) -> Diagnoses:
+    """Differences that are clamped to both sides, squared and averaged."""
+    for node in graph.nodes:
+        before = [kind(graph, maker) for maker in makers(graph, node.id)]
+        if kind(graph, node.id) != "Clamp" or before not in (["Sub"], ["Rsub"]):
+            continue
+        squares = users(graph, node.id)
+        ends = {kind(graph, end) for each in squares for end in users(graph, each)}
+        source = made_at(graph, node.id)
+        # to one side, as a hinge does, it is meant
+        is_bounded = None not in (node.attributes.get(end) for end in ("min", "max"))
+        is_squared = {kind(graph, each) for each in squares} == {"Pow"}
+        if is_squared and ends == {"Mean"} and is_bounded:
+            yield _BOUNDED.filled((), source, nodes=(node.id,))
 
 
 def _products(graph: Graph, leaves: list[int]) -> Iterator[tuple[int, list[int]]]:
