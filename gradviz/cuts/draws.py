@@ -8,9 +8,10 @@ import ast
 import re
 from ast import AST, Call
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-from gradviz.cuts.dataflow import FunctionCode
+from gradviz.cuts.dataflow import CodeFile, FunctionCode
 from gradviz.cuts.recorded import RecordedCode
 from gradviz.graph import SourceLine
 from gradviz.source.statements import called
@@ -22,14 +23,26 @@ _LOSS = re.compile(r"loss|criter|mse|huber", re.I)
 def drawn_twice(recorded: RecordedCode) -> Iterator[tuple[SourceLine, str, str, str]]:
     """The calls of such functions, with the name, the function, and what to do."""
     for file in recorded.files.values():
-        for function in file.functions:
-            for name in function.bindings.names:
-                if not _is_drawn(function, name):
-                    continue
-                uses = _uses(function, name)
-                for call in _between(recorded, function, name, uses):
-                    other = next(iter(recorded.callees[call]))
-                    yield recorded.line_of(call), name, other.name, _mend(call, name)
+        for function, name in _drawn(file):
+            uses = _uses(function, name)
+            for call in _between(recorded, function, name, uses):
+                other = next(iter(recorded.callees[call]))
+                yield recorded.line_of(call), name, other.name, _mend(call, name)
+
+
+@lru_cache(maxsize=200)
+def _drawn(file: CodeFile) -> list[tuple[FunctionCode, str]]:
+    """The variables of a file that get random numbers, where several functions do."""
+    draws = [each for each in file.calls if _DRAWS.fullmatch(called(each))]
+    functions = dict.fromkeys(map(file.function_of, draws))
+    if len(functions) < 2:
+        return []
+    return [
+        (function, name)
+        for function in functions
+        for name in function.bindings.names
+        if _is_drawn(function, name)
+    ]
 
 
 def _is_drawn(function: FunctionCode, name: str) -> bool:

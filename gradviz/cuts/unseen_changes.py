@@ -9,9 +9,10 @@ import ast
 from ast import AST
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gradviz.cuts.dataflow import FunctionCode
+from gradviz.cuts.dataflow import CodeFile, FunctionCode
 from gradviz.cuts.leaves import LeafReads
 from gradviz.cuts.recorded import RecordedCode
 from gradviz.graph import Graph, SourceLine
@@ -73,14 +74,23 @@ def _pieces(
     got its value, with the code of that.
     """
     for file in recorded.files.values():
-        for function in file.functions:
-            for statement in function.syntax.order:
-                if not isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign)):
-                    continue
-                for piece in pieces_in_place(statement):
-                    value = _value(function, piece, reads)
-                    if value is not None and recorded.was_passed(function, statement):
-                        yield function, piece, value
+        for function, piece in _in_place(file):
+            value = _value(function, piece, reads)
+            if value is not None and recorded.was_passed(function, piece.statement):
+                yield function, piece, value
+
+
+@lru_cache(maxsize=200)
+def _in_place(file: CodeFile) -> list[tuple[FunctionCode, InPlace]]:
+    """What a file changes through `.data`."""
+    parts = [each for each in file.values if getattr(each, "attr", "") == "data"]
+    statements = dict.fromkeys(map(file.statement, parts))
+    return [
+        (file.function_of(statement), piece)
+        for statement in statements
+        if isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign))
+        for piece in pieces_in_place(statement)
+    ]
 
 
 def _value(function: FunctionCode, piece: InPlace, reads: LeafReads) -> ast.expr | None:
