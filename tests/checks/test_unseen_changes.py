@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gradviz.walker.private import HAS_RAW_DATA
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.rows import every_other
 
@@ -109,6 +110,8 @@ RIGHT = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", every_other(FAULTS))
 def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
+    if not HAS_RAW_DATA:
+        pytest.skip("this torch cannot show saved indices without hooks")
     shows_and_heals(FAULTS[name], tmp_path)
 
 
