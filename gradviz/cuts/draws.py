@@ -25,8 +25,7 @@ def drawn_twice(recorded: RecordedCode) -> Iterator[tuple[SourceLine, str, str, 
     for file in recorded.files.values():
         for function, name in _drawn(file):
             uses = _uses(function, name)
-            for call in _between(recorded, function, name, uses):
-                other = next(iter(recorded.callees[call]))
+            for call, other in _between(recorded, function, name, uses):
                 yield recorded.line_of(call), name, other.name, _mend(call, name)
 
 
@@ -56,18 +55,22 @@ def _is_drawn(function: FunctionCode, name: str) -> bool:
 
 
 def _uses(function: FunctionCode, name: str) -> list[AST]:
+    """What reads a variable behind where it got its numbers."""
+    order = function.syntax.order
+    drawn = order[function.bindings.of(name)[-1].node]
     return [
         part
         for part in function.syntax.order
         if isinstance(part, ast.Name)
         and part.id == name
+        and order[part] > drawn
         and isinstance(part.ctx, ast.Load)
     ]
 
 
 def _between(
     recorded: RecordedCode, function: FunctionCode, name: str, uses: list[AST]
-) -> Iterator[Call]:
+) -> Iterator[tuple[Call, FunctionCode]]:
     """The calls between where a function draws numbers, and a loss which alone uses
     them, of functions that draw under the same name, and do not return that.
     """
@@ -78,12 +81,13 @@ def _between(
     for call, callees in recorded.callees.items():
         if not isinstance(call, Call) or call not in syntax.order:
             continue
-        is_between = syntax.always_before(drawn, call) and all(
+        # where one was given, it may be drawn under `if noise is None`
+        is_between = syntax.order[drawn] < syntax.order[call] and all(
             syntax.always_before(call, use) for use in uses
         )
         own = [each for each in callees if _is_drawn(each, name)]
         if is_between and own and not any(_returns(each, name) for each in own):
-            yield call
+            yield call, own[0]
 
 
 def _is_in_a_loss(function: FunctionCode, use: AST) -> bool:

@@ -19,7 +19,13 @@ from gradviz.cuts.recorded import RecordedCode
 from gradviz.packages import is_foundation, package_of
 from gradviz.source.bindings import dotted
 from gradviz.source.statements import last_name
-from gradviz.variables.objects import attribute_of, is_a, members, submodules
+from gradviz.variables.objects import (
+    attribute_of,
+    is_a,
+    members,
+    own_attributes,
+    submodules,
+)
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import outermost_modules
 
@@ -139,7 +145,7 @@ class LeafReads:
         """
         spaces: list[Any] = [*self._variables]
         for instances in self._instances.values():
-            spaces += [vars(each) for each in instances if hasattr(each, "__dict__")]
+            spaces += map(own_attributes, instances[:MOST])
         last = {
             name
             for space in spaces

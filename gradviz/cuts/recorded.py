@@ -135,24 +135,26 @@ class RecordedCode:
 
     def is_running(self, function: FunctionCode) -> bool:
         """Whether a function has not returned yet, or is no function."""
+        return function.outer is None or self._frame_of(function) is not None
+
+    def _frame_of(self, function: FunctionCode) -> FrameType | None:
         frame = self._frame
-        while frame is not None and function.outer is not None:
-            if self.function_of(frame.f_code) is function:
-                return True
+        while frame is not None:
+            code = frame.f_code
+            file = self.file(code.co_filename)
+            is_whole = code.co_name == "<module>" and function.outer is None
+            if file is not None and is_whole and function in file.functions:
+                return frame
+            if self.function_of(code) is function:
+                return frame
             frame = frame.f_back
-        return function.outer is None
+        return None
 
     def was_passed(self, function: FunctionCode, statement: ast.stmt) -> bool:
         """Whether a step has come to a statement of a function, if its conditions hold."""
-        frame = self._frame
-        while frame is not None:
-            running = self.function_of(frame.f_code)
-            file = self.file(frame.f_code.co_filename)
-            if file is not None and frame.f_code.co_name == "<module>":
-                running = next(each for each in file.functions if each.outer is None)
-            if running is function:
-                return statement.lineno < frame.f_lineno
-            frame = frame.f_back
+        frame = self._frame_of(function)
+        if frame is not None:
+            return statement.lineno < frame.f_lineno
         return function.outer is not None and self.has_run(statement)
 
     def users_frame(self) -> FrameType | None:

@@ -47,8 +47,9 @@ class Library:
                 for key, value in before.items()
                 if callable(value) and variables.get(key, value) is not value
             }
-            replaced.append((variables, {key: variables[key] for key in functions}))
-            variables.update(functions)
+            if functions:
+                replaced.append((variables, {key: variables[key] for key in functions}))
+                variables.update(functions)
         return replaced
 
     @contextmanager

@@ -111,6 +111,14 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
+GIVEN = DIFFUSION.replace(
+    "    noise = torch.randn_like(x)\n    seen = CALL\n    loss = F.mse_loss(net(seen), noise)",
+    "    loss = losses(x, t)",
+).replace(
+    "optimizer =",
+    "def losses(x, t, noise=None):\n    if noise is None:\n        noise = torch.randn_like(x)\n"
+    "    seen = add_noise(x, t)\n    return F.mse_loss(net(seen), noise)\noptimizer =",
+)
 QUANTIZED = """
 class Quantized(nn.Linear):
     def forward(self, x):
@@ -262,6 +270,14 @@ FAULTS = {
         "add_noise(x, t, noise=noise)\n",
         HEAD + DIFFUSION.replace("CALL", "add_noise(x, t)"),
     ),
+    "the same, where noise may be given": Fault(
+        "loss-input",
+        "seen = add_noise(x, t)",
+        "add_noise(x, t, noise=noise)",
+        "add_noise(x, t)\n",
+        "add_noise(x, t, noise=noise)\n",
+        HEAD + GIVEN,
+    ),
     "rounded weights without detach()": Fault(
         "no-slope",
         "F.linear(x, self.weight + (q",
@@ -317,6 +333,14 @@ RIGHT = {
     "an average that is made anew": ema(
         "self.shadow = {n: p.data for n, p in model.named_parameters()}",
         "self.shadow[n] = 0.9 * self.shadow[n] + 0.1 * p.data",
+    ),
+    "weights that are moved and moved back": program(
+        "held = {n: p.data for n, p in net.named_parameters()}",
+        "for n in held: held[n].add_(0.01)\n    print(net(x).mean())\n    for n in held: held[n].sub_(0.01)",
+    ),
+    "a state that is saved, and one that is loaded at once": program(
+        "def look(state):\n    net.load_state_dict(state)",
+        "look(net.state_dict()); torch.save({'net': net.state_dict()}, __import__('io').BytesIO())",
     ),
     "a list of parameters that are updated by hand": program(
         "held = list(net.parameters())", "for p in held:\n        p.data.add_(p.grad, alpha=-0.001)"

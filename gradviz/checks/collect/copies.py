@@ -50,12 +50,13 @@ from gradviz.walker.tensors import is_plain, storage_of
 
 _LOOP = r"^for .* in zip\(([\w.]+)\.(?:named_)?parameters\(\), ([\w.]+)\.(?:named_)?parameters\(\)\)"
 _CHANGES = re.compile(r"\.(copy_|mul_|add_|lerp_|data\b)")
-_AVERAGE = (
-    r"^{0}(\.data)? = (.* \* )?{0}(\.data)? .*\+ |^{0}\.(data\.)?(mul_\(.+\)\.add_|lerp_)\(|"
+_AVERAGED = (
+    r"^{0}\.(data\.)?(mul_\(.+\)\.add_|lerp_)\(|"
     r"^{0}\.(data\.)?copy_\(.*\b{0}(\.data)? .*\+"
 )
+_AVERAGE = rf"^{{0}}(\.data)? = (.* \* )?{{0}}(\.data)? .*\+ |{_AVERAGED}"
 _TIE = r"^([\w.]+\.weight) = ([\w.]+\.weight)$"
-_KEPT = r"(?: = |: |\bappend\()([\w.]+)\.state_dict\(\)"
+_KEPT = r"(?:^[^(]* = [^(]*?|\bappend\()\b([\w.]+)\.state_dict\(\)(?!\.items)"
 _LOAD = re.compile(r"([\w.]+)\.load_state_dict\((?:([\w.]+)\.state_dict\(\))?")
 
 
@@ -180,8 +181,9 @@ def sharing(models: Models, variables: Variables, trained: set[int]) -> Iterator
     homes: dict[object, dict[int, str]] = {}
     for name, model in models:
         for _, held, kind in registered("", model):
-            if kind == "parameter":
-                homes.setdefault(_place(held), {}).setdefault(id(held), name)
+            place = _place(held) if kind == "parameter" else None
+            if place is not None:
+                homes.setdefault(place, {}).setdefault(id(held), name)
     for several in homes.values():
         moving = [name for key, name in several.items() if key in trained]
         if not moving or not {*several.values()}.difference(moving):
@@ -204,10 +206,9 @@ def sharing(models: Models, variables: Variables, trained: set[int]) -> Iterator
         return
 
 
-_UPDATES = r"\b{0}\[[^\]]*\](\.data)?\.(?:mul|lerp|copy|add|sub)_\("
 _KEEPS = (
     r"\b{0}(?:\[[^\]]*\])? = (?:.*?(\.data\b|\.detach\(\))(?!\.clone|\.copy)"
-    r"|(list)\([\w.]+\.parameters\(\)\)$|(\[)(\w+) for \4 in [\w.]+\.parameters\(\)\]$).*"
+    r"|list\([\w.]+\.parameters\(\)\)$|\[(\w+) for \2 in [\w.]+\.parameters\(\)\]$).*"
 )
 
 
@@ -234,22 +235,22 @@ def averaged_with_itself(
                     Kind.NO_EFFECT,
                     source,
                     match[0],
-                    "keeps the parameters themselves: it copies no numbers, and an average with them is what they are",
+                    "keeps the parameters themselves and copies no numbers: an average changes the model, and is never another",
                     f"keep copies: {mend}",
                 )
 
 
 def _is_averaged(file: str, name: str) -> bool:
-    """Whether code changes the elements of a container in place, as an average."""
-    if any(matching(file, _UPDATES.format(name))):
+    """Whether code makes an average of the elements of a container, in place."""
+    element = rf"(?:\w+\.)*{name}\[[^\]]*\]"
+    if any(matching(file, _AVERAGED.format(element))):
         return True
     for loop in (each for body in bodies(file) for each in body.statements):
-        if isinstance(loop, ast.For) and re.search(
-            rf"\b{name}\b", ast.unparse(loop.iter)
-        ):
-            given, body = assigned(loop)[0], map(ast.unparse, flattened(loop.body))
-            patterns = [_AVERAGE.format(variable) for variable in given]
-            if any(re.search(one, text) for text in body for one in patterns):
+        through = ast.unparse(loop.iter) if isinstance(loop, ast.For) else ""
+        if re.search(rf"\b{name}\b", through):
+            texts = list(map(ast.unparse, flattened(loop.body)))  # type: ignore[attr-defined]
+            patterns = [_AVERAGED.format(variable) for variable in assigned(loop)[0]]
+            if any(re.search(one, text) for text in texts for one in patterns):
                 return True
     return False
 
@@ -303,8 +304,10 @@ def untied_by_modules(models: Models) -> Iterator[Note]:
         for _, module in submodules(model):
             code = getattr(type(module).__init__, "__code__", None)
             if code is not None and not is_foundation(code.co_filename):
-                own = {code.co_varnames[0]: module}
-                yield from _untied(body_of(code), [own, _defaults(type(module))])
+                body, own = body_of(code), {code.co_varnames[0]: module}
+                # few constructors tie anything
+                if any(matching(body.file, _TIE, body)):
+                    yield from _untied(body, [own, _defaults(type(module))])
 
 
 def _defaults(kind: Any) -> dict[str, object]:
