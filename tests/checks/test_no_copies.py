@@ -305,6 +305,13 @@ FAULTS = {
 }
 RIGHT = {
     "a hook that only looks": program("net[0].bias.register_hook(lambda grad: print(grad.clone().mul_(2).norm()))"),
+    "a hook that keeps what it makes": program(
+        "kept = []\ndef note(grad):\n    mean = grad.clone()\n    mean.mul_(2)\n    kept.append(mean)\n"
+        "net[0].bias.register_hook(note)"
+    ),
+    "a quotient that saturates": program(
+        "", penalty="; r = net(x).square(); loss = loss + (1 - 1 / (r + 1.0) * r).mean()"
+    ),
     "a hook that returns what it makes": program(HOOKED.replace("RETURNED", "return masked")),
     "a hook that changes the gradient itself": program(
         "def halve(grad):\n    grad *= 0.5\nnet[0].bias.register_hook(halve)"

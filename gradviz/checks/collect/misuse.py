@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 
 import torch
 
@@ -244,7 +244,7 @@ def _hooked(reading: Reading, seen: dict[tuple[str, CodeType], int]) -> Iterator
         source = _without_sign(hook)
         if source is not None:
             yield Kind.NO_NEGATIVE, source, name
-        copied = _dropped(hook)
+        copied = _dropped(by_code[hook][0])
         if copied:
             yield (
                 Kind.NO_EFFECT,
@@ -259,27 +259,32 @@ def _hooks(reading: Reading) -> Iterator[tuple[str, FunctionType]]:
     """The Python functions that change gradients of named tensors, with the name."""
     for tensor, names in reading.walked.names.named():
         for hook in (tensor._backward_hooks or {}).values():
-            function = getattr(hook, "__func__", hook)  # of a method
+            # without asking an object of the user's own for it
+            function = hook.__func__ if type(hook) is MethodType else hook
             if isinstance(function, FunctionType):
                 yield names[0], function
 
 
-def _dropped(code: CodeType) -> str:
-    """What a hook makes of the gradient and then changes, where it returns nothing; "" of
-    another one.
+def _dropped(hook: FunctionType) -> str:
+    """What a hook makes of the gradient, changes, and reads no more, where it returns
+    nothing; "" of another one.
     """
-    body, copies = body_of(code), set[str]()
+    code = hook.__code__
+    body, copies, changed = body_of(code), set[str](), ""
     if any(isinstance(each, ast.Return) and each.value for each in body.statements):
         return ""
-    gradient = next(iter(code.co_varnames[code.co_argcount - 1 :]), "")
-    for statement in body.statements if code.co_argcount else ():
+    # behind `self`, and before what has a default
+    given = code.co_varnames[: code.co_argcount - len(hook.__defaults__ or ())]
+    for statement in body.statements:
+        pieces = list(pieces_in_place(statement))
         names, value = assigned(statement)
+        if changed in reads(statement) and not pieces:
+            changed = ""
         if isinstance(statement, ast.Assign) and value is not None:
-            copies.update(names if gradient in reads(value) else ())
-        for piece in pieces_in_place(statement):
-            if piece.name in copies:
-                return piece.name
-    return ""
+            copies.update(names if given[-1:] and given[-1] in reads(value) else ())
+        for piece in pieces:
+            changed = piece.name if piece.name in copies else changed
+    return changed
 
 
 def _shared(code: CodeType, hooks: Sequence[FunctionType]) -> Iterator[str]:

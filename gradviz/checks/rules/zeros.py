@@ -4,6 +4,7 @@ derivative is 0 everywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gradviz.checks.call import BackwardCall
@@ -39,6 +40,8 @@ _CANCELS = Row(
     "Detach the whole difference, as in x + (y - x).detach().",
 )
 
+_NOTHING = 1e-3
+"""Less keeps a quotient finite, and does nothing else."""
 _DIVIDED = Row(
     "no gradient passes {code}: it multiplies by what it has divided by",
     "the two cancel, so that {names} {learn} nothing through it",
@@ -174,7 +177,7 @@ def _divided(graph: Graph) -> Diagnoses:
             below += [
                 added
                 for each in below
-                if kind(graph, each) == "Add" and len(graph.inputs(each)) == 1
+                if _adds_next_to_nothing(graph, each)
                 for added in makers(graph, each)
             ]
             lost = {operand for operand in operands if operand in below}
@@ -184,6 +187,13 @@ def _divided(graph: Graph) -> Diagnoses:
             if names:
                 learn, source = verb(names, "learns", "learn"), made_at(graph, node.id)
                 yield _DIVIDED.filled(names, source, learn=learn, nodes=(node.id,))
+
+
+def _adds_next_to_nothing(graph: Graph, node: int) -> bool:
+    """Whether an operation is `y + 1e-8`, as the code has it."""
+    number = re.fullmatch(r"\+ (\d[\d.e-]*)", graph.nodes[node].written)
+    alone = kind(graph, node) == "Add" and len(graph.inputs(node)) == 1
+    return alone and number is not None and float(number[1]) < _NOTHING
 
 
 def _bounded(graph: Graph) -> Diagnoses:
