@@ -64,6 +64,7 @@ class Kind(Enum):
     OTHER_SLOPE = "f"
     SECOND_SLOPE = "F"
     SAME_SIGN = "R"
+    NO_CHAIN = "g"  # its result is one number, and no loss
     HOOKED = "k"  # one hook, several times; about the tensor and how often
     NO_NEGATIVE = "-"  # a hook lets no negative gradient through; about the tensor
     AVERAGED = "G"  # a network is averaged, and trained; about that and the other one

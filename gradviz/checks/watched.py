@@ -16,7 +16,7 @@ from gradviz.checks.call import BackwardCall
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.computed import compute_gradients
 from gradviz.checks.collect.failures import raised
-from gradviz.checks.collect.functions import FunctionReplay
+from gradviz.checks.collect.functions import FunctionReplay, used_functions
 from gradviz.checks.collect.watch import RunWatch
 from gradviz.checks.finding import Findings
 from gradviz.checks.run import Kind
@@ -95,6 +95,13 @@ class WatchedRun:
         # a backward() that is not differentiated need not be right in that
         if not run.differentiated:
             run.log = [each for each in run.log if each.kind != Kind.SECOND_SLOPE]
+        # nor need that of the loss itself ask for its gradient, which is 1
+        used = {name for call in run.read for name in used_functions(call.graph)}
+        run.log = [
+            each
+            for each in run.log
+            if each.kind != Kind.NO_CHAIN or each.about[0] in used
+        ]
         return run.read
 
     def told(self, findings: Findings, captured: RunResult[BackwardCall]) -> Findings:

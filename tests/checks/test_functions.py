@@ -96,8 +96,25 @@ FAULTS = {
             "sum(Mine.apply(net(x)))",
         ),
     ),
+    "a number of which more is computed": Fault(
+        "wrong-backward", "return x.cos()", "grad_output times what is returned", "return x.cos()", "return g * x.cos()",
+        script(f"{SAVES}x.sin().sum()", f"{LOADS}x.cos()", "-Mine.apply(net(x))").replace(".square().mean()", ""),
+    ),
+    "numbers that are stacked": Fault(
+        "wrong-backward", "return x.cos()", "grad_output times what is returned", "return x.cos()", "return g * x.cos()",
+        script(f"{SAVES}x.sin().sum()", f"{LOADS}x.cos()", "torch.stack([Mine.apply(row) for row in net(x)])"),
+    ),
 }  # fmt: skip
 RIGHT = {
+    "a table that forward() fills": script(
+        "def forward(ctx, x):\n    best = torch.full((4,), -1e30)\n    best[:] = x.logsumexp(0)\n"
+        "    ctx.save_for_backward(x)\n    return best.sum()",
+        "def backward(ctx, g):\n    return g * ctx.saved_tensors[0].softmax(0)",
+    ),
+    "single precision inside": script(
+        "def forward(ctx, x):\n    ctx.save_for_backward(x)\n    return x.float().sin().to(x.dtype)",
+        "def backward(ctx, g):\n    return g * ctx.saved_tensors[0].cos()",
+    ),
     "a derivative": script(f"{SAVES}x.tanh()", f"{LOADS}g * (1 - x.tanh().square())"),
     "straight through a sign": script(
         "def forward(ctx, x):\n    return x.sign()", "def backward(ctx, g):\n    return g"

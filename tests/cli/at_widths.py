@@ -59,7 +59,7 @@ def _execute(run: dict[str, Any]) -> None:
 if __name__ == "__main__":
     results.write_table = options.write_table = _table_everywhere
     render._print = _tree_everywhere
-    for module in ("torch", "transformers"):
+    for module in ("torch",):
         if find_spec(module):
             __import__(module)  # once, for all that are forked
     for run in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):

@@ -153,6 +153,13 @@ def _users(graph: Graph) -> Iterator[str]:
             yield function.name.rpartition(".")[2]
 
 
+def used_functions(graph: Graph) -> Iterator[str]:
+    """The names of the custom Functions from which a graph computes more."""
+    for place, function in enumerate(column(graph.nodes, "function")):
+        if function is not None and graph.consumer_places(place):
+            yield function.name.rpartition(".")[2]
+
+
 def _given(frame: FrameType, kind: Any) -> Sequence[Any]:
     """What a Function was given whose forward() or setup_context() runs in a frame,
     unless that has assigned to its parameters.
@@ -211,6 +218,8 @@ def _be_the_child(find: Callable[[], object], writes: int) -> None:
     gc.disable()
     # worker threads do not survive a fork: waiting for them would never end
     torch.set_num_threads(1)
+    # what forward() makes without a dtype has that of its inputs, too
+    torch.set_default_dtype(torch.float64)
     try:
         with torch.enable_grad():
             found = find()

@@ -21,6 +21,10 @@ _REVERSAL = re.compile(r"grad\w*rev|rev\w*grad|reversal|reverselayer", re.IGNORE
 _EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
 
 
+def _is_near(number: float, other: float) -> bool:
+    return abs(number - other) <= _FAR * max(abs(number), abs(other), _TINY / _FAR)
+
+
 def is_real(value: object) -> bool:
     return type(value) in PLAIN and value.is_floating_point()  # type: ignore[attr-defined]
 
@@ -38,6 +42,8 @@ def faults_of(kind: Any, values: Sequence[Any]) -> dict[str, list[str]]:
         return {}
     if False in verdicts:
         return {Kind.OTHER_SLOPE.value: function.measured}
+    if function.ignores_its_gradient():
+        return {Kind.NO_CHAIN.value: []}
     with suppress(RuntimeError):  # as where backward() is once_differentiable
         if function.is_wrong_again():
             return {Kind.SECOND_SLOPE.value: []}
@@ -93,6 +99,16 @@ class _Function:
         pairs = zip(self._places, gradients)
         return {place: given for place, given in pairs if given is not None}
 
+    def ignores_its_gradient(self) -> bool:
+        """Whether backward() gives the same, whatever comes in."""
+        once = self.gradients()
+        self._pulls = [2 * pull for pull in self._pulls]
+        twice = self.gradients()
+        return any(
+            bool(once[place].any()) and torch.equal(once[place], twice[place])
+            for place in once
+        )
+
     def keeps_sign(self) -> bool:
         """Whether forward() hands its input on, and backward() the sign of its gradient."""
         outputs, gradients = self._outputs(self._inputs), self.gradients()
@@ -102,15 +118,17 @@ class _Function:
                 return False
         return bool(gradients)
 
-    def _slopes(self, place: int, step: torch.Tensor) -> list[torch.Tensor]:
+    def _slopes(
+        self, place: int, step: torch.Tensor, length: float = _EPSILON
+    ) -> list[torch.Tensor]:
         """How the outputs change along a step of one input."""
         ends = []
         for sign in (1, -1):
             inputs = [*self._inputs]
-            inputs[place] = inputs[place] + sign * _EPSILON * step
+            inputs[place] = inputs[place] + sign * length * step
             with torch.no_grad():
                 ends.append(self._outputs(inputs))
-        return [(ahead - back) / (2 * _EPSILON) for ahead, back in zip(*ends)]
+        return [(ahead - back) / (2 * length) for ahead, back in zip(*ends)]
 
     def _along(self, slopes: Sequence[torch.Tensor]) -> float:
         """The same as one number, as backward() would weigh it."""
@@ -120,14 +138,17 @@ class _Function:
     def judge(self, place: int, gradient: torch.Tensor) -> bool | None:
         """Whether a gradient is right along a random step; None where somebody has
         chosen another one: forward is flat, hands its input on, or is flat in part and
-        the gradient right elsewhere.
+        the gradient right elsewhere; or where forward computes in less than double
+        precision, so that its slope depends on how long the step is.
         """
         step = torch.randn_like(gradient)
         slopes = self._slopes(place, step)
         claimed, slope = gradient * step, self._along(slopes)
         given = float(claimed.sum())
-        if abs(given - slope) <= _FAR * max(abs(given), abs(slope), _TINY / _FAR):
+        if _is_near(given, slope):
             return True
+        if not _is_near(slope, self._along(self._slopes(place, step, 8 * _EPSILON))):
+            return None
         self.measured = [f"{number:.4g}" for number in (given, slope)]
 
         chosen = not any(bool(slope.any()) for slope in slopes)

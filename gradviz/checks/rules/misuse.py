@@ -170,6 +170,12 @@ _ROWS = {
         "forward() hands its input on, and {code} returns the gradient with the sign that it had",
         "In {line}, return the negative gradient.",
     ),
+    Kind.NO_CHAIN: Row(
+        "backward() of {0} ignores the gradient that it is given",
+        "what {code} returns stays the same whatever comes in, and the loss is computed from what {0} gives: a factor, a sign or "
+        "a mean behind it is lost",
+        "In {line}, return grad_output times what is returned now.",
+    ),
     Kind.HOOKED: Row(
         "a hook is registered again and again: {0} has {1} of it",
         "{code} is one hook, and each turn of a loop adds it once more: it runs more often with every step",
