@@ -283,7 +283,9 @@ class RecordedCode:
     # -- where gradients are off ---------------------------------------------------
 
     def switched_off(self) -> Cut | None:
-        """The line that has switched gradients off for good, where they are off."""
+        """The line that has switched gradients off for good, where they are off; or
+        that hands a value out of a block which does, to a loop that runs inside it then.
+        """
         if torch.is_grad_enabled():
             return None
         for file in self.files.values():
@@ -291,6 +293,15 @@ class RecordedCode:
                 is_alone = isinstance(file.parents.get(call), ast.Expr)
                 if is_alone and "set_grad_enabled(False" in ast.unparse(call):
                     return Cut("no_grad", self.line_of(call), "set_grad_enabled")
+            for value in filter(ast.Yield.__instancecheck__, file.parents):
+                no_grad = file.no_grad(value)
+                # torch switches back for a generator with a decorator
+                if no_grad is not None and isinstance(
+                    file.parents.get(no_grad.switch), ast.withitem
+                ):
+                    line, off = self.line_of(value), self.line_of(no_grad.switch)
+                    text = clip(ast.unparse(value), 40)
+                    return Cut(no_grad.kind, line, "yield", of=text, part=text, off=off)
         return None
 
     def off_around(self, module: torch.nn.Module) -> Cut | None:

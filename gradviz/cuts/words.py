@@ -35,6 +35,11 @@ def doing(cut: Cut, of: str) -> str:
     """What the line of a cut does with `of`."""
     if cut.operation == "set_grad_enabled":
         return "switches gradients off, and nothing switches them on again"
+    if cut.operation == "yield" and cut.off is not None:
+        return (
+            f"hands a value out of a block of {switch(cut)}, line {cut.off.line}: the loop that takes it runs with gradients "
+            "off, too"
+        )
     off = f", line {cut.off.line}" if cut.off is not None else ""
     template = _SECOND if cut.asks_for_graph else CUT[cut.kind]
     words = template.format(of=one_line(of), off=off, switch=switch(cut))

@@ -84,6 +84,14 @@ def addition_to(file: str, name: str) -> SourceLine | None:
     return None
 
 
+def stores_by_key(file: str, name: str) -> bool:
+    """Whether a line of a file puts something at a place of a container with this last
+    name, as `self.states[key] = value`.
+    """
+    last = re.escape(name.rpartition(".")[2])
+    return any(matching(file, rf"^(?:[\w.]+\.)?{last}\[[^=]+\] = "))
+
+
 _SHOWS = ("print", "info", "debug", "add_scalar", "add_histogram")
 
 

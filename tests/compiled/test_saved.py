@@ -86,7 +86,7 @@ INDUCTOR = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, re
         *(("aot_eager", False, name) for name in MODELS),
         *(pytest.param("aot_eager", True, name, marks=pytest.mark.long) for name in ("block", "words")),
         *(("aot_eager_decomp_partition", False, name) for name in MODELS),  # inductor's choice of what is saved
-        pytest.param("inductor", False, "norms", marks=INDUCTOR),
+        pytest.param("inductor", False, "norms", marks=[*INDUCTOR, pytest.mark.long]),
         pytest.param("inductor", False, "graph break", marks=[*INDUCTOR, pytest.mark.long]),
     ],
 )

@@ -28,6 +28,7 @@ from gradviz.checks.collect.copies import (
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.numbers import repeated
 from gradviz.checks.collect.recorder import Note, Recorder
+from gradviz.checks.collect.squares import squared
 from gradviz.checks.run import Kind
 from gradviz.checks.words import made_at
 from gradviz.graph import SourceLine
@@ -70,6 +71,7 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
         untied_by_modules(reading.models),
         _overwritten(reading),
         _unfrozen(reading, written),
+        squared(reading),
     ]
     for file in written:
         notes += untied_or_copied(file, spaces), _called_past(reading, file)

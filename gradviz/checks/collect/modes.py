@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import weakref
 from collections.abc import Iterator
-from types import FrameType
+from functools import lru_cache
+from itertools import chain
+from types import CodeType, FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,13 +33,20 @@ from gradviz.packages import script_lines, users_frame
 from gradviz.recording.failure import MODULE_CALL
 from gradviz.recording.session import running
 from gradviz.source.statements import (
+    body_of,
     called,
     expressions_at,
     loops_around,
     statements_at,
     written_at,
 )
-from gradviz.variables.objects import joined, parameters, submodules
+from gradviz.variables.objects import (
+    attribute_of,
+    class_attribute,
+    joined,
+    parameters,
+    submodules,
+)
 from gradviz.variables.scanner import first_argument, local_variables
 
 _DROPOUTS = (
@@ -172,6 +181,21 @@ class ModeWatch:
         """A line calls train() or eval() of a module, which calls that of its parts."""
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
             self._switches[module] = self._recorder.line(frame)
+            if local_variables(frame).get("mode") is False:
+                with isolated():
+                    self._goes_on(module)
+
+    def _goes_on(self, model: torch.nn.Module) -> None:
+        """A model is switched to eval() mode, and attention in it drops all the same."""
+        for _, part in submodules(model):
+            code = getattr(class_attribute(type(part), "forward"), "__code__", None)
+            source, given = _dropping(code) if code is not None else (None, "")
+            first, *path = given.split(".")
+            number = attribute_of(part, path) if first == "self" else None
+            if type(number) is float and number > 0:
+                about, weights = (self._name(model), given), parameters(model)
+                ids = frozenset(map(id, weights))
+                self._recorder.note(Kind.DROPPING, source, *about, tensors=ids)
 
     def stepped(self, fed: set[int]) -> None:
         """An optimizer takes a step with the gradients of these tensors."""
@@ -190,6 +214,21 @@ class ModeWatch:
             if parts:
                 about = name or type(model).__name__, listed(parts)
                 self._recorder.note(Kind.ASLEEP, self._switches.get(model), *about)
+
+
+@lru_cache(maxsize=1000)
+def _dropping(code: CodeType) -> tuple[SourceLine | None, str]:
+    """The line of the user's that gives attention an attribute of the module as
+    `dropout_p`, in whichever mode, and the attribute.
+    """
+    body = body_of(code)
+    for part in chain.from_iterable(map(ast.walk, body.statements)):
+        if called(part) == "scaled_dot_product_attention":
+            given = {word.arg: word.value for word in part.keywords}  # type: ignore[attr-defined]
+            dropout = given.get("dropout_p")
+            if isinstance(dropout, ast.Attribute):
+                return body.source(part), ast.unparse(dropout)
+    return None, ""
 
 
 def _asleep(names: list[str]) -> list[str]:

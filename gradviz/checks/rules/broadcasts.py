@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import Sizes, kind, makers, shape, spread, users
-from gradviz.checks.registry import Diagnoses, Row, check
+from gradviz.checks.registry import Diagnoses, Row, check, told
+from gradviz.checks.run import Kind
 from gradviz.checks.words import made_at
 from gradviz.graph import Graph, SourceLine
 
@@ -19,6 +20,11 @@ _ROW = Row(
     "{both} broadcast: PyTorch computes all {size} x {size} pairs",
     "{code} computes {operation} of {both}, each sample with all others, and the pairs are averaged",
     "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other.",
+)
+_DATA = Row(
+    "{0} broadcast: PyTorch computes all {2} x {2} pairs",
+    "{code} computes {1} of {0}, each sample with all others, and what comes of it weighs single samples",
+    "Give both one shape: .squeeze(1) on the one with two dimensions.",
 )
 
 
@@ -38,7 +44,9 @@ def broadcast(context: BackwardCall) -> Diagnoses:
     How it is found: the graph has the shape of each result, and of what it is computed
     from; the result is followed to a mean or a sum of all of it. A column that a
     reduction keeps, or that the same line makes, as in `x[:, None] - y`, is meant. Of
-    data, rows of a column, as `targets[i:j]`, are a column.
+    data, rows of a column, as `targets[i:j]`, are a column; and a square beside a row
+    is followed to the line of the function that calls `backward()`, whose variables
+    tell the shapes.
 
     What to do: give both one shape, with `squeeze(1)` or `unsqueeze(1)`.
 
@@ -70,6 +78,7 @@ def broadcast(context: BackwardCall) -> Diagnoses:
             size=(shapes[0] or (0,))[0],
             nodes=(node,),
         )
+    yield from told(context, {Kind.SQUARED: _DATA})
 
 
 def _shapes(graph: Graph, node: int) -> list[Sizes]:

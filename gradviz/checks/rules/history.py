@@ -25,7 +25,7 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Edge, SourceLine, column
 from gradviz.source.code_line import as_leaf
-from gradviz.source.search import taken_over
+from gradviz.source.search import stores_by_key, taken_over
 from gradviz.source.statements import assigned_at, reads_at, written_at
 from gradviz.wording import plural
 
@@ -229,13 +229,20 @@ def freed_fix(
 
     # a list that is never emptied takes its old tensors into every step
     if old.kept and old.again:
-        fix = f"Clear {old.kept} in every step, after {line(backward)}, so that it keeps nothing of the step before."
+        place = f"after {line(backward)}"
+        if backward is not None and stores_by_key(backward.file, old.kept):
+            fix = f"Detach what {old.kept} holds {place}: {old.kept}[key] = {old.kept}[key].detach() for each key."
+            return {"fix": fix}
+        fix = f"Clear {old.kept} in every step, {place}, so that it keeps nothing of the step before."
         return {"fix": fix}
     # an attribute of a module, that nobody sees from outside
     if not old.names and taken is not None:
         fix = f"Call .detach() of what {code(taken)} takes over from the step before."
         return {"fix": fix, "source": taken}
     # computed once, before the loop: only the first step could use its graph
+    if not old.again and origin is not None and origin.function.endswith("__init__"):
+        text = written_at(origin)
+        return {"fix": _OUTDATED.fix.format(text=text), "source": origin}
     if not old.again:
         fix = f"Compute {listed(old.names)} inside the loop, in every step. If it needs no gradient, detach it once, after "
         return {"fix": f"{fix}{line(origin)}: {old.cut}."}

@@ -20,6 +20,12 @@ _MODES = {
         "{code} calls it without training=self.training, whose default is True, and ran while {0} was in eval() mode",
         "In {line}, pass training=self.training to {1}; or use torch.nn.Dropout, which switches itself off.",
     ),
+    Kind.DROPPING: Row(
+        "attention goes on dropping in eval() mode of {0}",
+        "{code} gives scaled_dot_product_attention the same dropout_p in both modes, and {0} was switched to eval(): it leaves out "
+        "attention weights at random all the same",
+        "In {line}, pass dropout_p={1} if self.training else 0.0.",
+    ),
     Kind.TEACHER: Row(
         "nothing trains {0}, and yet it runs in training mode",
         "nothing updates its weights, and its dropout or batch normalization acts as in training: outputs vary by chance or with "
@@ -86,7 +92,9 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
             # a part of a training step looks something up
             wrong = not (feeds or (tensors and tensors.isdisjoint(run.holding)))
         if wrong:
-            yield _MODES[event.kind].of(event, context.backward)
+            told_of = _MODES[event.kind].of(event, context.backward)
+            # what trains without recording looks like an evaluation
+            yield told_of._replace(follows=("no-graph",))
 
 
 _DIRECT = {

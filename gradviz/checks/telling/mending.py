@@ -34,6 +34,7 @@ MEND: dict[str, str] = {
     "second grad": "leave create_graph=True as it is; in backward() of the custom Function on the way, compute from "
     "ctx.saved_tensors, of inputs that forward() gives to ctx.save_for_backward()",
     "set_grad_enabled": "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`",
+    "yield": "end the block before the value is handed out: move the line out of it",
     **dict.fromkeys(
         (
             "argmax",
@@ -63,6 +64,7 @@ MEND: dict[str, str] = {
 """What to do, by the kind of cut; for some kinds by the operation, too."""
 
 
+_SWITCHES = "set_grad_enabled", "yield"
 _UPDATE = re.compile(r"(\S+) = \1 - |.*\b([\w.]+) - .*\b\2\.grad\b")
 """A step by hand that makes a new tensor."""
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
@@ -89,7 +91,7 @@ def _manner(cut: Cut) -> str:
     if cut.asks_for_graph:
         return "second grad"
 
-    by_operation = cut.kind == "integer" or cut.operation == "set_grad_enabled"
+    by_operation = cut.kind == "integer" or cut.operation in _SWITCHES
     return cut.operation if by_operation and cut.operation in MEND else cut.kind
 
 

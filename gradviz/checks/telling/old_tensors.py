@@ -56,7 +56,8 @@ def old_tensors(context: BackwardCall, joints: Sequence[Edge]) -> OldTensors:
             again |= source in new or in_one_loop(source, backward)
             # a method keeps it as an attribute
             elsewhere = backward is None or source.function != backward.function
-            again |= elsewhere and any("." in name for name in names)
+            once = source.function.rpartition(".")[2] in ("__init__", "<module>")
+            again |= elsewhere and not once and any("." in name for name in names)
 
     variables = dict.fromkeys(map(variable_of, names))
     return OldTensors(tuple(variables), again, _cut(list(names)), kept)
