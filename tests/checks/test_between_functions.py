@@ -1,4 +1,4 @@
-"""Faults of which cause and effect stand in two functions: squares among data, attention that drops, blocks that generators leave open."""
+"""Faults of which cause and effect stand in two functions: squares of data, attention that drops, generators."""
 
 from __future__ import annotations
 
@@ -120,24 +120,48 @@ train()
 """
 FAULTS = {
     "returns less a column of values": Fault(
-        "broadcast", "advantage = returns", ".squeeze(1) on the one with two dimensions", "value.detach()", "value.detach().squeeze(1)", ACTOR
+        "broadcast",
+        "advantage = returns",
+        ".squeeze(1) on the one with two dimensions",
+        "value.detach()",
+        "value.detach().squeeze(1)",
+        ACTOR,
     ),
     "where the loss is written": Fault(
-        "broadcast", "critic - ((returns", ".squeeze(1) on the one with two dimensions", "(returns - value.detach())",
-        "(returns - value.detach().squeeze(1))", ACTOR.replace("        advantage = returns - value.detach()\n", "").replace("(advantage * log", "((returns - value.detach()) * log"),
+        "broadcast",
+        "critic - ((returns",
+        ".squeeze(1) on the one with two dimensions",
+        "(returns - value.detach())",
+        "(returns - value.detach().squeeze(1))",
+        ACTOR.replace("        advantage = returns - value.detach()\n", "").replace(
+            "(advantage * log", "((returns - value.detach()) * log"
+        ),
     ),
     "attention that drops in both modes": Fault(
-        "wrong-mode", "F.scaled_dot", "pass dropout_p=self.drop if self.training else 0.0", "dropout_p=self.drop",
-        "dropout_p=self.drop if self.training else 0.0", ATTENTION,
+        "wrong-mode",
+        "F.scaled_dot",
+        "pass dropout_p=self.drop if self.training else 0.0",
+        "dropout_p=self.drop",
+        "dropout_p=self.drop if self.training else 0.0",
+        ATTENTION,
     ),
     "a value out of a block": Fault(
-        "no-graph", "yield made", "end the block before the value is handed out", "            yield made", "        yield made", STREAM
+        "no-graph",
+        "yield made",
+        "end the block before the value is handed out",
+        "            yield made",
+        "        yield made",
+        STREAM,
     ),
     "states that are kept by key": Fault(
-        "freed-graph", "cell(torch.randn(1, 3)", "memory.states[key] = memory.states[key].detach() for each key", "    opt.step()",
-        "    opt.step()\n    for key in memory.states:\n        memory.states[key] = memory.states[key].detach()", MEMORY,
+        "freed-graph",
+        "cell(torch.randn(1, 3)",
+        "memory.states[key] = memory.states[key].detach() for each key",
+        "    opt.step()",
+        "    opt.step()\n    for key in memory.states:\n        memory.states[key] = memory.states[key].detach()",
+        MEMORY,
     ),
-}  # fmt: skip
+}
 RIGHT = {
     "pairs on purpose": ACTOR.replace("value.detach()", "returns[:, None]"),
     "pairs of a column made for them": ACTOR.replace(
@@ -157,9 +181,10 @@ RIGHT = {
     ),
     "a generator for an evaluation": STREAM.replace(
         "        loss = head(made).square().mean()\n        opt.zero_grad()\n        loss.backward()\n        opt.step()\n",
-        "        print(head(made).square().mean().item())\n    loss = head(torch.randn(3, 8)).square().mean()\n    loss.backward()\n    opt.step()\n",
+        "        print(head(made).square().mean().item())\n"
+        "    loss = head(torch.randn(3, 8)).square().mean()\n    loss.backward()\n    opt.step()\n",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
