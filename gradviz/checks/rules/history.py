@@ -227,25 +227,32 @@ def freed_fix(
         fix = f"Compute {old.names[0]} again directly before {line(taken)}: {written_at(origin)}."
         return {"fix": fix, "source": taken}
 
-    # a list that is never emptied takes its old tensors into every step
-    if old.kept and old.again:
-        place = f"after {line(backward)}"
-        if backward is not None and stores_by_key(backward.file, old.kept):
-            fix = f"Detach what {old.kept} holds {place}: {old.kept}[key] = {old.kept}[key].detach() for each key."
-            return {"fix": fix}
-        fix = f"Clear {old.kept} in every step, {place}, so that it keeps nothing of the step before."
-        return {"fix": fix}
     # an attribute of a module, that nobody sees from outside
     if not old.names and taken is not None:
         fix = f"Call .detach() of what {code(taken)} takes over from the step before."
         return {"fix": fix, "source": taken}
+    if old.again:
+        return _carried_fix(context, old, origin)
     # computed once, before the loop: only the first step could use its graph
-    if not old.again and origin is not None and origin.function.endswith("__init__"):
-        text = written_at(origin)
-        return {"fix": _OUTDATED.fix.format(text=text), "source": origin}
-    if not old.again:
-        fix = f"Compute {listed(old.names)} inside the loop, in every step. If it needs no gradient, detach it once, after "
-        return {"fix": f"{fix}{line(origin)}: {old.cut}."}
+    if origin is not None and origin.function.endswith("__init__"):
+        return {"fix": _OUTDATED.fix.format(text=written_at(origin)), "source": origin}
+    fix = f"Compute {listed(old.names)} inside the loop, in every step. If it needs no gradient, detach it once, after "
+    return {"fix": f"{fix}{line(origin)}: {old.cut}."}
+
+
+def _carried_fix(
+    context: BackwardCall, old: OldTensors, origin: SourceLine | None
+) -> dict[str, Any]:
+    """What to do with what one step takes over from the step before."""
+    backward = context.backward
+    if old.kept:
+        place = f"after {line(backward)}"
+        if backward is not None and stores_by_key(backward.file, old.kept):
+            fix = f"Detach what {old.kept} holds {place}: {old.kept}[key] = {old.kept}[key].detach() for each key."
+            return {"fix": fix}
+        # a list that is never emptied takes its old tensors into every step
+        fix = f"Clear {old.kept} in every step, {place}, so that it keeps nothing of the step before."
+        return {"fix": fix}
     fix = f"{detached(context, old)} retain_graph=True would run back to the very first step each time."
     carried = taken_over(backward) if backward is not None else {}
     states = (carried[name] for name in old.names if name in carried)
