@@ -61,6 +61,7 @@ class Kind(Enum):
         "d"  # a function draws what a loss expects anew; about that and the function
     )
     SQUARED = "q"  # a row and a column make data; about both, the operation, how long
+    ONE_MODULE = "1"  # at several places; about its code, how many, and one for each
     NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
     # of a custom Function: about its name
     OTHER_SLOPE = "f"

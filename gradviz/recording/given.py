@@ -22,6 +22,8 @@ entry for.
 SLICES = op_of("CopySlices")
 """An op in place on a view, whichever it is."""
 INDICES = ("index", "indices", "target", "mask", "condition")
+OPTIONAL = "attn_mask"
+"""What an op saves that has no entry, and may be None."""
 _PLACES = ("index", "indices", "mask", "condition")
 
 
@@ -186,7 +188,8 @@ def _matched(
         is_shape = name in ("view", "reshape") and op == "view"
         return {0: values[0]} if is_shape and values else None
     given: dict[int | str, ast.expr] = {}
-    given.update((role, bound[role]) for role in INDICES if role in bound)
+    roles = (*INDICES, OPTIONAL)
+    given.update((role, bound[role]) for role in roles if role in bound)
     if name == "embedding" and "input" in bound:
         given["indices"] = bound["input"]
     if op in ("cat", "stack"):

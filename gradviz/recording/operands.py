@@ -18,7 +18,14 @@ from gradviz.graph.origins import op_of
 from gradviz.packages import package_of
 from gradviz.recording.event_log import ModuleCall, Moment
 from gradviz.recording.expressions import ExpressionReader
-from gradviz.recording.given import SLICES, Given, entries, given_to, has_argument
+from gradviz.recording.given import (
+    OPTIONAL,
+    SLICES,
+    Given,
+    entries,
+    given_to,
+    has_argument,
+)
 from gradviz.recording.moments import UNKNOWN, Callers, Where, is_own_call, runs
 from gradviz.recording.numbers import NumberReader
 from gradviz.recording.program import ProgramText
@@ -271,6 +278,8 @@ class OperandReader:
         for role in roles:
             operand = self._role(role, given, slots, edges, where)
             if operand is not None:
+                is_doubtful = operand.is_doubtful or role == OPTIONAL
+                operand = operand._replace(is_doubtful=is_doubtful)
                 found.named.setdefault(node, []).append(operand)
             elif isinstance(role, int):
                 found.numbers[node] = found.numbers.get(node, 0) + 1

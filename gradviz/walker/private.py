@@ -143,9 +143,11 @@ def arguments_of(op: str) -> tuple[tuple[tuple[str, bool], ...], ...]:
     ask = getattr(torch._C, "_jit_get_schemas_for_operator", None)
     if ask is None:
         return ()
+    # autograd's node is called without the underscore of what is inside torch
+    schemas = ask(f"aten::{op}") or ask(f"aten::_{op}")
     return tuple(
         tuple((one.name, "Tensor" in str(one.type)) for one in schema.arguments)
-        for schema in ask(f"aten::{op}")
+        for schema in schemas
         if not any(one.is_out for one in schema.arguments)
         and schema.overload_name != "hacked_twin"
     )

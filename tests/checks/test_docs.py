@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gradviz.checks.collect.functions import APPLY
 from gradviz.checks.collect.loop import LoopWatch
 from gradviz.checks.pages import EXAMPLE, SECTIONS, page
 from gradviz.checks.registry import Check, checks
@@ -21,6 +22,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    APPLY is None, reason="this torch shows custom Functions only where they save tensors, and the pages would say so"
+)
 def test_the_pages_of_the_checks_are_up_to_date() -> None:
     with warnings.catch_warnings(record=True):  # what torch warns of is an example
         warnings.simplefilter("default")

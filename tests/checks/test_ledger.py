@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gradviz.checks.collect.functions import APPLY
 from tests.checks.advice import Fault, alarms, shows_and_heals
 from tests.rows import every_other
 
@@ -631,6 +632,8 @@ net = Physics()
 @pytest.mark.slow
 @pytest.mark.parametrize("name", every_other(FAULTS))
 def test_what_the_ledger_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if APPLY is None and "save_for_backward" not in FAULTS[name].script and ".Function" in FAULTS[name].script:
+        pytest.skip("this torch shows a custom Function where it saves tensors, and only there")
     monkeypatch.chdir(tmp_path)
     shows_and_heals(FAULTS[name], tmp_path)
 

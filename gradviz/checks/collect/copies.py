@@ -57,7 +57,9 @@ _AVERAGED = (
 _AVERAGE = rf"^{{0}}(\.data)? = (.* \* )?{{0}}(\.data)? .*\+ |{_AVERAGED}"
 _TIE = r"^([\w.]+\.weight) = ([\w.]+\.weight)$"
 _KEPT = r"(?:^[^(]* = [^(]*?|\bappend\()\b([\w.]+)\.state_dict\(\)(?!\.items)"
-_LOAD = re.compile(r"([\w.]+)\.load_state_dict\((?:([\w.]+)\.state_dict\(\))?")
+_LOAD = re.compile(
+    r"([\w.]+)\.load_state_dict\((?:([\w.]+)\.state_dict\(\)|([\w.]+)[,)])?"
+)
 
 
 def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> None:
@@ -75,8 +77,11 @@ def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> Non
         if match[2]:
             recorder.note(*_copied(source, match[1], match[2]))
             return
-        # what is loaded at once may be its own
-        for kept, made in islice(matching(source.file, _KEPT), 1):
+        # where it got its name, however; what is loaded at once may be its own
+        name = (match[3] or "").rpartition(".")[2]
+        named = rf"^(?:\w+\.)*{name} = .*?\b([\w.]+)\.state_dict\(\)"
+        places = [*matching(source.file, named if name else _KEPT)]
+        for kept, made in places[:1] or islice(matching(source.file, _KEPT), 1):
             recorder.note(
                 Kind.NO_EFFECT,
                 kept,

@@ -27,6 +27,7 @@ from gradviz.checks.collect.copies import (
 )
 from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.numbers import repeated
+from gradviz.checks.collect.one_module import made_once
 from gradviz.checks.collect.recorder import Note, Recorder
 from gradviz.checks.collect.squares import squared
 from gradviz.checks.run import Kind
@@ -72,6 +73,7 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
         _overwritten(reading),
         _unfrozen(reading, written),
         squared(reading),
+        made_once(reading.models, spaces),
     ]
     for file in written:
         notes += untied_or_copied(file, spaces), _called_past(reading, file)
@@ -185,7 +187,7 @@ def _called_past(reading: Reading, file: str) -> Iterator[Note]:
     """Where forward() of a module with hooks, or of a custom Function, is called in
     place of the module or of apply().
     """
-    calls = list(matching(file, r"([\w.]+)\.forward\("))
+    calls = list(matching(file, r"([\w.]+)\.forward(?:\(|[\s,)\]](?! ?=)|$)"))
     passed: dict[str, str] = {}
     for name, path, module in _modules(reading) if calls else ():
         if _is_passed(reading, module):
@@ -195,8 +197,10 @@ def _called_past(reading: Reading, file: str) -> Iterator[Note]:
     for source, match in calls:
         holder, last = match[1], match[1].rpartition(".")[2]
         value = value_of(holder, reading.live.variables)
-        if last in passed:
-            yield Kind.NO_HOOK, source, passed[last]
+        # handed on, it is called under another name
+        is_handed_on = passed and not match[0].endswith("(")
+        if last in passed or is_handed_on:
+            yield Kind.NO_HOOK, source, passed.get(last) or next(iter(passed.values()))
         is_custom = isinstance(value, type) and issubclass(value, _FUNCTION)
         named = f"{getattr(value, '__name__', '')}Backward"
         if is_custom and named not in reading.walked.graph.ops:

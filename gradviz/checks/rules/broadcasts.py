@@ -26,6 +26,12 @@ _DATA = Row(
     "{code} computes {1} of {0}, each sample with all others, and what comes of it weighs single samples",
     "Give both one shape: .squeeze(1) on the one with two dimensions.",
 )
+_SEVERAL = Row(
+    "one number for each sample is compared with {size}",
+    "{code} computes {operation} of {column} and something with {size} columns: broadcasting compares each number with all of its "
+    "row, and the mean of all is taken",
+    "Give both one shape: take a sum or a mean of the other one, .sum(1, keepdim=True), or let the model give {size} numbers.",
+)
 
 
 @check(
@@ -64,6 +70,12 @@ def broadcast(context: BackwardCall) -> Diagnoses:
     graph, lines = context.graph, set[SourceLine | None]()
     for node in range(len(graph.nodes)):
         source = made_at(graph, node)
+        if source not in lines and _is_compared_with_several(graph, node):
+            lines.add(source)
+            count, size = shape(graph, node) or (0, 0)
+            operation, column = kind(graph, node), (count, 1)
+            words = {"size": size, "operation": operation, "column": column}
+            yield _SEVERAL.filled((), source, nodes=(node,), **words)
         shapes = _shapes(graph, node) if kind(graph, node) in _MEETING else []
         # a line in a loop makes many nodes, and is told once
         if not shapes or source in lines:
@@ -99,6 +111,26 @@ def _shapes(graph: Graph, node: int) -> list[Sizes]:
     columns = [operand for operand in operands if shape(graph, operand) == column]
     meant = any(_is_meant(graph, operand, node, alone) for operand in columns)
     return shapes if not meant and _is_averaged(graph, node, square) else []
+
+
+def _is_compared_with_several(graph: Graph, node: int) -> bool:
+    """Whether a difference of a column, and of data with more columns, becomes a mean
+    error.
+    """
+    sizes = shape(graph, node)
+    if kind(graph, node) not in ("Sub", "Rsub") or not sizes or len(sizes) != 2:
+        return False
+    column, operands = (sizes[0], 1), makers(graph, node)
+    given = [shape(graph, operand) for operand in operands]
+    if min(sizes) == 1 or given != [column] or operands[0] in graph.leaf_of:
+        return False
+    errors = users(graph, node)
+    ends = [end for error in errors for end in users(graph, error)]
+    return (
+        bool(ends)
+        and all(kind(graph, error) in ("Pow", "Abs") for error in errors)
+        and all(kind(graph, end) == "Mean" and shape(graph, end) == () for end in ends)
+    )
 
 
 def _takes_column(graph: Graph, node: int) -> bool:

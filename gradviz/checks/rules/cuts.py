@@ -23,7 +23,7 @@ from gradviz.checks.words import (
     made_at,
     nodes_of,
 )
-from gradviz.graph import Graph, Leaf, Node
+from gradviz.graph import Graph, Leaf, Node, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.cut import Cut
 from gradviz.source.search import matching
@@ -107,6 +107,8 @@ def constant_term(context: BackwardCall) -> Diagnoses:
         library = record.source is not None and record.source.package
         if not record.none_inputs or source is None or library:
             continue
+        if _has_graph_elsewhere(context, source):
+            continue
 
         cuts = _cuts_into(context, node)
         if replaces and all(cut.kind == "detach" for cut in cuts):
@@ -122,6 +124,20 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     yield from _copies(context)
     yield from _samples(context)
     yield from _derivatives(context)
+
+
+def _has_graph_elsewhere(context: BackwardCall, source: SourceLine) -> bool:
+    """Whether all terms that a line adds up have a graph in another call, as where a
+    memory is still empty in the first one.
+    """
+    for call in context.run.read:
+        graph = call.graph
+        added = [
+            n for n in _sums(graph, bool(_trained(call))) if made_at(graph, n) == source
+        ]
+        if added and not any(graph.nodes[node].none_inputs for node in added):
+            return True
+    return False
 
 
 def _told(

@@ -13,8 +13,8 @@ from functools import partial
 from itertools import islice, zip_longest
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread
-from gradviz.checks.registry import Diagnoses, Row, check, told
+from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread, users
+from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check, told
 from gradviz.checks.run import Kind, LossArguments
 from gradviz.checks.words import first_names, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
@@ -100,6 +100,12 @@ _WEIGHT = Row(
     "they look better",
     "In {line}, use ({weight}).detach().",
 )
+_MOVES = Row(
+    "the log probability of this sample has no gradient in the mean: both move alike",
+    "{code} takes log_prob of what rsample() gave, which is the mean and noise: their difference does not change, and "
+    "what weighs it pulls at the spread alone",
+    "Draw with sample() where a log probability is weighed by a reward; rsample() is for losses that are computed from the sample.",
+)
 _OLD = Row(
     "{old} has a graph: this term trains {names} through it, too",
     "{code} compares with {old}, which was computed from {names} with recording on: where both move alike, their gradients "
@@ -183,6 +189,8 @@ def loss_input(context: BackwardCall) -> Diagnoses:
         yield pair
         return
     yield from _weights(context)
+    yield from _soft_targets(context)
+    yield from _own_samples(context.graph)
     yield from _differences(context)
     yield from _collapses(context)
     yield from told(context, _DRAWN)
@@ -219,7 +227,8 @@ def _weights(context: BackwardCall) -> Diagnoses:
         if len(inputs) != 2:
             continue
         for weight, other, use in zip(factors, reversed(factors), inputs):
-            is_weight = _JUDGE.search(weight) and "detach" not in weight
+            judges = _JUDGE.search(weight) or _is_error(graph, use.producer)
+            is_weight = judges and "detach" not in weight
             start = [use.producer] if is_weight and _LOG.search(other) else []
             trained = [leaf for leaf in behind(graph, start) if leaf in optimized]
             if trained:
@@ -227,6 +236,68 @@ def _weights(context: BackwardCall) -> Diagnoses:
                 found = _WEIGHT.filled(names, source, weight=weight)
                 yield found._replace(nodes=(node,))
                 break
+
+
+def _soft_targets(context: BackwardCall) -> Diagnoses:
+    """Probabilities that one network gives with a graph, and that weigh the logarithms
+    of another one's, but not the other way round, too.
+    """
+    graph, optimized = context.graph, context.optimized
+    told: dict[tuple[frozenset[int], frozenset[int]], Diagnosis] = {}
+    for node, source, *factors in _written(graph, ("Mul",)):
+        made = [_made(graph, maker) for maker in makers(graph, node)]
+        kinds = [kind(graph, each) for each in made]
+        if sorted(kinds) != ["LogSoftmax", "Softmax"]:
+            continue
+        place = kinds.index("Softmax")
+        target, given = (
+            frozenset(leaf for leaf in behind(graph, [each]) if leaf in optimized)
+            for each in (made[place], made[1 - place])
+        )
+        if target and target != given:
+            names = first_names(graph.leaf_of[leaf] for leaf in sorted(target))
+            words = {"function": "the cross entropy", "target": factors[place]}
+            found = _TARGET.filled(names, source, nodes=(node,), **words)
+            told.setdefault((target, given), found)
+    for (target, given), found in told.items():
+        if (given, target) not in told:
+            yield found
+
+
+def _own_samples(graph: Graph) -> Diagnoses:
+    """Log probabilities that data weighs, of a sample that moves with the mean."""
+    taken = {node for data in graph.data for node in data.nodes}
+    for node in range(len(graph.nodes)):
+        inputs = makers(graph, node) if kind(graph, node) == "Sub" else []
+        if len(inputs) != 2:
+            continue
+        sample, mean = inputs
+        moves = kind(graph, sample) == "Add" and mean in makers(graph, sample)
+        # such as a critic that the sample is shown
+        if not moves or users(graph, sample) != [node]:
+            continue
+        weighed = spread([node], lambda n: users(graph, n) if n not in taken else [])
+        if any(kind(graph, each) == "Mul" and each in taken for each in weighed):
+            yield _MOVES.filled((), made_at(graph, node), nodes=(node,))
+
+
+def _is_error(graph: Graph, node: int) -> bool:
+    """Whether a node made the difference of data and a prediction."""
+    made = _made(graph, node)
+    if kind(graph, made) not in ("Sub", "Rsub") or len(makers(graph, made)) != 1:
+        return False
+    # which is no log probability itself
+    return kind(graph, _made(graph, makers(graph, made)[0])) not in _LOGARITHMS
+
+
+_LOGARITHMS = ("LogSoftmax", "Log", "Sum", "Gather", "Index", "Neg")
+
+
+def _made(graph: Graph, node: int) -> int:
+    """The node whose numbers one hands on in another shape."""
+    while kind(graph, node) in RESHAPES and makers(graph, node):
+        node = makers(graph, node)[0]
+    return node
 
 
 def _differences(context: BackwardCall) -> Diagnoses:

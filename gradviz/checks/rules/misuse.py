@@ -115,6 +115,11 @@ _DIRECT = {
         "gradient",
         "In {line}, add each of them: {1}.",
     ),
+    Kind.ONE_MODULE: Row(
+        "one module stands at {0} places, which share all parameters",
+        "{code} makes one module, and puts it there again and again",
+        "In {line}, make one for each: {1}. If they are to share their weights, give the one module a name, and put that there.",
+    ),
 }
 
 
@@ -130,7 +135,8 @@ def no_effect(context: BackwardCall) -> Diagnoses:
     `Function.forward(...)` knows no `backward()`. Likewise a copy that is none:
     `target = net` is a second name for one network, `state_dict()` returns the parameters
     themselves, and weights are tied no more when one is made anew. And `x[i] += y` keeps
-    one of several `y` where an index comes several times in `i`.
+    one of several `y` where an index comes several times in `i`; `[Linear(4, 4)] * 3` is
+    one layer, not three.
 
     How it is found: in the code of functions that ran in the step that was read. Of
     methods other than `detach`, the variable has to hold a tensor. Of a copy, both sides
