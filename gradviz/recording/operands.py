@@ -278,8 +278,6 @@ class OperandReader:
         for role in roles:
             operand = self._role(role, given, slots, edges, where)
             if operand is not None:
-                is_doubtful = operand.is_doubtful or role == OPTIONAL
-                operand = operand._replace(is_doubtful=is_doubtful)
                 found.named.setdefault(node, []).append(operand)
             elif isinstance(role, int):
                 found.numbers[node] = found.numbers.get(node, 0) + 1
@@ -392,7 +390,10 @@ class OperandReader:
             return None
         slot = role if isinstance(role, str) else slots[role] if slots else ""
         position = role if isinstance(role, int) else None
-        return self._expressions.operand(expression, position, slot, where)
+        operand = self._expressions.operand(expression, position, slot, where)
+        if operand is not None and role == OPTIONAL:
+            return operand._replace(is_doubtful=True)
+        return operand
 
     def _is_reversed(
         self,

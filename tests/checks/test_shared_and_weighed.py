@@ -1,4 +1,4 @@
-"""One module at several places, forward() that is handed on, states that are no copies; what weighs log probabilities, and has a graph."""
+"""What shares parameters by accident, and what weighs log probabilities with a graph."""
 
 from __future__ import annotations
 
@@ -170,18 +170,30 @@ for step in range(4):
     opt.step()
 """
 RIGHT = {
-    "a layer that is shared by name": STACK.replace("nn.ModuleList([nn.Linear(4, 4)] * depth)", "nn.ModuleList([own] * depth)")
-    .replace("        super().__init__()\n", "        super().__init__()\n        own = nn.Linear(4, 4)\n"),
-    "activations at several places": STACK.replace("nn.ModuleList([nn.Linear(4, 4)] * depth)", "nn.ModuleList([nn.Linear(4, 4), *[nn.Tanh()] * depth])"),
+    "a layer that is shared by name": STACK.replace(
+        "nn.ModuleList([nn.Linear(4, 4)] * depth)", "nn.ModuleList([own] * depth)"
+    ).replace("        super().__init__()\n", "        super().__init__()\n        own = nn.Linear(4, 4)\n"),
+    "activations at several places": STACK.replace(
+        "nn.ModuleList([nn.Linear(4, 4)] * depth)", "nn.ModuleList([nn.Linear(4, 4), *[nn.Tanh()] * depth])"
+    ),
     "modules that are called": HOOKED.replace("block.forward for", "block for"),
-    "a backup that is copied": BACKUP.replace("dict(net.state_dict().items())", "{k: v.clone() for k, v in net.state_dict().items()}"),
-    "a weight without a graph": POLICY.replace("gap = surprise(reward, expected)", "gap = surprise(reward, expected.detach())"),
-    "a critic that is shown the sample": GAUSSIAN.replace("found.log_prob(action) * reward", "found.log_prob(action) * 0.1 + (action - 1).square()"),
+    "a backup that is copied": BACKUP.replace(
+        "dict(net.state_dict().items())", "{k: v.clone() for k, v in net.state_dict().items()}"
+    ),
+    "a weight without a graph": POLICY.replace(
+        "gap = surprise(reward, expected)", "gap = surprise(reward, expected.detach())"
+    ),
+    "a critic that is shown the sample": GAUSSIAN.replace(
+        "found.log_prob(action) * reward", "found.log_prob(action) * 0.1 + (action - 1).square()"
+    ),
     "probabilities of the same scores": SOFT.replace("teacher(x) / 2", "student(x) / 2"),
-    "both ways": SOFT.replace("    kd = ", "    other = -((student(x) / 2).softmax(-1) * (teacher(x) / 2).log_softmax(-1)).sum(-1).mean()\n    kd = other + "),
+    "both ways": SOFT.replace(
+        "    kd = ",
+        "    other = -((student(x) / 2).softmax(-1) * (teacher(x) / 2).log_softmax(-1)).sum(-1).mean()\n    kd = other + ",
+    ),
     "quantiles of one target": COLUMNS.replace("nn.Linear(4, 1)", "nn.Linear(4, 3)"),
     "a memory that is empty at first": MEMORY,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)

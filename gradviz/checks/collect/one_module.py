@@ -15,6 +15,7 @@ from gradviz.checks.collect.copies import files_of
 from gradviz.checks.collect.recorder import Note
 from gradviz.checks.run import Kind
 from gradviz.cuts.leaves import class_file
+from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.bindings import dotted
 from gradviz.source.statements import bodies, called
@@ -30,18 +31,25 @@ def made_once(models: Models, variables: Variables) -> Iterator[Note]:
     if not again:
         return
     kinds = {type(each).__name__ for each, _ in again}
+    times = str(max(count for _, count in again))
     files = {class_file(type(each)) for each in modules}.union(files_of(variables))
-    for file in sorted(files):
-        if not file or is_foundation(file):
-            continue
-        written = list(bodies(file))
-        makers = kinds.union(body.function for body in written)
-        for body in written:
-            for part in chain.from_iterable(map(ast.walk, body.statements)):
-                made, instead = _one_for_each(part)
-                if made in makers:
-                    times = str(max(count for _, count in again))
-                    yield Kind.ONE_MODULE, body.source(part), times, instead
+    for file in sorted(files - {""}):
+        if not is_foundation(file):
+            for source, instead in _written(file, kinds):
+                yield Kind.ONE_MODULE, source, times, instead
+
+
+def _written(file: str, kinds: set[str]) -> Iterator[tuple[SourceLine, str]]:
+    """The lines of a file that call one of its functions, or a class of these names,
+    once for several places, and the code of one for each.
+    """
+    written = list(bodies(file))
+    makers = kinds.union(body.function for body in written)
+    for body in written:
+        for part in chain.from_iterable(map(ast.walk, body.statements)):
+            made, instead = _one_for_each(part)
+            if made in makers:
+                yield body.source(part), instead
 
 
 def _several(container: torch.nn.Module) -> list[tuple[torch.nn.Module, int]]:
