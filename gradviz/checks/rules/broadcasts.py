@@ -120,6 +120,8 @@ def _is_compared_with_several(graph: Graph, node: int) -> bool:
     sizes = shape(graph, node)
     if kind(graph, node) not in ("Sub", "Rsub") or not sizes or len(sizes) != 2:
         return False
+    if _is_square(sizes):
+        return False  # of a row, which is told of as such
     column, operands = (sizes[0], 1), makers(graph, node)
     given = [shape(graph, operand) for operand in operands]
     if min(sizes) == 1 or given != [column] or operands[0] in graph.leaf_of:

@@ -101,13 +101,14 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     # y.detach() + x - x.detach(): the value of one, with the gradient of the other
     subtracted = [node for node in sums if "ub" in graph.ops[node]]
     replaces = any(_cuts_into(context, node) for node in subtracted)
+    elsewhere = _lines_with_graph(context)
     for node in sums:
         record, source = graph.nodes[node], made_at(graph, node)
         # which terms of a library's sum have a graph is its own choice
         library = record.source is not None and record.source.package
         if not record.none_inputs or source is None or library:
             continue
-        if _has_graph_elsewhere(context, source):
+        if source in elsewhere:
             continue
 
         cuts = _cuts_into(context, node)
@@ -126,18 +127,17 @@ def constant_term(context: BackwardCall) -> Diagnoses:
     yield from _derivatives(context)
 
 
-def _has_graph_elsewhere(context: BackwardCall, source: SourceLine) -> bool:
-    """Whether all terms that a line adds up have a graph in another call, as where a
-    memory is still empty in the first one.
+def _lines_with_graph(context: BackwardCall) -> set[SourceLine | None]:
+    """The lines that in one of the calls add up nothing but what has a graph: a memory
+    may be empty in the first one.
     """
+    complete = set[SourceLine | None]()
     for call in context.run.read:
-        graph = call.graph
-        added = [
-            n for n in _sums(graph, bool(_trained(call))) if made_at(graph, n) == source
-        ]
-        if added and not any(graph.nodes[node].none_inputs for node in added):
-            return True
-    return False
+        graph, sums = call.graph, _sums(call.graph, bool(_trained(call)))
+        lines = {node: made_at(graph, node) for node in sums}
+        lacking = {lines[node] for node in sums if graph.nodes[node].none_inputs}
+        complete |= {*lines.values()} - lacking
+    return complete
 
 
 def _told(
