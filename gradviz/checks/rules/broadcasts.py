@@ -120,19 +120,21 @@ def _is_compared_with_several(graph: Graph, node: int) -> bool:
     sizes = shape(graph, node)
     if kind(graph, node) not in ("Sub", "Rsub") or not sizes or len(sizes) != 2:
         return False
-    if _is_square(sizes):
-        return False  # of a row, which is told of as such
+    # a square of a row is told of as such
     column, operands = (sizes[0], 1), makers(graph, node)
     given = [shape(graph, operand) for operand in operands]
-    if min(sizes) == 1 or given != [column] or operands[0] in graph.leaf_of:
+    if _is_square(sizes) or 1 in sizes or given != [column]:
         return False
+    return operands[0] not in graph.leaf_of and _is_mean_error(graph, node)
+
+
+def _is_mean_error(graph: Graph, node: int) -> bool:
+    """Whether nothing but the mean of its squares, or absolutes, is computed of it."""
     errors = users(graph, node)
     ends = [end for error in errors for end in users(graph, error)]
-    return (
-        bool(ends)
-        and all(kind(graph, error) in ("Pow", "Abs") for error in errors)
-        and all(kind(graph, end) == "Mean" and shape(graph, end) == () for end in ends)
-    )
+    kinds = {kind(graph, error) for error in errors}
+    means = {(kind(graph, end), shape(graph, end)) for end in ends}
+    return kinds <= {"Pow", "Abs"} and means == {("Mean", ())}
 
 
 def _takes_column(graph: Graph, node: int) -> bool:
