@@ -213,6 +213,8 @@ def _settle_loop(loop: Draft, inside: Inside) -> bool:
         loop.turn = 0
         for part in _loops_in(loop, inside):
             part.sure = set()  # it may have run in several turns
+    if count == 1:
+        loop.turn = 0  # what other turns computed of data alone leaves no trace
     return count > 1 or bool(loop.doubts)
 
 
