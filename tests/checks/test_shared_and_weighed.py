@@ -193,6 +193,22 @@ RIGHT = {
     ),
     "quantiles of one target": COLUMNS.replace("nn.Linear(4, 1)", "nn.Linear(4, 3)"),
     "a memory that is empty at first": MEMORY,
+    "numbers of a function beside a layer that is shared": STACK.replace("[nn.Linear(4, 4)] * depth", "[own] * depth")
+    .replace(
+        "        super().__init__()\n",
+        "        super().__init__()\n        own, self.scale = nn.Linear(4, 4), [first()] * 3\n",
+    )
+    .replace("class Stack", "def first():\n    return 1.0\nclass Stack"),
+    "a focal loss": f"""{HEAD}
+net = nn.Linear(4, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(4):
+    log_prob = net(torch.randn(8, 4)).log_softmax(1)[range(8), torch.randint(3, (8,))]
+    loss = -((1 - log_prob.exp()) * log_prob).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
 }
 
 

@@ -18,7 +18,7 @@ from gradviz.cuts.leaves import class_file
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.bindings import dotted
-from gradviz.source.statements import bodies, called
+from gradviz.source.statements import Body, bodies, called
 from gradviz.variables.objects import members, parameters, submodules
 
 
@@ -44,12 +44,18 @@ def _written(file: str, kinds: set[str]) -> Iterator[tuple[SourceLine, str]]:
     once for several places, and the code of one for each.
     """
     written = list(bodies(file))
-    makers = kinds.union(body.function for body in written)
+    makers = kinds.union(body.function for body in written if _makes(body, kinds))
     for body in written:
         for part in chain.from_iterable(map(ast.walk, body.statements)):
             made, instead = _one_for_each(part)
             if made in makers:
                 yield body.source(part), instead
+
+
+def _makes(body: Body, kinds: set[str]) -> bool:
+    """Whether a function calls a class of one of these names."""
+    parts = chain.from_iterable(map(ast.walk, body.statements))
+    return any(called(part) in kinds for part in parts)
 
 
 def _several(container: torch.nn.Module) -> list[tuple[torch.nn.Module, int]]:

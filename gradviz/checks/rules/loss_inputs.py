@@ -282,15 +282,11 @@ def _own_samples(graph: Graph) -> Diagnoses:
 
 
 def _is_error(graph: Graph, node: int) -> bool:
-    """Whether a node made the difference of data and a prediction."""
+    """Whether a node made the difference of data and what a layer predicts."""
     made = _made(graph, node)
     if kind(graph, made) not in ("Sub", "Rsub") or len(makers(graph, made)) != 1:
         return False
-    # which is no log probability itself
-    return kind(graph, _made(graph, makers(graph, made)[0])) not in _LOGARITHMS
-
-
-_LOGARITHMS = ("LogSoftmax", "Log", "Sum", "Gather", "Index", "Neg")
+    return kind(graph, _made(graph, makers(graph, made)[0])) in _LAYERS
 
 
 def _made(graph: Graph, node: int) -> int:
