@@ -24,7 +24,12 @@ from gradviz.recording.session import running
 from gradviz.source.bindings import dotted
 from gradviz.source.cut import Cut
 from gradviz.source.spots import OWN_CODE, span_of
-from gradviz.source.statements import text_of
+from gradviz.source.statements import (
+    blocks_around,
+    loops_around,
+    recording_off,
+    text_of,
+)
 from gradviz.source.syntax import value_spans
 from gradviz.variables.objects import class_attribute
 from gradviz.variables.scanner import Namespace
@@ -293,7 +298,7 @@ class RecordedCode:
                 is_alone = isinstance(file.parents.get(call), ast.Expr)
                 if is_alone and "set_grad_enabled(False" in ast.unparse(call):
                     return Cut("no_grad", self.line_of(call), "set_grad_enabled")
-            for value in filter(ast.Yield.__instancecheck__, file.parents):
+            for value in self._yields(file):
                 no_grad = file.no_grad(value)
                 # torch switches back for a generator with a decorator
                 if no_grad is not None and isinstance(
@@ -303,6 +308,28 @@ class RecordedCode:
                     text = clip(ast.unparse(value), 40)
                     return Cut(no_grad.kind, line, "yield", of=text, part=text, off=off)
         return None
+
+    def _yields(self, file: CodeFile) -> Iterator[AST]:
+        """What generators of a file hand out to a loop that runs now, where nothing else
+        around it switches gradients off.
+        """
+        frame, is_in_loop = self._frame, False
+        while frame is not None:
+            name, line = frame.f_code.co_filename, frame.f_lineno
+            if self.file(name) is not None:
+                is_in_loop |= bool(loops_around(name, line))
+                around = blocks_around(name, line, ast.With, ast.FunctionDef)
+                heads = [part for b in around for part in getattr(b, "items", ())]
+                heads += [d for b in around for d in getattr(b, "decorator_list", ())]
+                if any(recording_off(ast.unparse(head)) for head in heads):
+                    return
+            frame = frame.f_back
+        for value in file.parents if is_in_loop else ():
+            if isinstance(value, ast.Yield):
+                node: Any = file.function_of(value).node
+                decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
+                if not any("contextmanager" in text for text in decorators):
+                    yield value
 
     def off_around(self, module: torch.nn.Module) -> Cut | None:
         """The block or decorator that had switched gradients off when a module was

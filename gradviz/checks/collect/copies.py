@@ -79,13 +79,15 @@ def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> Non
             return
         # where it got its name, however; what is loaded at once may be its own
         name = (match[3] or "").rpartition(".")[2]
-        named = rf"^(?:\w+\.)*{name} = .*?\b([\w.]+)\.state_dict\(\)"
+        named = (
+            rf"^(?:\w+\.)*{name} = (?!.*(?:clone|copy)).*?\b([\w.]+)\.state_dict\(\)"
+        )
         places = [*matching(source.file, named if name else _KEPT)]
         for kept, made in places[:1] or islice(matching(source.file, _KEPT), 1):
             recorder.note(
                 Kind.NO_EFFECT,
                 kept,
-                f"{match[0]}...)",
+                f"{match[1]}.load_state_dict({match[3] or '...'})",
                 "keeps the parameters themselves, which each step changes: state_dict() copies nothing",
                 f"keep a copy: copy.deepcopy({made[1]}.state_dict())",
             )

@@ -30,6 +30,7 @@ from gradviz.checks.collect.recorder import Recorder
 from gradviz.checks.collect.slopes import faults_of, is_real
 from gradviz.checks.run import Kind
 from gradviz.graph import Graph
+from gradviz.graph.kinds import kind
 from gradviz.graph.model import column
 from gradviz.packages import definition_of, is_foundation, package_of
 from gradviz.rank import rank
@@ -154,9 +155,10 @@ def _users(graph: Graph) -> Iterator[str]:
 
 
 def used_functions(graph: Graph) -> Iterator[str]:
-    """The names of the custom Functions from which a graph computes more."""
+    """The names of the custom Functions from which a graph computes more than a sum."""
     for place, function in enumerate(column(graph.nodes, "function")):
-        if function is not None and graph.consumer_places(place):
+        users = graph.consumers(place) if function is not None else ()
+        if any(kind(graph, user.consumer) != "Add" for user in users):
             yield function.name.rpartition(".")[2]
 
 

@@ -187,7 +187,7 @@ def _called_past(reading: Reading, file: str) -> Iterator[Note]:
     """Where forward() of a module with hooks, or of a custom Function, is called in
     place of the module or of apply().
     """
-    calls = list(matching(file, r"([\w.]+)\.forward(?:\(|[\s,)\]](?! ?=)|$)"))
+    calls = list(matching(file, r"([\w.]+)\.forward(?:\(| for (?=\1 in ))"))
     passed: dict[str, str] = {}
     for name, path, module in _modules(reading) if calls else ():
         if _is_passed(reading, module):

@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.nn import functional
@@ -68,6 +68,7 @@ class ModeWatch:
         # at the last backward call that was read, by name
         self.models: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._judged = set[str]()
+        self._looked = WeakSet[torch.nn.Module]()
         # a weight as it was when nothing was recorded for it, and at which call
         self._marks: ByTensor[tuple[object, int]] = WeakIdKeyDictionary()
         self._told: ByTensor[bool] = WeakIdKeyDictionary()
@@ -182,19 +183,29 @@ class ModeWatch:
         if frame.f_back is None or frame.f_back.f_code is not frame.f_code:
             self._switches[module] = self._recorder.line(frame)
             if local_variables(frame).get("mode") is False:
-                with isolated():
+                with isolated(), self._recorder.reading("modes"):
                     self._goes_on(module)
 
     def _goes_on(self, model: torch.nn.Module) -> None:
         """A model is switched to eval() mode, and attention in it drops all the same."""
-        for _, part in submodules(model):
-            code = getattr(class_attribute(type(part), "forward"), "__code__", None)
-            source, given = _dropping(code) if code is not None else (None, "")
+        if model in self._looked:
+            return
+        self._looked.add(model)
+        modules = [part for _, part in submodules(model)]
+        # who overrides train() may switch it there
+        usual = class_attribute(torch.nn.Module, "train")
+        if any(class_attribute(type(part), "train") is not usual for part in modules):
+            return
+        ids = frozenset(map(id, parameters(model)))
+        for part in modules:
+            forward = class_attribute(type(part), "forward")
+            if type(forward) is not FunctionType:
+                continue
+            source, given = _dropping(forward.__code__)
             first, *path = given.split(".")
             number = attribute_of(part, path) if first == "self" else None
             if type(number) is float and number > 0:
-                about, weights = (self._name(model), given), parameters(model)
-                ids = frozenset(map(id, weights))
+                about = self._name(model), given
                 self._recorder.note(Kind.DROPPING, source, *about, tensors=ids)
 
     def stepped(self, fed: set[int]) -> None:
@@ -222,6 +233,8 @@ def _dropping(code: CodeType) -> tuple[SourceLine | None, str]:
     `dropout_p`, in whichever mode, and the attribute.
     """
     body = body_of(code)
+    if any("training" in ast.unparse(statement) for statement in body.statements):
+        return None, ""
     for part in chain.from_iterable(map(ast.walk, body.statements)):
         if called(part) == "scaled_dot_product_attention":
             given = {word.arg: word.value for word in part.keywords}  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from gradviz.checks.collect.models import Reading
 from gradviz.checks.collect.recorder import Note
 from gradviz.checks.run import Kind
 from gradviz.graph import Graph
+from gradviz.graph.kinds import kind
 from gradviz.graph.walks import makers
 from gradviz.packages import users_frame
 from gradviz.source.statements import Body, assigned, body_of, flattened
@@ -30,13 +31,17 @@ def squared(reading: Reading) -> Iterator[Note]:
     frame, graph = users_frame(reading.live.frame), reading.walked.graph
     if frame is None:
         return
+    seen = set[str]()
     for data in graph.data:
         sizes = data.tensor.shape or ()
         if len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] == 1:
             continue
         column, row = (sizes[0], 1), sizes[:1]
-        if not any(_takes(graph, node, row) for node in data.nodes):
+        if data.text in seen or not any(
+            _takes(graph, node, row) for node in data.nodes
+        ):
             continue
+        seen.add(data.text)
         body = body_of(frame.f_code)
         for value in _made(body, data.text):
             sides = value.left, value.right
@@ -49,6 +54,8 @@ def squared(reading: Reading) -> Iterator[Note]:
 
 def _takes(graph: Graph, node: int, row: Sequence[object]) -> bool:
     """Whether what an operation was given beside data has the shape of a row."""
+    if kind(graph, node) not in ("Mul", "Add", "Sub", "Div"):
+        return False
     for maker in makers(graph, node):
         made = graph.outputs[maker]
         if made and made[0] is not None and made[0].shape == row:

@@ -125,6 +125,8 @@ def _is_compared_with_several(graph: Graph, node: int) -> bool:
     given = [shape(graph, operand) for operand in operands]
     if _is_square(sizes) or 1 in sizes or given != [column]:
         return False
+    if kind(graph, operands[0]) in _LIFTED or kind(graph, operands[0]) in _KEPT:
+        return False
     return operands[0] not in graph.leaf_of and _is_mean_error(graph, node)
 
 

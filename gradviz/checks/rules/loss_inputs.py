@@ -13,12 +13,12 @@ from functools import partial
 from itertools import islice, zip_longest
 
 from gradviz.checks.call import BackwardCall
-from gradviz.checks.ops import RESHAPES, behind, kind, makers, spread, users
+from gradviz.checks.ops import RESHAPES, behind, kind, makers, shape, spread, users
 from gradviz.checks.registry import Diagnoses, Diagnosis, Row, check, told
 from gradviz.checks.run import Kind, LossArguments
 from gradviz.checks.words import first_names, made_at, title_and_code, where as place
 from gradviz.graph import Graph, SourceLine
-from gradviz.source.statements import called, expressions_at
+from gradviz.source.statements import called, expressions_at, written_at
 
 _LAYERS = frozenset(
     [
@@ -244,6 +244,7 @@ def _soft_targets(context: BackwardCall) -> Diagnoses:
     """
     graph, optimized = context.graph, context.optimized
     told: dict[tuple[frozenset[int], frozenset[int]], Diagnosis] = {}
+    entropies = set[frozenset[int]]()
     for node, source, *factors in _written(graph, ("Mul",)):
         made = [_made(graph, maker) for maker in makers(graph, node)]
         kinds = [kind(graph, each) for each in made]
@@ -254,13 +255,16 @@ def _soft_targets(context: BackwardCall) -> Diagnoses:
             frozenset(leaf for leaf in behind(graph, [each]) if leaf in optimized)
             for each in (made[place], made[1 - place])
         )
-        if target and target != given:
+        if target == given:
+            entropies.add(target)
+        elif given and shape(graph, made[0]) == shape(graph, made[1]):
             names = first_names(graph.leaf_of[leaf] for leaf in sorted(target))
             words = {"function": "the cross entropy", "target": factors[place]}
             found = _TARGET.filled(names, source, nodes=(node,), **words)
             told.setdefault((target, given), found)
     for (target, given), found in told.items():
-        if (given, target) not in told:
+        # a divergence takes the entropy off, too
+        if (given, target) not in told and target not in entropies:
             yield found
 
 
@@ -277,7 +281,8 @@ def _own_samples(graph: Graph) -> Diagnoses:
         if not moves or users(graph, sample) != [node]:
             continue
         weighed = spread([node], lambda n: users(graph, n) if n not in taken else [])
-        if any(kind(graph, each) == "Mul" and each in taken for each in weighed):
+        is_log = "log_prob(" in written_at(made_at(graph, node))
+        if is_log and any(kind(graph, n) == "Mul" and n in taken for n in weighed):
             yield _MOVES.filled((), made_at(graph, node), nodes=(node,))
 
 
