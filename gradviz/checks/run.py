@@ -48,7 +48,7 @@ class Kind(Enum):
     EVALUATED = "v"  # in training mode where nothing is recorded; about the model
     ASLEEP = "e"  # a step of a model in eval() mode; about it and its parts
     AWAKE = "a"  # dropout in eval() mode, by a function; about the model and that
-    DROPPING = "D"  # so does attention; about the model, and how much it drops
+    DROPPING = "D"  # so does attention; about the model, and its `dropout_p`
     TEACHER = "t"  # what nothing trains runs as in training; about it
     RETAINED = "r"  # a graph that no later call met
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
@@ -61,7 +61,7 @@ class Kind(Enum):
         "d"  # a function draws what a loss expects anew; about that and the function
     )
     SQUARED = "q"  # a row and a column make data; about both, the operation, how long
-    ONE_MODULE = "1"  # at several places; about its code, how many, and one for each
+    ONE_MODULE = "1"  # at several places; about how many, and the code of several
     NO_SWITCH = "m"  # requires_grad = False of modules, about them: it freezes nothing
     # of a custom Function: about its name
     OTHER_SLOPE = "f"

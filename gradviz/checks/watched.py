@@ -96,12 +96,13 @@ class WatchedRun:
         if not run.differentiated:
             run.log = [each for each in run.log if each.kind != Kind.SECOND_SLOPE]
         # nor need that of the loss itself ask for its gradient, which is 1
-        used = {name for call in run.read for name in used_functions(call.graph)}
-        run.log = [
-            each
-            for each in run.log
-            if each.kind != Kind.NO_CHAIN or each.about[0] in used
-        ]
+        if any(each.kind == Kind.NO_CHAIN for each in run.log):
+            used = {name for call in run.read for name in used_functions(call.graph)}
+            run.log = [
+                each
+                for each in run.log
+                if each.kind != Kind.NO_CHAIN or each.about[0] in used
+            ]
         return run.read
 
     def told(self, findings: Findings, captured: RunResult[BackwardCall]) -> Findings:

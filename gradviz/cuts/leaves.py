@@ -9,7 +9,7 @@ import gc
 from ast import AST, Call
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from types import GeneratorType
+from types import FunctionType, GeneratorType
 from typing import Any
 
 import torch
@@ -190,9 +190,9 @@ def _add(leaves: Leaves, value: AST, tensors: Sequence[torch.Tensor]) -> None:
 def class_file(kind: type) -> str:
     """The file of a function that a class defines itself; "" where there is none."""
     for value in list(vars(kind).values()):
-        code = getattr(value, "__code__", None)
-        if code is not None:
-            return str(code.co_filename)
+        # another object may run code of the user's when it is asked
+        if type(value) is FunctionType:
+            return value.__code__.co_filename
     return ""
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
 import torch
@@ -26,13 +26,14 @@ from gradviz.source.cut import Cut
 from gradviz.source.spots import OWN_CODE, span_of
 from gradviz.source.statements import (
     blocks_around,
+    called,
     loops_around,
     recording_off,
     text_of,
 )
 from gradviz.source.syntax import value_spans
 from gradviz.variables.objects import class_attribute
-from gradviz.variables.scanner import Namespace
+from gradviz.variables.scanner import Namespace, local_variables
 from gradviz.wording import clip
 
 _read = lru_cache(maxsize=200)(CodeFile)
@@ -136,7 +137,8 @@ class RecordedCode:
     def forward_of(self, module: torch.nn.Module) -> FunctionCode | None:
         """The forward() of a class of the user's."""
         forward = class_attribute(type(module), "forward")
-        return self.function_of(getattr(forward, "__code__", None))
+        is_function = type(forward) is FunctionType
+        return self.function_of(forward.__code__ if is_function else None)
 
     def is_running(self, function: FunctionCode) -> bool:
         """Whether a function has not returned yet, or is no function."""
@@ -293,7 +295,7 @@ class RecordedCode:
         """
         if torch.is_grad_enabled():
             return None
-        for file in self.files.values():
+        for file in list(self.files.values()):
             for call in file.calls:
                 is_alone = isinstance(file.parents.get(call), ast.Expr)
                 if is_alone and "set_grad_enabled(False" in ast.unparse(call):
@@ -310,34 +312,38 @@ class RecordedCode:
         return None
 
     def _yields(self, file: CodeFile) -> Iterator[AST]:
-        """What generators of a file hand out to a loop that runs now, where nothing else
-        around it switches gradients off.
+        """What generators of a file hand out to a loop that runs now: as its code calls
+        them, or as a variable beside it holds one. Nothing where something else around
+        the running line switches gradients off.
         """
-        frame, is_in_loop = self._frame, False
+        frame, running = self._frame, set[str]()
         while frame is not None:
             name, line = frame.f_code.co_filename, frame.f_lineno
             if self.file(name) is not None:
-                is_in_loop |= bool(loops_around(name, line))
-                around = blocks_around(name, line, ast.With, ast.FunctionDef)
-                heads = [part for b in around for part in getattr(b, "items", ())]
-                heads += [d for b in around for d in getattr(b, "decorator_list", ())]
-                if any(recording_off(ast.unparse(head)) for head in heads):
+                blocks = blocks_around(name, line, ast.With, ast.FunctionDef)
+                if any(recording_off(head) for head in map(_head, blocks)):
                     return
+                for loop in loops_around(name, line):
+                    through = (
+                        [*ast.walk(loop.iter)] if isinstance(loop, ast.For) else []
+                    )
+                    running |= {called(part) for part in through}
+                for value in local_variables(frame).values():
+                    if type(value) is GeneratorType and value.gi_frame is not None:
+                        running.add(value.gi_code.co_name)
             frame = frame.f_back
-        for value in file.parents if is_in_loop else ():
-            if isinstance(value, ast.Yield):
-                node: Any = file.function_of(value).node
-                decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
-                if not any("contextmanager" in text for text in decorators):
-                    yield value
+        for value in file.parents:
+            owner: Any = file.function_of(value) if type(value) is ast.Yield else None
+            if owner is not None and getattr(owner.node, "name", "") in running:
+                yield value
 
     def off_around(self, module: torch.nn.Module) -> Cut | None:
         """The block or decorator that had switched gradients off when a module was
         called last.
         """
         sites: list[CallSite] = []
-        for called, site, _ in self.modules:
-            sites += site.chain() if called is module else ()
+        for one, site, _ in self.modules:
+            sites += site.chain() if one is module else ()
 
         for value in filter(None, map(self.value_at, sites)):
             no_grad = self.file_of(value).no_grad(value)
@@ -346,6 +352,13 @@ class RecordedCode:
                 text = clip(ast.unparse(value), 40)
                 return Cut(no_grad.kind, line, of=text, part=text, off=switch)
         return None
+
+
+def _head(block: Any) -> str:
+    """The code of what a block begins with: its context, or decorators."""
+    items = [item.context_expr for item in getattr(block, "items", ())]
+    heads = [*items, *getattr(block, "decorator_list", ())]
+    return " ".join(map(ast.unparse, heads))
 
 
 def _skips(function: FunctionCode) -> int:

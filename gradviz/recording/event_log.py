@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -185,7 +185,9 @@ class SeenModule:
         self.ref = weakref.ref(module)
         self.type = type(module).__name__
         forward = class_attribute(type(module), "forward")
-        self.forward: CodeType | None = getattr(forward, "__code__", None)
+        # another object may run code of the user's when it is asked
+        is_function = type(forward) is FunctionType
+        self.forward: CodeType | None = forward.__code__ if is_function else None
         self.in_place = vars(module).get("inplace") is True
         self.calls = self.began = 0
         self.recording = self.gave_graph = True

@@ -162,6 +162,80 @@ FAULTS = {
         MEMORY,
     ),
 }
+SDPA = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24); self.dropout = 0.1; self.out = nn.Linear(8, 1)
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if self.training:
+            y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v)
+        return self.out(y)
+net = Attention()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(4, 5, 8); y = x[..., :1]
+for step in range(3):
+    net.train()
+    loss = F.mse_loss(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    net.eval()
+    with torch.no_grad():
+        print(F.mse_loss(net(x), y).item())
+"""
+SDPA_TRAIN = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24); self.rate = 0.1; self.p = 0.1; self.out = nn.Linear(8, 1)
+    def train(self, mode=True):
+        super().train(mode)
+        self.p = self.rate if mode else 0.0
+        return self
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out(F.scaled_dot_product_attention(q, k, v, dropout_p=self.p))
+net = Attention()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(4, 5, 8); y = x[..., :1]
+for step in range(3):
+    net.train()
+    loss = F.mse_loss(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    net.eval()
+    with torch.no_grad():
+        print(F.mse_loss(net(x), y).item())
+"""
+ALL_PAIRS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+n = 24
+points = torch.linspace(0, 1, n).view(n, 1)
+centers = torch.linspace(0, 1, n)
+target = torch.sin(6 * torch.linspace(0, 1, n))
+alpha = nn.Parameter(torch.zeros(n))
+opt = torch.optim.SGD([alpha], lr=0.01)
+def train():
+    for step in range(3):
+        gap = points - centers
+        prediction = torch.exp(-gap.pow(2)) @ alpha
+        lin = points * centers
+        prediction = prediction + lin @ alpha
+        loss = nn.functional.mse_loss(prediction, target)
+        opt.zero_grad(); loss.backward(); opt.step()
+train()
+"""
 RIGHT = {
     "pairs on purpose": ACTOR.replace("value.detach()", "returns[:, None]"),
     "pairs of a column made for them": ACTOR.replace(
@@ -179,6 +253,9 @@ RIGHT = {
         "        with torch.no_grad():\n            made = backbone(torch.randn(3, 4)).relu()\n            yield made",
         "        yield backbone(torch.randn(3, 4)).relu()",
     ),
+    "attention that asks for its mode": SDPA,
+    "train() that switches attention": SDPA_TRAIN,
+    "a kernel of all pairs": ALL_PAIRS,
     "a generator for an evaluation": STREAM.replace(
         "        loss = head(made).square().mean()\n        opt.zero_grad()\n        loss.backward()\n        opt.step()\n",
         "        print(head(made).square().mean().item())\n"
@@ -201,3 +278,68 @@ def test_what_was_computed_in_a_constructor_is_moved(tmp_path: Path) -> None:
     found = alarms(KERNEL, tmp_path)
     assert [each["id"] for each in found] == ["freed-graph"]
     assert "move self.length = self.log_length.exp() into what runs each time" in found[0]["fix"]
+
+
+BESIDE = """
+import contextlib
+import torch
+from torch import nn
+net = nn.Linear(4, 1)
+@contextlib.contextmanager
+def quiet():
+    with torch.no_grad():
+        yield
+def batches():
+    with torch.no_grad():
+        for _ in range(2):
+            yield torch.randn(8, 4)
+print(sum(batch.sum() for batch in batches()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        (
+            "@torch.no_grad()\ndef step():\n    net(torch.randn(8, 4)).mean().backward()\nfor _ in range(2):\n    step()",
+            "@torch",
+        ),
+        (
+            "for _ in range(2):\n    with torch.no_grad():\n        net(torch.randn(8, 4)).mean().backward()",
+            "net(torch",
+        ),
+        ("with quiet():\n    for _ in range(2):\n        net(torch.randn(8, 4)).mean().backward()", "net(torch"),
+    ],
+)
+def test_a_generator_that_no_running_loop_asks_is_not_blamed(text: str, at: str, tmp_path: Path) -> None:
+    found = alarms(f"{BESIDE}{text}\n", tmp_path)
+    assert [each["id"] for each in found] == ["no-graph"] and found[0]["code"].strip().startswith(at), found
+    assert "handed out" not in found[0]["fix"]
+
+
+def test_eval_looks_at_a_model_once_and_runs_none_of_its_code(tmp_path: Path) -> None:
+    script = """
+import torch
+from torch import nn
+class Forward:
+    def __get__(self, instance, owner=None):
+        return self if instance is None else lambda x: instance.layer(x)
+    def __getattr__(self, name):
+        raise RuntimeError(f"asked for {name}")
+class Odd(nn.Module):
+    forward = Forward()
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+    def __eq__(self, other):
+        raise RuntimeError("compared")
+    __hash__ = None
+net = Odd()
+for step in range(3):
+    net.train()
+    net(torch.randn(8, 4)).square().mean().backward()
+    net.eval()
+print("END")
+"""
+    found = alarms(script, tmp_path)
+    assert {each["id"] for each in found} <= {"gradient-not-reset"}, found

@@ -142,6 +142,10 @@ RIGHT = {
         "def forward(ctx, x):\n    ctx.save_for_backward(x)\n    return x.square().sum()",
         "def backward(ctx, g):\n    return 2 * ctx.saved_tensors[0]",
     ).replace(".square().mean()", ""),
+    "a term of the loss": script(
+        "def forward(ctx, x):\n    ctx.save_for_backward(x)\n    return x.square().sum()",
+        "def backward(ctx, g):\n    return 2 * ctx.saved_tensors[0]",
+    ).replace(".square().mean()", " + 0.1 * net.weight.square().sum()"),
     "a loss beside the output": script(
         "def forward(ctx, x, s):\n    ctx.shape = s.shape\n    return x.clone()",
         "def backward(ctx, g):\n    return g, torch.ones(ctx.shape)",

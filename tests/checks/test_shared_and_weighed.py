@@ -169,6 +169,74 @@ for step in range(4):
     loss.backward()
     opt.step()
 """
+MOE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+gate, experts = nn.Linear(4, 3), nn.Linear(4, 15)
+opt = torch.optim.SGD([*gate.parameters(), *experts.parameters()], lr=0.1)
+x = torch.randn(32, 4); y = torch.randint(0, 5, (32,))
+for step in range(3):
+    weights = gate(x).softmax(1)
+    logp = experts(x).view(32, 3, 5).log_softmax(-1)
+    mixed = (weights.unsqueeze(-1) * logp).sum(1)
+    loss = nn.functional.nll_loss(mixed, y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+REVERSEKL = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+enc, prior = nn.Linear(4, 3), nn.Linear(2, 3)
+dec = nn.Linear(3, 4)
+opt = torch.optim.SGD([*enc.parameters(), *prior.parameters(), *dec.parameters()], lr=0.1)
+x = torch.randn(32, 4); c = torch.randn(32, 2)
+for step in range(3):
+    q = enc(x).softmax(1); log_q = enc(x).log_softmax(1)
+    log_prior = prior(c).log_softmax(1)
+    kl = (q * log_q).sum(1) - (q * log_prior).sum(1)   # ELBO with a learned prior
+    loss = nn.functional.mse_loss(dec(q), x) + kl.mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+STEP = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+enc, vel = nn.Linear(4, 2), nn.Linear(2, 2)
+opt = torch.optim.SGD([*enc.parameters(), *vel.parameters()], lr=0.1)
+x = torch.randn(32, 4); mask = (torch.rand(32, 1) > 0.2).float(); y = x[:, :2]
+for step in range(3):
+    here = enc(x)
+    there = here + 0.1 * vel(here)
+    moved = (there - here) * mask
+    loss = nn.functional.mse_loss(here, y) + (moved - y).pow(2).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+SEVERAL = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(32, 4); ratings = x[:, :1] + 0.1 * torch.randn(32, 5)
+for step in range(3):
+    score = net(x).squeeze(1)
+    loss = (score[:, None] - ratings).pow(2).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+CLONES = """
+import torch, copy
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(*map(copy.deepcopy, [nn.Linear(4, 4)] * 3))
+shared = nn.Linear(4, 4)
+net = nn.Sequential(net, shared, nn.Tanh(), shared, nn.Linear(4, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(32, 4); y = x[:, :1]
+for step in range(3):
+    loss = nn.functional.mse_loss(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
 RIGHT = {
     "a layer that is shared by name": STACK.replace(
         "nn.ModuleList([nn.Linear(4, 4)] * depth)", "nn.ModuleList([own] * depth)"
@@ -192,6 +260,11 @@ RIGHT = {
         "    other = -((student(x) / 2).softmax(-1) * (teacher(x) / 2).log_softmax(-1)).sum(-1).mean()\n    kd = other + ",
     ),
     "quantiles of one target": COLUMNS.replace("nn.Linear(4, 1)", "nn.Linear(4, 3)"),
+    "experts that a gate weighs": MOE,
+    "a divergence from a prior that is learned": REVERSEKL,
+    "a step along a field": STEP,
+    "ratings of several people": SEVERAL,
+    "layers that are copied": CLONES,
     "a memory that is empty at first": MEMORY,
     "numbers of a function beside a layer that is shared": STACK.replace("[nn.Linear(4, 4)] * depth", "[own] * depth")
     .replace(

@@ -57,6 +57,7 @@ _AVERAGED = (
 _AVERAGE = rf"^{{0}}(\.data)? = (.* \* )?{{0}}(\.data)? .*\+ |{_AVERAGED}"
 _TIE = r"^([\w.]+\.weight) = ([\w.]+\.weight)$"
 _KEPT = r"(?:^[^(]* = [^(]*?|\bappend\()\b([\w.]+)\.state_dict\(\)(?!\.items)"
+_NAMED = r"^(?:\w+\.)*{0} = (?!.*(?:clone|copy)).*?\b([\w.]+)\.state_dict\(\)"
 _LOAD = re.compile(
     r"([\w.]+)\.load_state_dict\((?:([\w.]+)\.state_dict\(\)|([\w.]+)[,)])?"
 )
@@ -77,13 +78,10 @@ def loaded(recorder: Recorder, frame: FrameType, module: Any, state: Any) -> Non
         if match[2]:
             recorder.note(*_copied(source, match[1], match[2]))
             return
-        # where it got its name, however; what is loaded at once may be its own
-        name = (match[3] or "").rpartition(".")[2]
-        named = (
-            rf"^(?:\w+\.)*{name} = (?!.*(?:clone|copy)).*?\b([\w.]+)\.state_dict\(\)"
-        )
-        places = [*matching(source.file, named if name else _KEPT)]
-        for kept, made in places[:1] or islice(matching(source.file, _KEPT), 1):
+        # what is loaded at once may be its own
+        patterns = [_NAMED.format(match[3].rpartition(".")[2])] if match[3] else []
+        found = (matching(source.file, each) for each in (*patterns, _KEPT))
+        for kept, made in islice(chain.from_iterable(found), 1):
             recorder.note(
                 Kind.NO_EFFECT,
                 kept,

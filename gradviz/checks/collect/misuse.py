@@ -187,7 +187,7 @@ def _called_past(reading: Reading, file: str) -> Iterator[Note]:
     """Where forward() of a module with hooks, or of a custom Function, is called in
     place of the module or of apply().
     """
-    calls = list(matching(file, r"([\w.]+)\.forward(?:\(| for (?=\1 in ))"))
+    calls = list(matching(file, r"([\w.]+)\.forward(?:\(| for \1 in ([\w.]+))"))
     passed: dict[str, str] = {}
     for name, path, module in _modules(reading) if calls else ():
         if _is_passed(reading, module):
@@ -198,9 +198,10 @@ def _called_past(reading: Reading, file: str) -> Iterator[Note]:
         holder, last = match[1], match[1].rpartition(".")[2]
         value = value_of(holder, reading.live.variables)
         # handed on, it is called under another name
-        is_handed_on = passed and not match[0].endswith("(")
-        if last in passed or is_handed_on:
-            yield Kind.NO_HOOK, source, passed.get(last) or next(iter(passed.values()))
+        through = (match[2] or "").rpartition(".")[2]
+        inside = [name for name in passed.values() if through in name.split(".")]
+        if last in passed or (through and inside):
+            yield Kind.NO_HOOK, source, passed.get(last) or inside[0]
         is_custom = isinstance(value, type) and issubclass(value, _FUNCTION)
         named = f"{getattr(value, '__name__', '')}Backward"
         if is_custom and named not in reading.walked.graph.ops:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from functools import lru_cache
 from itertools import chain
 from types import CodeType, FrameType, FunctionType
-from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any, TypeVar
 
 import torch
 from torch.nn import functional
@@ -60,6 +59,11 @@ _COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.GeneratorExp
 _CALLS = {MODULE_CALL, torch.nn.Module._wrapped_call_impl.__code__}
 
 
+_Value = TypeVar("_Value")
+# by identity: a class of the user's may say what is equal
+ByModule = MutableMapping[torch.nn.Module, _Value]
+
+
 class ModeWatch:
     """Of one run, in one thread."""
 
@@ -68,12 +72,12 @@ class ModeWatch:
         # at the last backward call that was read, by name
         self.models: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._judged = set[str]()
-        self._looked = WeakSet[torch.nn.Module]()
+        self._looked: ByModule[bool] = WeakIdKeyDictionary()
         # a weight as it was when nothing was recorded for it, and at which call
         self._marks: ByTensor[tuple[object, int]] = WeakIdKeyDictionary()
         self._told: ByTensor[bool] = WeakIdKeyDictionary()
         # that called train() or eval() of a module last
-        self._switches = WeakKeyDictionary[torch.nn.Module, SourceLine | None]()
+        self._switches: ByModule[SourceLine | None] = WeakIdKeyDictionary()
 
     def listeners(self) -> Iterator[tuple[Any, Began]]:
         for function in (*_DROPOUTS, functional.batch_norm):
@@ -190,7 +194,7 @@ class ModeWatch:
         """A model is switched to eval() mode, and attention in it drops all the same."""
         if model in self._looked:
             return
-        self._looked.add(model)
+        self._looked[model] = True
         modules = [part for _, part in submodules(model)]
         # who overrides train() may switch it there
         usual = class_attribute(torch.nn.Module, "train")

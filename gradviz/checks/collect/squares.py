@@ -18,7 +18,8 @@ from gradviz.variables.objects import attribute_of
 from gradviz.variables.scanner import value_of
 from gradviz.walker.tensors import PLAIN, is_plain
 
-_MEETING = ast.Add, ast.Sub, ast.Mult, ast.Div
+_MEETING = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+"""Operators, as torch calls what they do."""
 _SAME = {"detach", "clone", "float", "double", "cpu", "to", "data"}
 """Methods and attributes whose result has the shape of the tensor."""
 Sizes = tuple[int, ...]
@@ -47,9 +48,11 @@ def squared(reading: Reading) -> Iterator[Note]:
             sides = value.left, value.right
             shapes = [_shape(side, body, reading.live.variables) for side in sides]
             if {*shapes} == {column, row}:
-                both, operation = " and ".join(map(str, shapes)), type(value.op)
-                about = both, operation.__name__.lower(), str(sizes[0])
-                yield Kind.SQUARED, body.source(value), *about
+                both, operation = (
+                    " and ".join(map(str, shapes)),
+                    _MEETING[type(value.op)],
+                )
+                yield Kind.SQUARED, body.source(value), both, operation, str(sizes[0])
 
 
 def _takes(graph: Graph, node: int, row: Sequence[object]) -> bool:
@@ -69,7 +72,7 @@ def _made(body: Body, text: str) -> Iterator[ast.BinOp]:
         names, value = assigned(statement)
         is_bound = text in names and value is not None
         for part in [value] if is_bound else ast.walk(statement):
-            if not (isinstance(part, ast.BinOp) and isinstance(part.op, _MEETING)):
+            if not (isinstance(part, ast.BinOp) and type(part.op) in _MEETING):
                 continue
             if is_bound or ast.unparse(part) == text:
                 yield part
@@ -113,5 +116,5 @@ def _lifts(value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         name = getattr(value.func, "attr", "")
         kept = any(word.arg == "keepdim" for word in value.keywords)
-        return kept or name in {"unsqueeze", "view", "reshape", "expand_dims"}
+        return kept or name in {"unsqueeze", "view", "reshape"}
     return False

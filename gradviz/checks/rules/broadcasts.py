@@ -52,7 +52,8 @@ def broadcast(context: BackwardCall) -> Diagnoses:
     reduction keeps, or that the same line makes, as in `x[:, None] - y`, is meant. Of
     data, rows of a column, as `targets[i:j]`, are a column; and a square beside a row
     is followed to the line of the function that calls `backward()`, whose variables
-    tell the shapes.
+    tell the shapes. A column less data with more columns is one, where the mean of its
+    squares is the loss.
 
     What to do: give both one shape, with `squeeze(1)` or `unsqueeze(1)`.
 

@@ -168,7 +168,10 @@ def loss_input(context: BackwardCall) -> Diagnoses:
 
     How it is found: The graph shows which operation made the input of the loss, behind
     changes of shape and dtype. Calls of torch's losses are seen with what they are
-    given; a target is one by the name that the line has for it.
+    given; a target is one by the name that the line has for it, or since it is a softmax
+    that weighs the logarithms of another network's. A log probability is one by its
+    name, or where the line calls `log_prob()`; what weighs it is told of by its name,
+    or where it is data less what a layer gave.
 
     What to do: Leave the extra softmax or sigmoid out, or use the loss that fits; give
     both arguments one shape; detach the target.

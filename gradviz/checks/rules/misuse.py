@@ -62,6 +62,8 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
     dropout and batch normalization that run as in training are seen with the mode of
     the model around them, where nothing is recorded. Only models that an optimizer
     trains count, and what they look up without recording in a training step does not.
+    Attention that is given an attribute as `dropout_p`, in code that does not ask for
+    `training`, is told of where its model is switched to `eval()`.
 
     What to do: call `eval()` before an evaluation and `train()` after it.
 
@@ -100,7 +102,7 @@ def wrong_mode(context: BackwardCall) -> Diagnoses:
 _DIRECT = {
     Kind.NO_HOOK: Row(
         "the hooks of {0} never run",
-        "{code} calls its forward() directly: only a call of the module itself runs its hooks",
+        "{code} uses its forward() directly: only a call of the module itself runs its hooks",
         "In {line}, call the module: leave out .forward.",
     ),
     Kind.NO_APPLY: Row(
@@ -229,7 +231,9 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
     replayed in a child process (one thread, 5 seconds at most), in double precision:
     forward() a little to both sides of the inputs, and backward() once. A forward that
     is flat or hands its input on, and a backward that hands its gradient on and keeps
-    nothing, are left alone, as in straight-through estimators and gradient reversal.
+    nothing, are left alone, as in straight-through estimators and gradient reversal;
+    and so is one that gives a single number and ignores its gradient, if that is the
+    loss, or a term of it.
     Not where there is no `fork`, and not with CUDA or several ranks. A change through
     `.data` is found in the code of functions that ran in the step that was read, of a
     variable whose operation, or one before that line, has saved it.

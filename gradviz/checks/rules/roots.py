@@ -65,7 +65,8 @@ def no_graph(context: BackwardCall) -> Diagnoses:
 
     How it is found: The output has no `grad_fn`. The code as it is written is followed
     backwards from it to the lines that drop a graph; the recording, or a variable that
-    still has its graph, proves the place.
+    still has its graph, proves the place. Where a loop takes values from a generator that
+    hands them out inside `no_grad()`, that line is named.
 
     What to do: Fix the line that is named: leave out `.detach()`, use torch functions
     in place of NumPy and Python numbers, `torch.stack` in place of
