@@ -4,7 +4,8 @@
 
 The graph of a script is recorded, and drawn as SVG in a process of its own, N times (5) in turn with the peer. Processor
 seconds with one thread, medians: of gradviz from the recorded graph to the file, of the peer from the loss (torchviz) or the
-model (torchvista) to its file. What a tool imports is not counted.
+model (torchvista) to its file. What a tool imports is not counted. The ratio is the median of those of the pairs: a machine
+may change its speed between two of them, by half and more.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def compared(model: str, row: Row, runs: int) -> str:
         ours.append(picture["draw"])
         theirs.append(other["total"])
 
-    took, peer = median(ours), median(theirs)
-    ratio = f"{took / peer:.2f} times, asked {row.most:g}"
-    return f"{model:20} {took:.3f} s, {row.peer} {peer:.3f} s: {ratio}"
+    ratio = median(took / peer for took, peer in zip(ours, theirs, strict=True))
+    seconds = f"{median(ours):.3f} s, {row.peer} {median(theirs):.3f} s"
+    return f"{model:20} {seconds}: {ratio:.2f} times, asked {row.most:g}"
 
 
 if __name__ == "__main__":
