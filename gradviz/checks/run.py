@@ -54,6 +54,7 @@ class Kind(Enum):
     UNUSED = "p"  # passes in eval() mode whose graph no call reached
     NO_HOOK = "h"  # a module with hooks whose forward() is called; about it
     NO_APPLY = "A"  # forward() of a custom Function is called; about it
+    NO_FUNCTION = "B"  # a module has a backward() of its own; about its class
     NO_EFFECT = "n"  # a line drops what it computes; about its code and what to do
     UNSEEN = "u"  # a line changes what was saved; about that, the saver, what to do
     OVERWRITTEN = "o"  # a line adds to elements, and keeps one of several

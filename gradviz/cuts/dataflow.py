@@ -12,6 +12,7 @@ import sys
 from ast import AST, Call
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from gradviz.cuts.operations import WITH_INDICES, Effect, Inflow, effect
@@ -87,6 +88,12 @@ class FunctionCode:
     def inflows_of(self, name: str) -> list[Inflow]:
         """All that it gives a name."""
         return list(map(self._file.inflow, self.bindings.of(name)))
+
+    def all_inflows_of(self, name: str) -> list[Inflow]:
+        """All that it, or a function inside it, gives a name."""
+        inside = [each for each in self._file.functions if each.outer is self]
+        parts = (each.all_inflows_of(name) for each in inside)
+        return [*self.inflows_of(name), *chain.from_iterable(parts)]
 
     def parameter(self, call: Call, argument: AST, skips: int) -> ast.arg | None:
         """The one that an argument of a call is; `skips` are those in front, as self."""
@@ -330,6 +337,7 @@ class CodeFile:
             for other in self.functions:
                 if other.owner is function.owner and other is not function:
                     others.append(other)
+            return [part for other in others for part in other.all_inflows_of(name)]
 
         outer = function.outer
         while "." not in name and outer is not None and not others:

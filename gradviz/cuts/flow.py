@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 from ast import AST, Call
 from collections.abc import Iterator, Sequence
+from types import FunctionType
 from typing import NamedTuple
 
 from gradviz.cuts.leaves import LeafReads
@@ -59,7 +60,8 @@ class Flow:
             return [Inflow(value, argument_of=call) for call, value in arguments]
 
         file = self._recorded.file_of(value)
-        written = list(self._results(value)) or file.inflows(value)
+        written = [*self._results(value)] or self._item(value)
+        written = written or [*self._of_object(value)] or file.inflows(value)
         inflows = [part for inflow in written for part in self._elements(inflow)]
 
         no_grad = file.no_grad(value) if isinstance(value, _COMPUTING) else None
@@ -88,6 +90,44 @@ class Flow:
             if inflow.element < len(elements):
                 result = result._replace(value=elements[inflow.element])
             yield result._replace(kind=inflow.kind)
+
+    def _item(self, value: AST) -> Sequence[Inflow]:
+        """Of a dict or a list that the code writes out, the item which a constant picks,
+        where it is plain how every one came here.
+        """
+        key = getattr(value, "slice", None)
+        if not isinstance(value, ast.Subscript) or not isinstance(key, ast.Constant):
+            return []
+        start: AST = value.value
+        every = spread([start], self._handed_on)
+        found = [
+            [*_picked(each, key.value)] for each in every if not self._hands_on(each)
+        ]
+        return [Inflow(item) for items in found for item in items] if all(found) else []
+
+    def _hands_on(self, value: AST) -> bool:
+        return isinstance(value, ast.Name | ast.arg) or any(self._results(value))
+
+    def _handed_on(self, value: AST) -> Iterator[AST]:
+        for inflow in self.inflows(value) if self._hands_on(value) else ():
+            yield inflow.value if inflow.kind is None else ast.Pass()
+
+    def _of_object(self, value: AST) -> Iterator[Inflow]:
+        """What the methods of another object give its attribute that is read."""
+        if not isinstance(value, ast.Attribute) or not dotted(value):
+            return
+        around = self._recorded.function_around(value)
+        if dotted(value.value) == around.first_parameter:
+            return
+        held = self._reads.object_at(value.value)
+        for kind in type(held).__mro__ if held is not None else ():
+            for method in list(vars(kind).values()):
+                is_function = type(method) is FunctionType
+                code = method.__code__ if is_function else None
+                function = self._recorded.function_of(code)
+                if function is not None:
+                    name = f"{function.first_parameter}.{value.attr}"
+                    yield from function.all_inflows_of(name)
 
     def upstream(self, value: AST, through_no_grad: bool) -> list[AST]:
         """A value and those that go into it with their graph, the nearest first; also
@@ -229,6 +269,16 @@ class Flow:
 def _cutting(value: AST, inflow: Inflow) -> AST:
     """`x.max(1)` of `values, chosen = x.max(1)`, and not where `chosen` is read."""
     return inflow.value if dotted(value) and inflow.kind != "data" else value
+
+
+def _picked(value: AST, key: object) -> Iterator[AST]:
+    """The item of a display under a constant key or index."""
+    if isinstance(value, ast.Dict):
+        keys = [getattr(each, "value", None) for each in value.keys]
+        yield from [value.values[keys.index(key)]] if key in keys else []
+    elif isinstance(value, ast.Tuple | ast.List) and type(key) is int:
+        plain = not any(isinstance(each, ast.Starred) for each in value.elts)
+        yield from value.elts[key:][:1] if plain else []
 
 
 def calls_inside(calls: Calls, inflow: Inflow) -> Calls | None:

@@ -46,6 +46,7 @@ class LeafReads:
         self._instances: dict[str, list[Any]] = defaultdict(list)
         self.leaves: Leaves = {}
         self.models: Leaves = {}
+        self._ran = {id(module) for module, *_ in recorded.modules}
         self._find_instances()
 
         for module, _, call in recorded.modules:
@@ -89,12 +90,19 @@ class LeafReads:
             is_module = is_a(held, torch.nn.Module)
             if is_module and getattr(parent, "func", None) is value:
                 # another call than the last one, which the recording has
-                if self._recorded.has_run(parent):
+                if id(held) in self._ran and self._recorded.has_run(parent):
                     _add(self.leaves, parent, _own_to_torch(held))
             elif is_module and is_given:
-                _add(self.models, value, _parameters(held, whole=True))
+                _add(self.models, value, self._at_work(held))
             elif not is_module or key is None:
                 _add(self.leaves, value, _trained(held))
+
+    def _at_work(self, model: torch.nn.Module) -> list[torch.Tensor]:
+        """The parameters of a model; of one that ran, those of its parts that did."""
+        if id(model) not in self._ran:
+            return _parameters(model, whole=True)
+        parts = [part for _, part in submodules(model) if id(part) in self._ran]
+        return [own for part in parts for own in _parameters(part, whole=False)]
 
     def objects(
         self,

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from types import CodeType, FrameType, FunctionType, GeneratorType
+from types import CodeType, FrameType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from gradviz.source.statements import (
     text_of,
 )
 from gradviz.source.syntax import value_spans
-from gradviz.variables.objects import class_attribute
+from gradviz.variables.objects import class_attribute, own_attributes
 from gradviz.variables.scanner import Namespace, local_variables
 from gradviz.wording import clip
 
@@ -63,6 +63,7 @@ class RecordedCode:
         self.calls: dict[FunctionCode, list[Call]] = defaultdict(list)
         self.site_of: dict[int, CallSite] = {}
         self.modules: list[tuple[torch.nn.Module, CallSite, Any]] = []
+        self._hooked: dict[FunctionCode, list[Call]] = defaultdict(list)
 
         self._read_recording(graph, since)
         self._read_frames(variables)
@@ -90,6 +91,9 @@ class RecordedCode:
             forward = self.forward_of(module)
             if value is not None and forward is not None:
                 self.callees[value][forward] = 1
+            for hook in map(self.function_of, _hooks_of(module)):
+                if isinstance(value, Call) and hook is not None:
+                    self._hooked[hook].append(value)
 
     def _read_frames(self, variables: Sequence[Namespace]) -> None:
         """The file of the script, and that of the code that calls backward."""
@@ -233,6 +237,9 @@ class RecordedCode:
             for argument in (*call.args, *named):
                 if function.parameter(call, argument, skips) is parameter:
                     yield call, argument
+        # torch gives a forward hook what the module returned, last
+        if function.parameters[-1] is parameter:
+            yield from ((call, call) for call in self._hooked.get(function, ()))
 
     # -- a value -------------------------------------------------------------------
 
@@ -352,6 +359,15 @@ class RecordedCode:
                 text = clip(ast.unparse(value), 40)
                 return Cut(no_grad.kind, line, of=text, part=text, off=switch)
         return None
+
+
+def _hooks_of(module: torch.nn.Module) -> Iterator[CodeType]:
+    """The code of the forward hooks of a module."""
+    hooks = own_attributes(module).get("_forward_hooks", {})
+    for hook in list(hooks.values()):
+        function = hook.__func__ if type(hook) is MethodType else hook
+        if type(function) is FunctionType:
+            yield function.__code__
 
 
 def _head(block: Any) -> str:

@@ -49,6 +49,7 @@ from gradviz.source.statements import (
 from gradviz.source.syntax import LOOPS
 from gradviz.variables.objects import (
     attribute_of,
+    class_attribute,
     is_a,
     joined,
     own_attributes,
@@ -74,6 +75,7 @@ def note_misuse(recorder: Recorder, reading: Reading) -> None:
         _unfrozen(reading, written),
         squared(reading),
         made_once(reading.models, spaces),
+        _never_asked(reading, written),
     ]
     for file in written:
         notes += untied_or_copied(file, spaces), _called_past(reading, file)
@@ -206,6 +208,27 @@ def _called_past(reading: Reading, file: str) -> Iterator[Note]:
         named = f"{getattr(value, '__name__', '')}Backward"
         if is_custom and named not in reading.walked.graph.ops:
             yield Kind.NO_APPLY, source, holder
+
+
+def _never_asked(reading: Reading, files: Iterable[str]) -> Iterator[Note]:
+    """Where a module that ran has a backward() of its own, which takes a gradient and
+    returns one, and no line gives it one.
+    """
+    recording = reading.live.recording
+    if recording is None:
+        return
+    for _, _, module in _modules(reading):
+        backward = class_attribute(type(module), "backward")
+        if type(backward) is not FunctionType or not recording.run_of(module).calls:
+            continue
+        code, body = backward.__code__, body_of(backward.__code__)
+        returned = [s.value for s in body.statements if isinstance(s, ast.Return)]
+        if code.co_argcount not in (2, 3) or not any(returned):
+            continue
+        given = r"\bbackward\((?!\)|\w+=)"
+        if not any(any(matching(file, given)) for file in {code.co_filename, *files}):
+            source = body.line(code.co_firstlineno)
+            yield Kind.NO_FUNCTION, source, type(module).__name__
 
 
 def _is_passed(reading: Reading, module: torch.nn.Module) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from gradviz.checks.call import BackwardCall
 from gradviz.checks.ops import Sizes, kind, makers, shape, spread, users
 from gradviz.checks.registry import Diagnoses, Row, check, told
 from gradviz.checks.run import Kind
-from gradviz.checks.words import made_at
+from gradviz.checks.words import code, made_at
 from gradviz.graph import Graph, SourceLine
 
 _MEETING = ("Add", "Sub", "Rsub", "Mul", "Div")
 """Operations whose two arguments broadcast."""
+_LOSSES = "Loss", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"
+"""How kinds end that are losses."""
 _KEPT = {"Sum", "Mean", "Std", "Var", "Norm", "LinalgVectorNorm", "Logsumexp"}
 _KEPT |= {"Amax", "Amin"}
 """What keeps a column of a matrix with `keepdim=True`, as for distances of all pairs."""
@@ -33,6 +37,13 @@ _SEVERAL = Row(
     "Give both one shape: take a sum or a mean of the other one, .sum(1, keepdim=True), or let the model give {size} numbers.",
 )
 
+_WEIGHED = Row(
+    "{size} weights multiply one number: the loss is averaged before they come",
+    "{code} gives one number for the whole batch, and {after} multiplies it by weights of shape {weights}: no sample counts more "
+    "than another",
+    "Give that loss reduction='none', and take the mean after the weights are multiplied in.",
+)
+
 
 @check(
     "broadcast",
@@ -53,7 +64,8 @@ def broadcast(context: BackwardCall) -> Diagnoses:
     data, rows of a column, as `targets[i:j]`, are a column; and a square beside a row
     is followed to the line of the function that calls `backward()`, whose variables
     tell the shapes. A column less data with more columns is one, where the mean of its
-    squares is the loss.
+    squares is the loss. So is a loss that is a mean already and is multiplied by many
+    weights.
 
     What to do: give both one shape, with `squeeze(1)` or `unsqueeze(1)`.
 
@@ -77,6 +89,13 @@ def broadcast(context: BackwardCall) -> Diagnoses:
             operation, column = kind(graph, node), (count, 1)
             words = {"size": size, "operation": operation, "column": column}
             yield _SEVERAL.filled((), source, nodes=(node,), **words)
+        weights = shape(graph, node) or ()
+        for loss in _averaged_before(graph, node, weights):
+            source, after = made_at(graph, loss), code(source)
+            words = {"size": prod(weights), "weights": weights, "after": after}
+            if source not in lines:
+                yield _WEIGHED.filled((), source, nodes=(loss, node), **words)
+            lines.add(source)
         shapes = _shapes(graph, node) if kind(graph, node) in _MEETING else []
         # a line in a loop makes many nodes, and is told once
         if not shapes or source in lines:
@@ -129,6 +148,17 @@ def _is_compared_with_several(graph: Graph, node: int) -> bool:
     if kind(graph, operands[0]) in _LIFTED or kind(graph, operands[0]) in _KEPT:
         return False
     return operands[0] not in graph.leaf_of and _is_mean_error(graph, node)
+
+
+def _averaged_before(graph: Graph, node: int, sizes: tuple[int, ...]) -> list[int]:
+    """The losses of a whole batch that an operation multiplies by weights of these
+    sizes, all of which are added up then.
+    """
+    if kind(graph, node) != "Mul" or prod(sizes) < 2:
+        return []
+    numbers = [each for each in makers(graph, node) if shape(graph, each) == ()]
+    losses = [each for each in numbers if kind(graph, each).endswith(_LOSSES)]
+    return losses if _is_averaged(graph, node, sizes) else []
 
 
 def _is_mean_error(graph: Graph, node: int) -> bool:

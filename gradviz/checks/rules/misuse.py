@@ -110,6 +110,13 @@ _DIRECT = {
         "{code} calls its forward() directly, so autograd records what that computes, and not {0}",
         "In {line}, call {0}.apply(...), without ctx.",
     ),
+    Kind.NO_FUNCTION: Row(
+        "backward() of {0} never runs",
+        "{code} defines it in a module: autograd differentiates what forward() does, and asks only a torch.autograd.Function for a "
+        "backward() of its own",
+        "In {line}, make it a static method of a torch.autograd.Function, with a forward(ctx, ...), and call its apply() "
+        "in the forward() of {0}.",
+    ),
     Kind.NO_EFFECT: Row("{0} has no effect", "{code} {1}", "In {line}, {2}."),
     Kind.OVERWRITTEN: Row(
         "{0} keeps one of several that are added to one element",
@@ -134,7 +141,8 @@ _DIRECT = {
 def no_effect(context: BackwardCall) -> Diagnoses:
     """A line has no effect: `x.detach()` alone returns another tensor, `optimizer.step`
     without parentheses calls nothing, `module.forward(x)` runs no hooks, and
-    `Function.forward(...)` knows no `backward()`. Likewise a copy that is none:
+    `Function.forward(...)` knows no `backward()`, and that of a module is never asked.
+    Likewise a copy that is none:
     `target = net` is a second name for one network, `state_dict()` returns the parameters
     themselves, and weights are tied no more when one is made anew. And `x[i] += y` keeps
     one of several `y` where an index comes several times in `i`; `[Linear(4, 4)] * 3` is

@@ -15,7 +15,7 @@ from gradviz.graph import Graph, Leaf
 from gradviz.graph.kinds import BENT, FLAT, SAMPLES, flat_part, onward, reachable
 
 _AROUND = "let the gradient pass straight through: y = x + (torch.{op}(x) - x).detach()"
-_SAMPLE = "use a sample that the gradient passes, such as torch.distributions.Normal(...).rsample()"
+_SAMPLE = "use a sample that the gradient passes: mean + std * torch.randn_like(mean), or rsample() of a distribution"
 _SCALES = RESHAPES | {"Mul", "Div", "Neg", "Clamp"}
 _MULTIPLIES = RESHAPES | {"Mm", "Bmm", "Mul", "Neg", "Expand"}
 _ZERO = Row(
@@ -26,7 +26,7 @@ _ZERO = Row(
 
 _PARTLY = Row(
     "no gradient passes {code}: {what} is 0 everywhere",
-    "nothing else uses what goes into it, so that {names} {learn} nothing through it, and only by other paths",
+    "{names} {learn} nothing through it, and only by other paths",
     "In {line}, {mend}.",
 )
 _BOTH_ZERO = Row(
@@ -74,7 +74,8 @@ def no_slope(context: BackwardCall) -> Diagnoses:
     How it is found: all paths in the graph from the output to a leaf lead through such
     an operation, and its gradient, where backward() has filled it, is exactly 0. Where a
     leaf has other paths, too: what the operation is given goes nowhere else, and the
-    operation is no term of a sum, as the `floor(x)` of `x - floor(x)` is. Of factors, all
+    operation is no term of a sum, as the `floor(x)` of `x - floor(x)` is; or the operation
+    draws a sample, which other layers use and no log probability. Of factors, all
     numbers of both and of their gradients are read, and are 0.
 
     What to do: let the gradient pass around the operation (straight-through estimator),
@@ -120,7 +121,8 @@ def no_slope(context: BackwardCall) -> Diagnoses:
             follows=("no-effect",),
         )
 
-    for node in _stopping(graph, passing) if not zero and not context.asked else ():
+    stopping = [*_stopping(graph, passing), *_sampled(graph, passing)]
+    for node in stopping if not zero and not context.asked else ():
         what, mend = _what(graph, node)
         reached = set(behind(graph, makers(graph, node)))
         leaves = [leaf for leaf in graph.leaves if leaf.node in reached]
@@ -239,7 +241,8 @@ def _what(graph: Graph, node: int) -> tuple[str, str]:
     if bent is not None:
         mend = f"use a smooth activation, such as torch.nn.Tanh(), SiLU() or Softplus(), instead of {bent}"
     else:
-        mend = _SAMPLE if op in SAMPLES else _AROUND.format(op=op.lower())
+        is_around = op not in SAMPLES or op == "Bernoulli"
+        mend = _AROUND.format(op=op.lower()) if is_around else _SAMPLE
     return flat_part(graph, node), mend
 
 
@@ -252,6 +255,27 @@ def _stopping(graph: Graph, passing: set[int]) -> Iterator[int]:
         ends = [user for each in scaled for user in users(graph, each)]
         # `x + round(8 * x) / 8 - x.detach()` passes the gradient around
         if ends and not any(_adds(graph, end) for end in ends):
+            yield node
+
+
+def _sampled(graph: Graph, passing: set[int]) -> Iterator[int]:
+    """The samples, one of each line, whose parameters go elsewhere, too, and that meet
+    something else that is learned. One that meets its own parameters is judged by its
+    probability, as in policy gradients.
+    """
+    samples = [node for node in sorted(passing) if kind(graph, node) in SAMPLES]
+    for node in {made_at(graph, sample): sample for sample in samples}.values():
+        reshaped, met = [node], set[int]()
+        for each in reshaped:  # grows while it is read
+            for user in users(graph, each):
+                others = {*makers(graph, user)}.difference(reshaped)
+                met |= others
+                reshaped += [] if others or user in reshaped else [user]
+
+        given = makers(graph, node)
+        start = {user for each in given for user in users(graph, each)} - {node}
+        own = {*given, *spread(start, lambda each: users(graph, each))}
+        if start and met and met.isdisjoint(own):
             yield node
 
 
