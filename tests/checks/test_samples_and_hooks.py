@@ -184,6 +184,59 @@ for step in range(3):
     loss = (meta(cost.detach()).sigmoid() * cost).mean()
     gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
 """
+ADDER = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Adder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return -(x.unsqueeze(1) - w.unsqueeze(0)).abs().sum(-1)
+    @staticmethod
+    def backward(ctx, gradient):
+        x, w = ctx.saved_tensors
+        delta = x.unsqueeze(1) - w.unsqueeze(0)
+        gradient = gradient.unsqueeze(-1)
+        for_w = (delta * gradient).sum(0)
+        return (-delta.clamp(-1, 1) * gradient).sum(1), for_w / for_w.norm()
+net = nn.Linear(4, 3)
+w = nn.Parameter(torch.randn(2, 3))
+opt = torch.optim.SGD([*net.parameters(), w], lr=0.1)
+for step in range(3):
+    loss = Adder.apply(net(torch.randn(8, 4)), w).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+STACK = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.near, self.move = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, h, place):
+        h = self.near(h * place).tanh()
+        return h, place + self.move(h)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(Layer() for _ in range(3)), nn.Linear(4, 1)
+    def forward(self, x):
+        h, place = x, x
+        for layer in self.layers:
+            h, place = layer(h, place)
+        return self.head(h)
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    loss = net(torch.randn(8, 4)).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
 FAULTS = {
     "a sample between layers": Fault(
         "no-slope",
@@ -234,6 +287,8 @@ RIGHT = {
     "a layer of its own backward()": REVERSED.replace(
         "return -gradient\nclass Adv", "gradient.sum().backward()\nclass Adv"
     ),
+    "a gradient that is chosen": ADDER,
+    "what only a next layer would use": STACK,
     "gradients by hand": f"{REVERSED}print(net.reversal.backward(torch.ones(3)))\n",
     "one weight of a mean": WEIGHED.replace("torch.rand(8)", "torch.rand(1)"),
     "a mask that its probability judges": GATED.replace(

@@ -44,6 +44,7 @@ LARGEST = 1_000_000
 """Elements of what a Function is given, from which on it is not replayed."""
 _NUMBERS = bool, int, float, str, type(None), torch.Size, torch.dtype, torch.device
 _PLAIN = (*PLAIN, *_NUMBERS)
+_LIMITING = "clamp", "clamp_", "clip", "hardtanh", "norm", "normalize"
 APPLY = getattr(vars(torch.autograd.Function)["apply"], "__func__", None)
 """What every custom Function runs through, where that is Python: in torch 2.14.1
 it is not, and one is seen where it saves tensors.
@@ -120,6 +121,8 @@ class FunctionReplay:
             self.unknown.append(f"{kind.__name__} {faults}")
             return
         backward = kind.backward.__code__
+        if _limits(kind):
+            faults.pop(Kind.OTHER_SLOPE.value, None)
         for letter, measured in faults.items():
             line = returned_by(definition_of(backward))
             if letter == Kind.SECOND_SLOPE.value:
@@ -183,6 +186,14 @@ def _is_to_be_compared(kind: Any, values: Sequence[Any]) -> bool:
     if any(type(value) not in _PLAIN for value in values):
         return False
     return any(is_real(value) and value.requires_grad for value in values)
+
+
+def _limits(kind: Any) -> bool:
+    """Whether backward() holds a gradient in bounds, and forward() nothing: somebody
+    has chosen it, as AdderNet has.
+    """
+    names = {*kind.backward.__code__.co_names} - {*kind.forward.__code__.co_names}
+    return not names.isdisjoint(_LIMITING)
 
 
 def _in_a_child(find: Callable[[], dict[str, list[str]]]) -> dict[str, list[str]] | str:

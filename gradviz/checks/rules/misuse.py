@@ -240,6 +240,7 @@ def wrong_backward(context: BackwardCall) -> Diagnoses:
     forward() a little to both sides of the inputs, and backward() once. A forward that
     is flat or hands its input on, and a backward that hands its gradient on and keeps
     nothing, are left alone, as in straight-through estimators and gradient reversal;
+    so is a backward that clamps or normalizes, where the forward does not;
     and so is one that gives a single number and ignores its gradient, if that is the
     loss, or a term of it.
     Not where there is no `fork`, and not with CUDA or several ranks. A change through

@@ -58,8 +58,9 @@ def unused_parameter(context: BackwardCall) -> Diagnoses:
     it. Where the finding names a line that drops the graph, mend that line. Freeze with
     `requires_grad_(False)` what is not to be trained.
 
-    When to ignore it: When a branch of the model takes turns with another, or the
-    parameter is kept for a later stage of the training.
+    When to ignore it: When a branch of the model takes turns with another, the parameter
+    is kept for a later stage of the training, or the last of alike layers computes what
+    only another one would use.
 
     ```python
     import torch
@@ -119,7 +120,9 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
         case = every.of(parameter)
         chosen = not parameter.run.calls and elements.chooses(parameter.names[0])
         idle = _is_idle(context, parameter, held)
-        alarming = not (case.kind in QUIET or idle or chosen or context.guessed)
+        ends = case.kind == "open" and _ends_a_stack(context, parameter.names[0])
+        quiet = case.kind in QUIET or idle or chosen or ends
+        alarming = not (quiet or context.guessed)
         place = case.source if case.answer.cut is not None else None
         key = parameter.model if alarming else None, alarming, case.kind, place
         groups.setdefault(key, []).append(case)
@@ -132,6 +135,25 @@ def _is_idle(context: BackwardCall, parameter: Parameter, held: set[str]) -> boo
     """
     by_hand = not context.run.by_hand.isdisjoint(parameter.names)
     return by_hand or bool(held and held.isdisjoint(parameter.names))
+
+
+def _ends_a_stack(context: BackwardCall, name: str) -> bool:
+    """Whether the last of alike layers has a parameter, and all layers before it get a
+    gradient for theirs: it computes what only another layer would use.
+    """
+    reached = {each.names[0]: each.node is not None for each in context.parameters}
+    parts = name.split(".")
+    for place, part in enumerate(parts):
+        if part.isdecimal():
+            alike = [
+                reached.get(
+                    ".".join((*parts[:place], str(number), *parts[place + 1 :]))
+                )
+                for number in range(int(part) + 2)
+            ]
+            if alike[:-2] and all(alike[:-2]) and alike[-1] is None:
+                return True
+    return False
 
 
 class _UsedElements:
