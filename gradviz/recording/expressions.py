@@ -15,7 +15,8 @@ from gradviz.recording.moments import Callers, Where, forward_of
 from gradviz.recording.numbers import NumberReader
 from gradviz.recording.running import RunningCall
 from gradviz.source.bindings import dotted, unpacked
-from gradviz.source.expressions import is_comparison, names, variables
+from gradviz.source.expressions import is_comparison, is_given_anew, names, variables
+from gradviz.variables.objects import is_a
 from gradviz.walker.places import Operand
 
 
@@ -58,8 +59,11 @@ class ExpressionReader:
         if in_library and self._is_called_by_script(where):
             return None
         text = where.spot.file.of(expression)
-        value = self._held(expression, where)
-        if isinstance(value, torch.Tensor) and value.requires_grad:
+        value, now = self._held(expression, where)
+        has_gradient = isinstance(now, torch.Tensor) and now.requires_grad
+        if has_gradient and position is None:
+            return None
+        if has_gradient and self._numbers.began_as_number(expression, where):
             return None
         sources, is_all = self._sources(expression, where, is_inner, asked)
         return Operand(
@@ -68,7 +72,7 @@ class ExpressionReader:
             slot,
             self._key(expression, text, where),
             tuple(sources),
-            value if isinstance(value, torch.Tensor) else None,
+            value,
             where.site.code.co_name != "<module>",
             self._stays(expression, where, asked),
             self._scopes.get(where.module, -1) if where.module is not None else -1,
@@ -195,15 +199,27 @@ class ExpressionReader:
         value = bound.binding.value
         return bound.is_certain and value is not None and is_comparison(value)
 
-    def _held(self, expression: ast.expr, where: Where) -> object:
-        """What a parameter of a module's forward, or its attribute, holds."""
+    def _held(
+        self, expression: ast.expr, where: Where
+    ) -> tuple[torch.Tensor | None, object]:
+        """The tensor that a parameter of a module's forward, or its attribute, held, if it
+        still is the same; and what it holds now.
+        """
         bound = self._callers.bound_of(expression, where)
         if bound is None:
-            return self._callers.attribute_of(expression, where)
-        module = forward_of(bound.where)
-        if module is None or not bound.binding.is_parameter:
-            return None
-        return self._arguments.get((module, bound.name))
+            now = self._callers.attribute_of(expression, where)
+            is_other = is_given_anew(where.spot, getattr(expression, "attr", ""))
+        else:
+            module = forward_of(bound.where)
+            if module is None or not bound.binding.is_parameter:
+                return None, None
+            now = self._arguments.get((module, bound.name))
+            is_other = False
+        if is_other or not isinstance(now, torch.Tensor):
+            return None, now
+        # what has a gradient by now was changed in place
+        is_same = not now.requires_grad or is_a(now, torch.nn.Parameter)
+        return (now if is_same else None), now
 
 
 def _is_plain(value: ast.expr) -> bool:

@@ -7,6 +7,7 @@ import ast
 from gradviz.recording.moments import UNKNOWN, Callers, Where
 from gradviz.source.bindings import bindings_of, dotted
 from gradviz.source.expressions import (
+    given_attribute,
     is_number_attribute,
     is_number_parameter,
     number_parts,
@@ -39,8 +40,11 @@ class NumberReader:
 
     def is_doubtful(self, expression: ast.expr, where: Where) -> bool:
         """Whether the code may give a number, or nothing: `x if x is not None else 0`."""
-        if self._callers.attribute_of(expression, where) is None:
+        now = self._callers.attribute_of(expression, where)
+        if now is None:
             return True
+        if now is UNKNOWN and isinstance(expression, ast.Attribute):
+            return self.began_as_number(expression, where)
         bound = self._callers.bound_of(expression, where)
         if bound is not None and not bound.binding.is_parameter:
             uses = bound.where.bindings.reaching(bound.name, bound.where.spot.node)
@@ -80,6 +84,6 @@ class NumberReader:
         """Whether this is a number, or a variable that began as one, as a sum does."""
         if self.is_number(expression, where):
             return True
-        name = dotted(expression)
-        values = where.bindings.values(name)
+        values = where.bindings.values(dotted(expression))
+        values += given_attribute(where.spot, expression)
         return any(self.is_number(value, where) for value in values)

@@ -95,11 +95,11 @@ class Bindings:
         around = [parent.node for parent in self._function.outward(use)]
         known = self._known(name, around, use, with_changes)
         order = self._function.order
-        earlier = [one for one in known if order[one.node] < order[use]]
+        earlier = [one for one in known if order[one.place] < order[use]]
         turning = [loop for loop in around if self._gives_anew(loop, known)]
         if not earlier:
             return Reaching(None, False, tuple(turning))
-        last = max(earlier, key=lambda one: order[one.node])
+        last = max(earlier, key=lambda one: order[one.place])
         own = self.loops_of(last.node)
         later = tuple(loop for loop in turning if loop not in own)
         if not self._dominates(last, around):

@@ -102,6 +102,20 @@ def is_number_attribute(spot: Spot, name: str) -> bool:
     return bool(numbers) and all(numbers)
 
 
+def given_attribute(spot: Spot, expression: ast.expr) -> list[ast.expr]:
+    """What a class gives an attribute of its objects; None says nothing of it."""
+    holder, _, name = dotted(expression).rpartition(".")
+    given = spot.file.attributes(spot.function.root).get(name, ())
+    values = [value for _, value in given if getattr(value, "value", "") is not None]
+    return values if holder == "self" else []
+
+
+def is_given_anew(spot: Spot, name: str) -> bool:
+    """Whether a class gives an attribute of its objects another value later."""
+    given = spot.file.attributes(spot.function.root).get(name, ())
+    return any(getattr(method, "name", "") != "__init__" for method, _ in given)
+
+
 _NUMBERS = ("len", "int", "float", "bool", "range", "round", "ord")
 _NUMBER_METHODS = ("item", "size", "numel", "dim", "nelement", "tolist")
 _NUMBER_ATTRIBUTES = ("shape", "ndim", "dtype", "device", "training", "requires_grad")

@@ -289,6 +289,30 @@ CASES = {
         [("idx", ("Index",)), ("self.item(ids)", ("Mul",))],
     ),
     "an empty tensor": ("loss = torch.cat([w, torch.empty(0)]).sum()", [("torch.empty(0)", ("Cat",))]),
+    "what an attribute held before it got another value": (
+        "class N(nn.Module):\n    def forward(self, rows):\n        self.state = torch.ones(2)\n        for row in rows:\n"
+        "            self.state = torch.cat([row, self.state])[:2].exp()\n        return self.state\n"
+        "net = N()\nloss = net(w).sum()",
+        [("self.state", ("Cat",))],
+    ),
+    "what an attribute held before it was changed in place": (
+        "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.sum = torch.zeros(4)\n"
+        "    def forward(self, v):\n        both = v - self.sum\n        self.sum += both[0]\n        return self.sum\n"
+        "net = N()\nloss = net(w).sum()",
+        [("self.sum", ("Add", "Sub"))],
+    ),
+    "an attribute that two calls find with other values": (
+        "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.mean = torch.zeros(4)\n"
+        "    def forward(self, v):\n        far = v - self.mean\n        self.mean = v.detach().mean(0)\n        return far\n"
+        "net = N()\nloss = (net(w) + net(w)).sum()",
+        [("self.mean", ("Sub",)), ("self.mean", ("Sub",))],
+    ),
+    "an attribute that began as a number": (
+        "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.sum = 0\n"
+        "    def forward(self, v):\n        self.sum = v + self.sum\n        return self.sum\n"
+        "net = N()\nloss = (net(w) + net(w)).sum()",
+        [],
+    ),
 }
 
 
