@@ -10,6 +10,7 @@ from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from gradviz.draw import details
+from gradviz.draw.edge_words import tensors_along
 from gradviz.draw.frames import Frames
 from gradviz.fold.folding import Folding
 from gradviz.fold.groups import Section
@@ -155,9 +156,7 @@ def _closed(folding: Folding, written: Inside) -> dict[int, list[int]]:
         for place, boxes in users.items()
         if written.holds(every[place], boxes) and several.issuperset(boxes)
     }
-    entered = {
-        edge.consumer for edge in folding.edges if edge.producer not in folding.leaf_in
-    }
+    entered = _entered(folding, {*chain(*inside.values())})
     for place, boxes in users.items():
         of = [every[one] for one in every[place].of]
         comes = any(not written.holds(source, boxes) for source in of)
@@ -168,6 +167,19 @@ def _closed(folding: Folding, written: Inside) -> dict[int, list[int]]:
         for place, boxes in inside.items()
         if every[place].text.startswith("self.") or entered.issuperset(boxes)
     }
+
+
+def _entered(folding: Folding, boxes: set[int]) -> set[int]:
+    """Those of these boxes that an edge enters with more than parameters that another
+    call's box has inside.
+    """
+    leaves, entered = folding.graph.leaf_of.keys(), set[int]()
+    for edge in folding.edges:
+        if edge.consumer not in boxes or edge.consumer in entered:
+            continue
+        if not leaves >= {node for node, _ in tensors_along(folding, edge)}:
+            entered.add(edge.consumer)
+    return entered
 
 
 def _around(folding: Folding, node: int) -> Iterable[Section]:

@@ -856,6 +856,25 @@ def test_what_a_closed_module_made_for_itself_is_not_drawn_beside_it(tmp_path: P
         assert not any("not drawn" in line for line in drawn.footer)
 
 
+def test_what_a_closed_module_made_is_drawn_where_nothing_but_parameters_enters_it(tmp_path: Path) -> None:
+    text = """
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(5, 1)
+    def forward(self, v):
+        left, right = torch.split(v, [3, 1], -1)
+        return self.b(torch.cat([self.a(left).relu(), right], -1))
+def run(two, data):
+    return two(data[:2]) * two(data[2:])
+loss = run(Two(), torch.randn(4, 4)).sum()
+"""
+    drawn = scene(shown(recorded(tmp_path, text), Options(depth=3)), Options(depth=3))
+    closed = next(box.id for box in drawn.boxes if box.lines[0] == "Two, call 2")
+    titles = {box.id: box.lines[0] for box in drawn.boxes}
+    assert {titles[link.source] for link in drawn.links if link.target == closed} == {"left", "right"}
+
+
 def test_what_the_shown_turn_of_a_loop_takes_and_what_the_others_take_is_one_box(tmp_path: Path) -> None:
     graph = recorded(tmp_path, LOOP)
     drawn = scene(shown(graph, Options()), Options())
