@@ -16,6 +16,7 @@ from gradviz.recording.numbers import NumberReader
 from gradviz.recording.running import RunningCall
 from gradviz.source.bindings import dotted, unpacked
 from gradviz.source.expressions import is_comparison, is_given_anew, names, variables
+from gradviz.source.results import is_computed
 from gradviz.variables.objects import is_a
 from gradviz.walker.places import Operand
 
@@ -79,6 +80,7 @@ class ExpressionReader:
             self._is_mask(expression, where),
             self._numbers.is_doubtful(expression, where),
             self._functions.get(where.call) if is_all else None,
+            self._is_result(expression, where),
         )
 
     def _is_called_by_script(self, where: Where) -> bool:
@@ -198,6 +200,14 @@ class ExpressionReader:
             return is_comparison(expression)
         value = bound.binding.value
         return bound.is_certain and value is not None and is_comparison(value)
+
+    def _is_result(self, expression: ast.expr, where: Where) -> bool:
+        """Whether it is a variable of a function, which computes it."""
+        bound = self._callers.bound_of(expression, where)
+        if bound is None or bound.where.site.code.co_name == "<module>":
+            return False
+        value = bound.binding.value or unpacked(bound.binding)
+        return value is not None and is_computed(value)
 
     def _held(
         self, expression: ast.expr, where: Where

@@ -73,6 +73,17 @@ def is_returned(spot: Spot) -> bool:
     return spot.function.last_returned.get(assignment.name) == assignment.line
 
 
+def is_computed(value: ast.AST) -> bool:
+    """Whether an expression makes a value, and does not look up one that is there."""
+    while not isinstance(value, ast.Name):
+        called = getattr(value, "func", value)
+        is_same = called is value or getattr(called, "attr", "") in _MAY_DO_NOTHING
+        if not is_same or not isinstance(called, (ast.Attribute, ast.Subscript)):
+            return True
+        value = called.value
+    return False
+
+
 def rearranges(spot: Spot) -> bool:
     """Whether a function of Python's own is called there that may go over a tensor and
     give something else than its rows: `sorted`, `map`.

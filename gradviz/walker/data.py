@@ -216,7 +216,8 @@ class DataReader:
         entity = self._known(tensor, written)
         if entity is None:
             entity = self._new(tensor, written, slot)
-        if tensor is not None and entity.tensor is None:
+        is_inside = entity.operand is not None and entity.operand.is_result
+        if tensor is not None and (entity.tensor is None or (is_inside and written)):
             entity.tensor = tensor
             entity.storage = self._storages.known(tensor)
             names = self._called(tensor, written)
@@ -267,6 +268,8 @@ class DataReader:
         `batches[0][0]`. What a module has of its own is called in the module.
         """
         names = self._names.leaf(tensor)
+        if operand is not None and operand.is_result:
+            return ()  # what the caller calls it came later
         if operand is None or not names or names[0].isidentifier():
             return names
         if operand.is_own:

@@ -41,7 +41,7 @@ class Operand(NamedTuple):
     `stays`: a variable of the script, which still holds it. `inner`: it was written in
     a function, by the call `function` of one, in the call `scope` of a module, -1 for
     none. `is_mask`: it compares, so it has no gradient whoever holds it; `is_doubtful`:
-    it may be a number, or None.
+    it may be a number, or None; `is_result`: a function's variable, which it computes.
     """
 
     text: str
@@ -56,6 +56,7 @@ class Operand(NamedTuple):
     is_mask: bool = False
     is_doubtful: bool = False
     function: int | None = None
+    is_result: bool = False
 
     @property
     def is_own(self) -> bool:

@@ -427,7 +427,17 @@ def test_it_hangs_on_that_also_where_the_code_goes_round_about(case: str, tmp_pa
 def test_what_einsum_is_given_is_one_box_also_where_its_caller_has_it(tmp_path: Path) -> None:
     text = "def f(q):\n    k = F.normalize(noise, dim=1)\n    return torch.einsum('nc,nc->n', [q, k]), k\n"
     graph = recorded(tmp_path, f"{text}found, keys = f(w[:3])\nloss = found.sum()")
-    assert [(data.names, data.tensor.shape) for data in graph.data if data.nodes] == [(("keys",), (3, 4))]
+    assert [(data.names, data.tensor.shape) for data in graph.data if data.nodes] == [(("k",), (3, 4))]
+
+
+@needs_raw
+def test_what_a_function_computes_is_called_as_there_not_as_its_caller_does_later(tmp_path: Path) -> None:
+    text = "def f(q):\n    k = x.exp()\n    return torch.mul(q, k), k\n"
+    graph = recorded(tmp_path, f"{text}found, keys = f(w[:3])\nloss = found.sum()")
+    assert taken(graph) == [("k", ("Mul",)), ("x", ())]
+    # an op of the caller's takes it, too
+    graph = recorded(tmp_path, f"{text}found, keys = f(w[:3])\nloss = (found * keys).sum()")
+    assert taken(graph) == [("keys", ("Mul", "Mul"))]
 
 
 @needs_raw
