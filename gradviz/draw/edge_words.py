@@ -220,17 +220,24 @@ def _named(folding: Folding, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def _behind_views(folding: Folding, node: int, output: int) -> Tensor:
     """A tensor with a name, or the one that it is a view or a copy of and that has one;
-    else the last that could be followed. A view with a box of its own makes another one.
+    else the last that could be followed. A view with a box of its own makes another one,
+    and so does one that a function or a module returns.
     """
     graph, members = folding.graph, folding.inside[folding.box_of[node]]
     if all(is_view(graph.nodes[member].op) for member in members):
         return node, output
-    while is_view(graph.nodes[node].op):
+    homes = {_home(graph.nodes[edge.consumer]) for edge in graph.consumers(node)}
+    while is_view(graph.nodes[node].op) and homes == {_home(graph.nodes[node])}:
         inputs = graph.inputs(node)
         if name_of(graph, node, output) or len(inputs) != 1:
             break
         node, output = inputs[0].producer, inputs[0].output
     return node, output
+
+
+def _home(node: Node) -> tuple[int | None, str]:
+    """The call of a module and the function whose code made a node."""
+    return node.scope, node.source.function if node.source is not None else ""
 
 
 def name_of(graph: Graph, node: int, output: int = 0) -> str:

@@ -42,3 +42,13 @@ def test_no_shape_of_what_a_call_views_is_told_of_the_op_before_it(tmp_path: Pat
     _, links = lines(tmp_path, text)
     assert ("net Linear", "softmax", "(2, 4)") in links
     assert not [label for source, _, label in links if source == "softmax" and label != "(2, 4)"]
+
+
+def test_a_view_that_a_module_returns_is_not_called_as_its_base(tmp_path: Path) -> None:
+    text = (
+        "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.l = nn.Linear(4, 1)\n"
+    )
+    text += "    def forward(self, v):\n        q = self.l(v)\n        return torch.squeeze(q, -1)\n"
+    graph = recorded(tmp_path, text + "net = N()\nloss = net(x).cos().sum()")
+    made = scene(shown(graph, Options(depth=1)), Options(depth=1))
+    assert [link.label for link in made.links if made.boxes[link.source].lines[0] == "net N"] == ["(3,)"]
