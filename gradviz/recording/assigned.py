@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from gradviz.packages import CallSite
 from gradviz.recording.event_log import ModuleCall, Moment
+from gradviz.source.cut import METHODS
 from gradviz.source.results import Assignment, assignment_of, is_returned, rearranges
 from gradviz.source.spots import Spot, spots_of
 from gradviz.walker.places import BareGraph
@@ -141,6 +142,9 @@ class AssignedNames:
         node = ends[0]
         callees = _between(run.site, self._moments[node].site)
         if not all(spot and is_returned(spot) for spot in callees):
+            return None
+        # a distribution computes its parameters when they are first asked for
+        if not callees and run.spot.called in METHODS:
             return None
         is_changed = self._is_replaced(node, run) or self._is_passed_on(node, run)
         return None if is_changed or not self._fits(node, run) else node

@@ -370,3 +370,11 @@ def test_no_name_of_a_random_program_is_false(code: str, tmp_path: Path) -> None
 def test_what_stands_at_the_head_of_an_inner_function_is_read_past(tmp_path: Path) -> None:
     body = "def g(t=a.sin().sum()):\n    return t * 2\ny = g().exp()\nreturn y"
     assert assigned(tmp_path, body)["Exp"] == "y"
+
+
+def test_a_sample_is_not_what_it_was_drawn_from(tmp_path: Path) -> None:
+    body = (
+        "dist = torch.distributions.Categorical(logits=a * 2)\nx = dist.sample()\n"
+        "return dist.log_prob(x) + dist.entropy() + x"
+    )
+    assert "x" not in assigned(tmp_path, body).values()
