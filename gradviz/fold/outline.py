@@ -137,10 +137,11 @@ class _Group(NamedTuple):
 class _Beside(NamedTuple):
     # ops of some calls of a module that lie in none of the modules inside
     nodes: list[int]
-    of_one: list[int]  # those of one call
 
 
 _Item = _Group | _Beside | int
+_Name = tuple[str, object]
+"""A path in the module around, and the place of what the program wrote there."""
 
 
 class _Outline:
@@ -155,7 +156,7 @@ class _Outline:
         self.graph, self.every, self.ops, self.flops = graph, every, ops, flops
         self.named, self.structure = groups.graph, groups.structure
         self.tree = ScopeTree(self.named)
-        self.codes = {scope: code_of(one) for scope, one in groups.constructs.items()}
+        self.constructs = groups.constructs
         self.elements = parameter_elements(graph)
         self.loose_in: dict[int | None, list[int]] = {}
         for node in forward_order(graph):
@@ -197,12 +198,12 @@ class _Outline:
 
         items: list[tuple[int, _Item]] = []
         items += [(tree.place[one.scopes[0]], one) for one in self.groups(scopes)]
-        loose = [self.loose_in[scope] for scope in scopes if scope in self.loose_in]
+        loose = (self.loose_in.get(scope, ()) for scope in scopes)
         nodes = [*chain.from_iterable(loose)]
         if self.ops and len(scopes) == 1:
             items += [(tree.position[node], node) for node in nodes]
         elif items and nodes:
-            items.append((tree.position[nodes[0]], _Beside(nodes, loose[0])))
+            items.append((tree.position[nodes[0]], _Beside(nodes)))
         return [item for _, item in sorted(items, key=itemgetter(0))]
 
     def row(self, item: _Item, depth: int) -> OutlineRow:
@@ -210,7 +211,7 @@ class _Outline:
         if isinstance(item, _Group):
             return self.module_row(item, depth)
         if isinstance(item, _Beside):
-            nodes = [self.graph.nodes[node] for node in item.of_one]
+            nodes = [self.graph.nodes[node] for node in item.nodes]
             words = ends((node.op, op_text(node)) for node in nodes)
             return OutlineRow(depth, beside=words, **self.sums(item.nodes))
         record = self.graph.nodes[item]
@@ -222,9 +223,11 @@ class _Outline:
         tree, scopes = self.tree, group.scopes
         calls = [tree.scopes[scope] for scope in scopes]
         calls_of, first = {call.path: call for call in calls}, calls[0]
-        path, code = together([*calls_of][: group.alike]), self.codes.get(scopes[0], "")
-        if first.kind == "statement" and code not in ("", path):
-            path += f" {code}" if "= " in code[:4] else f" = {code}"
+        path = together([*calls_of][: group.alike])
+        if first.kind == "statement":
+            code = code_of(self.constructs[scopes[0]])
+            if code not in ("", path):
+                path += f" {code}" if "= " in code[:4] else f" = {code}"
         return OutlineRow(
             depth,
             path=path,
@@ -234,7 +237,7 @@ class _Outline:
             output=calls[-1].output,
             registered=sum(call.parameters or 0 for call in calls_of.values()),
             frozen=sum(call.frozen for call in calls_of.values()),
-            turns=first.turns,
+            turns=first.turns if len({call.turns for call in calls}) == 1 else 0,
             **self.sums([node for scope in scopes for node in tree.members[scope]]),
         )
 
@@ -255,7 +258,7 @@ class _Outline:
         inside, by the path that these have there.
         """
         tree = self.tree
-        calls: dict[str, list[int]] = {}
+        calls: dict[_Name, list[int]] = {}
         head_of: dict[str, str] = {}
         for caller in callers:
             siblings = tree.outermost if caller is None else tree.children[caller]
@@ -267,21 +270,32 @@ class _Outline:
                     head_of |= {path.removeprefix(around): paths[0] for path in paths}
             for scope in siblings:
                 path = tree.scopes[scope].path.removeprefix(around)
-                calls.setdefault(head_of.get(path, path), []).append(scope)
+                name = head_of.get(path, path), self.written_at(scope)
+                calls.setdefault(name, []).append(scope)
 
         sizes = Counter(head_of.values())
         groups = [
-            _Group(sorted(scopes, key=tree.place.__getitem__), sizes[name] or 1)
-            for name, scopes in calls.items()
+            _Group(sorted(scopes, key=tree.place.__getitem__), sizes[path] or 1)
+            for (path, _), scopes in calls.items()
         ]
         return sorted(groups, key=lambda group: tree.place[group.scopes[0]])
+
+    def written_at(self, scope: int) -> object:
+        """Where a loop or a statement stands; None of what is told by its name."""
+        construct = self.constructs.get(scope)
+        if construct is None or construct.kind in ("function", "gradient", "call"):
+            return None
+        code = code_of(construct) if construct.kind == "statement" else ""
+        return construct.kind, construct.source, code
 
     def alike(self, siblings: Sequence[int]) -> list[list[str]]:
         """The paths of at least `LEAST` elements of one list of which all calls are alike."""
         calls: dict[str, list[int | None]] = {}
         for scope in siblings:
-            path = self.tree.scopes[scope].path
-            calls.setdefault(path, []).append(self.structure.get(scope))
+            record = self.tree.scopes[scope]
+            if record.kind == "module":
+                structure = self.structure.get(scope)
+                calls.setdefault(record.path, []).append(structure)
 
         same: dict[tuple[str, int | None, int], list[str]] = {}
         for path, structures in calls.items():

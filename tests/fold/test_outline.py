@@ -79,3 +79,40 @@ def test_lists_in_lists_are_joined_in_both() -> None:
 def test_parameters_that_the_graph_does_not_use_are_said() -> None:
     rows = list(modules(GRAPHS["skips"]()))
     assert rows[0].registered == rows[0].parameters + 100
+
+
+class Twins(nn.Module):
+    """Loops and statements of one text that compute different things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+
+    def step(self, x: Tensor, turns: int) -> Tensor:
+        for _ in range(turns):
+            x = x.sin() * x.exp()
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i, layer in enumerate(self.layers):
+            x = layer(x).tanh() if i else layer(x).sigmoid()
+            x = self.step(x, 2 + i % 2)
+        for _ in range(3):
+            x = x + x.cos()
+        for _ in range(3):
+            x = x - x.cos()
+        x = x.sin() * x.exp()
+        x = (x.log() + 1).sqrt()
+        return x
+
+
+def test_rows_sum_what_their_text_says_and_nothing_else() -> None:
+    rows = list(modules(recorded(Twins(), torch.randn(2, 4))))
+    told = [(row.path or row.beside, row.turns, row.calls, row.ops) for row in rows]
+    # each loop and each statement of the code has its own row
+    assert told.count(("for _ in range(3)", 3, 1, 6)) == 2
+    assert ("x = x.sin() * x.exp()", 0, 1, 3) in told and ("x = (x.log() + 1).sqrt()", 0, 1, 3) in told
+    # its turns in several calls are one row, with a count that is true of every call
+    assert ("for _ in range(turns)", 0, 4, 30) in told and ("x = x.sin() * x.exp()", 0, 10, 30) in told
+    # what only the first turn does is not said of all
+    assert ("sigmoid to tanh", 0, 1, 4) in told
