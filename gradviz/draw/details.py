@@ -42,7 +42,8 @@ def node_lines(graph: Graph, node: Node, options: Options, module: str) -> Lines
     group, lines = node.folded, [title]
     if group is not None:
         line = labels.group_line if options.details else labels.parameters_line
-        lines += [labels.code_line(group), line(group), labels.same_line(group)]
+        same = labels.same_line(group, module)
+        lines += [labels.code_line(group), line(group), same]
 
     if options.details:
         places = (node.script_line, node.source)

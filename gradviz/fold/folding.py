@@ -16,7 +16,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.fold.groups import Groups, Section
-from gradviz.fold.titles import group_of, op_of, scopes_in, turns_of
+from gradviz.fold.titles import (
+    group_of,
+    names_calls,
+    op_of,
+    scopes_in,
+    title,
+    turns_beside,
+    turns_of,
+)
 from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, TensorInfo, column
 from gradviz.graph.amounts import parameter_elements
 from gradviz.graph.model import Wired
@@ -219,6 +227,25 @@ class _Homes:
         homes = {self.home[consumer] for consumer in consumers} & self.earlier.keys()
         return {box for box in homes if self.earlier[box].nodes & consumers}
 
+    def sharers(self, leaf: int) -> set[Home]:
+        """Boxes that say that they use a leaf which is drawn elsewhere: no edge tells it."""
+        later = self.later_users(leaf)
+        if not isinstance(self.home[leaf], Section):
+            later = {box for box in later if self.names_earlier(box)}
+        return later - {self.home[leaf]}
+
+    def names_earlier(self, home: Home) -> bool:
+        """Whether the title of a box says what it calls again, or which turns it is of."""
+        if not isinstance(home, Section):
+            return False
+        return home in self.earlier and (names_calls(home) or bool(turns_beside(home)))
+
+    def parameters(self, nodes: Iterable[int]) -> set[int]:
+        """The parameters that some nodes use."""
+        elements = self.graph.fact(parameter_elements)
+        used = {edge.producer for node in nodes for edge in self.graph.inputs(node)}
+        return used & elements.keys()
+
     def join_leaves(self, most: int) -> None:
         """Leave `most` leaves single, and put the rest into one box."""
         leaves = self.graph.leaves
@@ -245,8 +272,7 @@ class _Folder:
         # by parameter: the boxes that use it again, with what an earlier call has
         self.later: dict[int, set[int]] = {}
         for leaf in self.elements if homes.earlier else ():
-            later = {number[home] for home in homes.later_users(leaf)}
-            self.later[leaf] = later - {self.box_of[leaf]}
+            self.later[leaf] = {number[home] for home in homes.sharers(leaf)}
         self.again = set[int]().union(*self.later.values())
         self.shared = Counter[Ends]()
         # the turn that each node is in, by box of a loop
@@ -279,15 +305,43 @@ class _Folder:
             return self.graph.nodes[home]
         # most boxes are the same in the next view
         drawn = self.homes.opening.drawn
-        key = home, *nodes, self.box_of[nodes[0]] in self.again
+        shares = self._shares(home, nodes)
+        key = home, *nodes, shares
         if key not in drawn:
-            drawn[key] = self._closed_box(home, nodes)
+            drawn[key] = self._closed_box(home, nodes, *shares)
         return drawn[key]
 
-    def _closed_box(self, home: Home, nodes: list[int]) -> Node:
+    def _shares(self, home: Home, nodes: list[int]) -> tuple[int | None, str]:
+        """The call of the same module or function that has the same parameters, else what
+        has some of them.
+        """
+        box, homes = self.box_of[nodes[0]], self.homes
+        if box not in self.again or not isinstance(home, Section):
+            return None, ""
+        used = homes.parameters(nodes)
+        earlier = homes.earlier.get(home)
+        if earlier is not None and names_calls(home):
+            if used == homes.parameters(earlier.nodes):
+                return earlier.call, ""
+            return None, f"call {earlier.call:,}"
+
+        for turn in turns_beside(home):
+            if used & homes.parameters(turn.nodes):
+                return None, title(turn)
+
+        leaves = [leaf for leaf in used if box in self.later.get(leaf, ())]
+        holders = {homes.home[leaf] for leaf in leaves}
+        titles = [title(holder) for holder in holders if isinstance(holder, Section)]
+        if len(titles) == 1:
+            return None, titles[0]
+        return None, f"{len(titles)} boxes"
+
+    def _closed_box(
+        self, home: Home, nodes: list[int], same_as: int | None, shares: str
+    ) -> Node:
         """What a box of several nodes is drawn as."""
         graph = self.graph
-        group = self._group(home, nodes)
+        group = self._group(home, nodes)._replace(same_as=same_as, shares=shares)
         flags = {flag for node in nodes for flag in graph.flags[node]}
         # a box is cut off only when all in it is
         if any("cut" not in graph.flags[node] for node in nodes):
@@ -338,8 +392,6 @@ class _Folder:
         group, box = group_of(home), self.box_of[nodes[0]]
         if box in self.turns:
             group = group._replace(passed=self._passed(self.turns[box], nodes))
-        if box in self.again:
-            group = group._replace(same_as=self.homes.earlier[home].call)
         return group
 
     def _passed(

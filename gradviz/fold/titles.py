@@ -285,6 +285,20 @@ def _kind_of_run(group: Section) -> GroupKind:
     return "loop" if feeds else "repeat" if paths else "alike"
 
 
+def names_calls(group: Section) -> bool:
+    """Whether a title names the one module or function that a group calls."""
+    paths = {scope.path for scope in scopes_in(group)}
+    words = f"{title(group)} ".replace(",", " ")
+    return len(paths) == 1 and words.startswith(f"{paths.pop()} ")
+
+
+def turns_beside(group: Section) -> list[Section]:
+    """The turns of a loop that are shown beside the box for the rest."""
+    run = group.parent
+    is_rest_of_loop = group.is_rest and run is not None and run.is_loop
+    return run.shown if run is not None and is_rest_of_loop else []
+
+
 def turns_of(group: Section) -> dict[int, int]:
     """The turn of a run that each node is in."""
     turns: dict[int, int] = {}

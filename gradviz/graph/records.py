@@ -236,7 +236,8 @@ class Group(NamedTuple):
     ops: int = 0  # backward functions inside, leaves not counted
     parameters: int = 0
     nbytes: int | None = None  # held for backward
-    # the call of the same module, by number, that its parameters are drawn with
+    # the call of the same module, by number, that has the same parameters, which are
+    # drawn there
     same_as: int | None = None
     shared: tuple[Uses, ...] = ()  # the edges that stand for uses of those
     # what the second turn takes from the first, as node ids and numbers of outputs
@@ -248,6 +249,8 @@ class Group(NamedTuple):
     frozen: bool = False  # it has parameters, and none of them requires a gradient
     # elements of parameters of a module call that others use, too, and are drawn outside
     outside: int = 0
+    # what it has some parameters in common with, which are drawn there: `call 1`
+    shares: str = ""
 
 
 class Node(NamedTuple):

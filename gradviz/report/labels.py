@@ -249,12 +249,15 @@ def code_line(group: Group) -> str:
     return clip(group.code, CODE) if group.kind == "statement" and group.code else ""
 
 
-def same_line(group: Group) -> str:
-    """Where the parameters of a folded group are drawn when not in it:
-    `same parameters as call 1`.
+def same_line(group: Group, module: str = "") -> str:
+    """Where parameters of a folded group are drawn when not in it:
+    `same parameters as call 1`, `shares parameters with turn 1`.
     """
     if group.same_as is not None:
         return f"same parameters as call {count_text(group.same_as)}"
+    if group.shares:
+        title = clip(relative(one_line(group.shares), module), CODE)
+        return f"shares parameters with {title}"
     return ""
 
 

@@ -242,6 +242,19 @@ def test_a_call_with_parameters_of_its_own_says_nothing_of_another() -> None:
     assert [group.same_as for group in folded.groups if group.title == "net Net, call 2"] == [None]
 
 
+def test_parameters_are_the_same_as_those_of_a_call_only_when_they_are() -> None:
+    program = Program()
+    x = program.op("ExpBackward0")
+    for weights in (["net.a"], ["net.a"], ["net.a", "net.b"]):
+        with program.call("net", "Net"):
+            for weight in weights:  # only of the last call is all used
+                x = program.op("AddmmBackward0", x, weights=[weight])
+                x = program.op("ReluBackward0", x)
+    said = [(group.title, group.same_as, group.shares) for group in fold(program.graph(), depth=1).groups]
+    later = {("net Net, call 2", 1, ""), ("net Net, call 3", None, "call 1")}
+    assert {*said} == {("net Net", None, ""), *later}
+
+
 def test_a_long_chain_of_equal_ops_is_one_box() -> None:
     folded = fold(chain(1000))
     assert [(kind, title) for kind, title, _ in titles(folded)] == [("loop", "mul")]

@@ -206,6 +206,17 @@ def test_parameters_of_a_module_that_is_called_twice_lead_into_its_first_call() 
     assert leaves_without_an_edge(recording.graph(outputs, model=net)) == []
 
 
+def test_a_loop_says_of_which_turn_it_has_parameters() -> None:
+    a, b, x = nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(2, 4)
+    with gradviz.record() as recording:
+        for _ in range(12):
+            x = x + a(x).tanh() * b(x).exp()
+    groups = fold(recording.graph(x.sum()), depth=2).groups
+    # there is no call 1 of a loop
+    said = [(group.title, group.same_as, group.shares) for group in groups if group.count == 11]
+    assert said == [("for _ in range(12)", None, "turn 1")]
+
+
 def test_ops_that_repeat_but_differ_have_not_the_title_of_one() -> None:
     """As `[1]` and `[2]` of the projection that torch splits into queries, keys and values."""
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
