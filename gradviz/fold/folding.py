@@ -45,8 +45,8 @@ class Folding(Wired):
 
     `graph` is the `recorded` one with a scope for what the program wrote. `opening` says
     what is open, None where nothing was closed. Of the edges `shared` tells how many are
-    uses of parameters that are drawn with an earlier call of the module; `together`
-    parameters of several boxes are drawn with the first of these.
+    uses of parameters that are drawn with an earlier call of the module, or in another
+    closed box; `together` parameters of several boxes are drawn with the first of these.
     """
 
     recorded: Graph
@@ -187,7 +187,8 @@ class _Homes:
         self.home: list[Home] = list(range(len(self.graph.nodes)))
         first = _first_calls(opening.groups)
         self.earlier: dict[Home, _FirstCall] = {}
-        self.together = 0  # parameters that are drawn with the first of several users
+        # parameters that are drawn with the first of several users, with the others
+        self.together: dict[int, set[Home]] = {}
         for group in opening.closed():
             for node in opening.nodes(group):
                 self.home[node] = group
@@ -200,7 +201,7 @@ class _Homes:
         visible between them; more are drawn inside the first of them, when that is a box
         that has parameters. Later calls of a module do not count.
         """
-        between = dict[int, Home]()
+        between: dict[int, tuple[Home, set[Home]]] = {}
         owners: set[Home] = {one for one in self.opening.closed() if _owns(one)}
         for leaf in self.graph.leaves:
             if leaf.kind != "parameter":
@@ -211,13 +212,13 @@ class _Homes:
             # before all that use it, so that no box waits for itself
             if first in owners and not _is_given(first, leaf):
                 if others:
-                    between[leaf.node] = first
+                    between[leaf.node] = first, others
                 else:
                     self.home[leaf.node] = first
         if len(between) > most:
-            self.together = len(between)
-            for node, home in between.items():
+            for node, (home, others) in between.items():
                 self.home[node] = home
+                self.together[node] = others
 
     def later_users(self, leaf: int) -> set[Home]:
         """Boxes that use a leaf which is drawn with an earlier call of their module."""
@@ -229,10 +230,11 @@ class _Homes:
 
     def sharers(self, leaf: int) -> set[Home]:
         """Boxes that say that they use a leaf which is drawn elsewhere: no edge tells it."""
+        closed = filter(_says_more, self.together.get(leaf, ()))
         later = self.later_users(leaf)
         if not isinstance(self.home[leaf], Section):
             later = {box for box in later if self.names_earlier(box)}
-        return later - {self.home[leaf]}
+        return {*closed, *later} - {self.home[leaf]}
 
     def names_earlier(self, home: Home) -> bool:
         """Whether the title of a box says what it calls again, or which turns it is of."""
@@ -271,7 +273,7 @@ class _Folder:
         self.elements = self.graph.fact(parameter_elements)
         # by parameter: the boxes that use it again, with what an earlier call has
         self.later: dict[int, set[int]] = {}
-        for leaf in self.elements if homes.earlier else ():
+        for leaf in self.elements if homes.earlier or homes.together else ():
             self.later[leaf] = {number[home] for home in homes.sharers(leaf)}
         self.again = set[int]().union(*self.later.values())
         self.shared = Counter[Ends]()
@@ -294,7 +296,7 @@ class _Folder:
             self._edges(boxes),
             homes.opening,
             self.shared,
-            homes.together,
+            len(homes.together),
         )
 
     # -- boxes -------------------------------------------------------------------------
@@ -476,6 +478,11 @@ def _is_given(home: Home, leaf: Leaf) -> bool:
         name.startswith(f"{outer}.") and not name.startswith(f"{record.path}.")
         for name in leaf.names
     )
+
+
+def _says_more(home: Home) -> bool:
+    """Whether a box has room to say whose parameters it uses."""
+    return isinstance(home, Section) and home.op is None
 
 
 def _owns(group: Section) -> bool:

@@ -342,3 +342,28 @@ def test_many_parameters_of_two_boxes_stand_with_the_first(layers: int, leaves: 
     said = [line for line in made.footer if line.startswith("drawn with the first box")]
     assert said == ([] if leaves else ["drawn with the first box that uses them: 8 parameter tensors"])
     assert {"early Sequential", "late Sequential"} <= {box.lines[0] for box in made.boxes}
+
+
+def _node(layers: torch.nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
+    for layer in layers:
+        x = layer(x).tanh()
+    return x.sum(0).exp().sin().cos()
+
+
+def _both(layers: torch.nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
+    return _node(layers, x) * _node(layers, x.cos()) + _node(layers, x.sin())
+
+
+@pytest.mark.parametrize("first", [4, 2])
+def test_no_edge_joins_boxes_that_only_share_parameters(first: int) -> None:
+    layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(6))
+    with gradviz.record() as recording:
+        loss = (_node(layers[:first], torch.ones(3, 4)) + _both(layers, torch.ones(3, 4))).sum()
+    graph, closed = recording.graph(loss), Options(depth=1)
+    made = scene(shown(graph, closed), closed)
+    boxes = {box.lines[0]: box for box in made.boxes}
+    node, both = boxes["_node()"], boxes["_both()"]
+    is_joined = any((link.source, link.target) == (node.id, both.id) for link in made.links)
+    # a few parameters are boxes of their own, with an arrow to each that uses them
+    assert not is_joined and ("shares parameters with _node()" in both.lines) == (first == 4)
+    assert sum(box.kind == "leaf" for box in made.boxes) == (0 if first == 4 else 4)
