@@ -67,7 +67,8 @@ def _of_scope(group: Section, scope: Scope) -> str:
     if scope.kind == "turn":
         calls = scopes_in(group)
         if len(calls) == 1 and group.parent is not None and not group.parent.feeds:
-            return calls[0].path  # of siblings, what each calls says which it is
+            # of siblings, what each calls says which it is
+            return calls[0].path + _call_number(calls[0])
         construct = group.construct
         return f"turn {construct.turn if construct is not None else 1:,}"
     if scope.kind in ("loop", "statement", "call"):
@@ -76,7 +77,11 @@ def _of_scope(group: Section, scope: Scope) -> str:
     words = titled(scope.path, scope.type)
     if group.part:
         words += f" (part {group.part} of {group.parts})"
-    return f"{words}, call {scope.call:,}" if scope.call > 1 else words
+    return words + _call_number(scope)
+
+
+def _call_number(scope: Scope) -> str:
+    return f", call {scope.call:,}" if scope.call > 1 else ""
 
 
 def code(group: Section) -> str:

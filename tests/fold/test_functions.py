@@ -318,3 +318,24 @@ def test_a_gradient_of_a_gradient_is_a_box() -> None:
     graph = recording.graph(loss, params={"w": w})
     assert any(name.startswith("grad() line") for name in names(graph))
     assert [call.gradient for call in graph.functions] == [True]
+
+
+class Recursive(nn.Module):
+    """Goes down a tree, as a network of trees does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
+
+    def forward(self, tree: list[Any], x: Tensor) -> Tensor:
+        parts = [self.forward(child, x) for child in tree]
+        return torch.tanh(self.layers(torch.stack(parts).sum(0) if parts else x))
+
+
+def test_calls_of_a_function_that_calls_itself_are_numbered_alike() -> None:
+    net, x = Recursive(), torch.randn(3, 4)
+    with gradviz.record() as recording:
+        loss = (net([[], [[], []]], x) + net([[], []], x)).sum()
+    groups = recording.graph(loss, model=net).fold(depth=3).groups
+    titles = [group.title for group in groups if group.title.startswith("forward()")]
+    assert sorted(titles) == ["forward(), call 2", "forward(), call 5", "forward(), call 6"]
