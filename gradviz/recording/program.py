@@ -213,7 +213,9 @@ class _Reader:
             return ""
         kind = self._bare.kinds[node]
         if kind not in self._op:
-            self._op[kind] = op_of(getattr(kind, "__name__", ""))
+            op = op_of(getattr(kind, "__name__", ""))
+            # a slice of all is an alias
+            self._op[kind] = "slice" if op == "alias" else op
         return self._op[kind]
 
     def _entered(

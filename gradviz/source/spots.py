@@ -61,9 +61,9 @@ class Spot:
         self.is_operator = isinstance(node, _OPERATORS) or (
             self.called.endswith("_") and not self.called.endswith("__")
         )
-        # of which each part may be an op
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
-            self.is_operator = False
+            # each part may be an op
+            self.is_operator &= sum(map(_is_index, node.slice.elts)) < 2
         parent = function.parents.get(node)
         # `x[i] += 1` reads its target first, and sets it last
         self._order = node
@@ -106,6 +106,13 @@ class Spot:
     def runs_in_every_turn(self) -> bool:
         """Whether every turn of the innermost loop runs it."""
         return self.function.runs_in_every_turn(self.node)
+
+
+def _is_index(part: ast.expr) -> bool:
+    """Whether a part of a subscript takes less than all: not `:` and `...`."""
+    if isinstance(part, ast.Slice):
+        return any((part.lower, part.upper, part.step))
+    return not (isinstance(part, ast.Constant) and part.value is Ellipsis)
 
 
 class Spots:

@@ -194,6 +194,18 @@ def of_subscripts() -> Tensor:
     return total
 
 
+def of_columns() -> Tensor:
+    h = X @ W
+    parts = [h[:, a:b] for a, b in ((0, 1), (1, 3), (3, 4))]
+    rows = [h[..., : i + 1] for i in range(4)]  # the last one takes all
+    return torch.cat(parts + rows, 1)
+
+
+def of_blocks() -> Tensor:
+    h = X @ W
+    return torch.cat([h[i:, i] for i in range(3)])
+
+
 def in_place() -> Tensor:
     h = (X @ W).clone()
     for _ in range(3):
@@ -279,6 +291,8 @@ COUNTS: dict[Callable[[], Tensor], list[tuple[str, int]]] = {
     of_a_generator: [("for _ in range(4)", 4), ("for value in values(X)", 4)],
     of_a_generator_in_an_expression: [("for _ in range(3)", 3), ("for value, x in pairs", 3)],
     of_subscripts: [("for i in range(3)", 3)],
+    of_columns: [("for a, b in ((0, 1), (1, 3), (3, 4))", 3), ("for i in range(4)", 4)],
+    of_blocks: [("for i in range(3)", 0)],
     in_place: [("for _ in range(3)", 3)],
     filled: [("for i in range(3)", 3)],
     added_to_rows: [("for i in range(4)", 4)],
