@@ -14,6 +14,7 @@ from gradviz.graph import Construct, ConstructKind, SourceLine
 from gradviz.graph.written import written_code
 from gradviz.packages import code_line, with_text
 from gradviz.source.spots import Spot, Spots
+from gradviz.source.syntax import Fork
 from gradviz.walker.places import BareGraph
 
 
@@ -26,7 +27,8 @@ class Draft:
     what ran there is `in_doubt` over that loop. `mixed`: functions of the user's, or
     modules, ran in it; `constructs`: the constructor of a class of the user's did.
     `flat`: a loop of more turns than are told apart. `sure` are the places that every
-    turn of a loop passed.
+    turn of a loop passed, `forks` the conditions of which every turn passed a place in
+    one arm, `arms` those places, by condition and arm.
     """
 
     kind: ConstructKind
@@ -45,6 +47,8 @@ class Draft:
     doubts: set[object] = field(default_factory=set)
     in_doubt: Draft | None = None
     sure: set[object] | None = None
+    forks: set[ast.AST] | None = None
+    arms: dict[Fork, set[object]] = field(default_factory=dict)
     is_kept: bool = True
     nodes: list[int] = field(default_factory=list)
     scopes: list[int] = field(default_factory=list)
@@ -61,12 +65,14 @@ class Draft:
 @dataclass(slots=True, eq=False)
 class Within:
     """A loop, or a statement, that a function is in. `passed`: places of the turn that
-    every turn has; `goes_on`: the loop was asked for its next turn.
+    every turn has; `forks`: conditions of which it passed an arm; `goes_on`: the loop
+    was asked for its next turn.
     """
 
     part: Draft
     turn: Draft | None = None
     passed: set[object] = field(default_factory=set)
+    forks: set[ast.AST] = field(default_factory=set)
     goes_on: bool = False
 
 
@@ -155,7 +161,17 @@ def _is_doubtful(part: Draft) -> bool:
 
 def _is_certain(loop: Draft) -> bool:
     """Whether every turn of a loop passed a place that shows it."""
-    return bool((loop.sure or set()) - loop.doubts)
+    if (loop.sure or set()) - loop.doubts:
+        return True
+    return any(_shows_turns(loop, fork) for fork in loop.forks or ())
+
+
+def _shows_turns(loop: Draft, fork: ast.AST) -> bool:
+    """Whether either arm of a condition was seen, and begins a turn without a doubt: one
+    that no turn was seen in may make nothing.
+    """
+    arms = [loop.arms.get((fork, arm), set()) for arm in ("body", "orelse")]
+    return all(arms) and loop.doubts.isdisjoint(set().union(*arms))
 
 
 def is_told_apart(loop: Draft) -> bool:
@@ -212,7 +228,7 @@ def _settle_loop(loop: Draft, inside: Inside) -> bool:
     if not is_certain:
         loop.turn = 0
         for part in _loops_in(loop, inside):
-            part.sure = set()  # it may have run in several turns
+            part.sure, part.forks = set(), set()  # it may have run in several turns
     if count == 1:
         loop.turn = 0  # what other turns computed of data alone leaves no trace
     return count > 1 or bool(loop.doubts)

@@ -363,8 +363,8 @@ class _Reader:
             steps.append(self._entered_step(frame, here))
 
         turns = [step for step in steps if step.turn is not None]
-        if turns and spot.runs_in_every_turn():
-            turns[-1].passed.add(spot)
+        if turns:
+            _pass(turns[-1], spot)
         return again
 
     def _entered_step(self, frame: CallFrame, here: ast.AST | Statement) -> Within:
@@ -387,7 +387,7 @@ class _Reader:
     def _begin_turn(self, step: Within, frame: CallFrame) -> None:
         loop = step.part
         _leave(step)
-        step.passed, step.goes_on = set(), False
+        step.passed, step.forks, step.goes_on = set(), set(), False
         loop.turn += 1
         if loop.turn > MOST_TURNS:
             loop.flat = True
@@ -481,11 +481,25 @@ def _common(steps: Sequence[Within], around: Sequence[ast.AST | Statement]) -> i
     return min(len(steps), len(around))
 
 
+def _pass(step: Within, spot: Spot) -> None:
+    """A turn of a loop is at a place: note it where every turn passes it, or an arm of
+    one condition does.
+    """
+    if spot.runs_in_every_turn():
+        step.passed.add(spot)
+        return
+    fork = spot.only_fork()
+    if fork is not None:
+        step.forks.add(fork[0])
+        step.part.arms.setdefault(fork, set()).add(spot)
+
+
 def _leave(step: Within) -> None:
     """A turn of a loop is over: note what every turn has passed."""
     loop = step.part
     if step.turn is not None:
         loop.sure = step.passed if loop.sure is None else loop.sure & step.passed
+        loop.forks = step.forks if loop.forks is None else loop.forks & step.forks
 
 
 def _mix(part: Draft | None, *, constructs: bool) -> None:

@@ -14,6 +14,7 @@ from gradviz.source.files import file_of
 from gradviz.source.syntax import (
     COMPREHENSIONS,
     LOOPS,
+    Fork,
     FunctionSyntax,
     Span,
     Statement,
@@ -106,6 +107,11 @@ class Spot:
     def runs_in_every_turn(self) -> bool:
         """Whether every turn of the innermost loop runs it."""
         return self.function.runs_in_every_turn(self.node)
+
+    def only_fork(self) -> Fork | None:
+        """The one condition, and its arm, that decides whether a turn runs it."""
+        forks = self.function.forks_around(self.node)
+        return forks[0] if forks is not None and len(forks) == 1 else None
 
 
 def _is_index(part: ast.expr) -> bool:

@@ -340,23 +340,31 @@ class FunctionSyntax:
 
     def runs_in_every_turn(self, node: ast.AST) -> bool:
         """Whether every turn of the innermost loop around a node runs it."""
-        order = self.order[node]
+        return self.forks_around(node) == []
+
+    def forks_around(self, node: ast.AST) -> list[Fork] | None:
+        """The conditions, inner first, that decide whether a turn of the innermost loop
+        around a node runs it, each with the arm that does; None where something else
+        may prevent it.
+        """
+        order, forks = self.order[node], list[Fork]()
         for parent, field, place in self._above(node):
             if isinstance(parent, LOOPS):
-                return field in ("body", "test") and order < self._jumps.get(
-                    parent, order + 1
-                )
+                is_inside = field in ("body", "test")
+                is_before = order < self._jumps.get(parent, order + 1)
+                return forks if is_inside and is_before else None
             if isinstance(parent, COMPREHENSIONS):
-                return True
-            is_arm = field in ("body", "orelse") and isinstance(
-                parent, (ast.If, ast.IfExp)
-            )
+                return forks
             is_later = isinstance(parent, ast.BoolOp) and place > 0
-            if is_arm or is_later or isinstance(parent, _PARTIAL):
-                return False
-        return True
+            if is_later or isinstance(parent, _PARTIAL):
+                return None
+            if isinstance(parent, (ast.If, ast.IfExp)) and field in ("body", "orelse"):
+                forks.append((parent, field))
+        return forks
 
 
+Fork = tuple[ast.AST, str]
+"""A condition, and one of its arms: `body` or `orelse`."""
 BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 """The fields of a statement that hold others."""
 _PARTIAL = (ast.Try, ast.match_case)

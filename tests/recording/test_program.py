@@ -83,6 +83,32 @@ def other_arm() -> Tensor:
     return h
 
 
+def one_arm_of_a_choice() -> Tensor:
+    h = X @ W
+    for i in range(4):
+        h = h.exp() if i > 1 else h
+    return h
+
+
+def a_choice_after_continue() -> Tensor:
+    h = X @ W
+    for i in range(5):
+        if i == 2:
+            continue
+        if i % 2:
+            h = h.exp()
+        else:
+            h = h.cos()
+    return h
+
+
+def arms_of_an_expression() -> Tensor:
+    h = X @ W
+    for i, scale in enumerate((1, 2, 3)):
+        h = torch.tanh(h * scale) if i < 2 else torch.cos(h * scale)
+    return h
+
+
 def under_an_if() -> Tensor:
     h = X @ W
     for i in range(9):
@@ -275,7 +301,10 @@ COUNTS: dict[Callable[[], Tensor], list[tuple[str, int]]] = {
     counted: [("for _ in range(6)", 6)],
     one_op_a_turn: [("for _ in range(5)", 5)],
     after_continue: [("for i in range(5)", 5)],
-    other_arm: [("for i in range(4)", 0)],
+    other_arm: [("for i in range(4)", 4)],
+    one_arm_of_a_choice: [("for i in range(4)", 0)],
+    a_choice_after_continue: [("for i in range(5)", 0)],
+    arms_of_an_expression: [("for i, scale in enumerate((1, 2, 3))", 3)],
     under_an_if: [("for i in range(9)", 0)],
     under_a_try: [("for i in range(4)", 0)],
     after_a_conditional_break: [("while True", 3)],
