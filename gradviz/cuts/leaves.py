@@ -89,13 +89,16 @@ class LeafReads:
                 held = _item(held, key.value)
             is_module = is_a(held, torch.nn.Module)
             if is_module and getattr(parent, "func", None) is value:
-                # another call than the last one, which the recording has
-                if id(held) in self._ran and self._recorded.has_run(parent):
-                    _add(self.leaves, parent, _own_to_torch(held))
+                _add(self.leaves, parent, self._called(held, parent))
             elif is_module and is_given:
                 _add(self.models, value, self._at_work(held))
             elif not is_module or key is None:
                 _add(self.leaves, value, _trained(held))
+
+    def _called(self, module: torch.nn.Module, call: Call) -> list[torch.Tensor]:
+        """The parameters of a module of torch's own, in a call that the recording has."""
+        ran = id(module) in self._ran and self._recorded.has_run(call)
+        return _own_to_torch(module) if ran else []
 
     def _at_work(self, model: torch.nn.Module) -> list[torch.Tensor]:
         """The parameters of a model; of one that ran, those of its parts that did."""

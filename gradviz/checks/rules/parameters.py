@@ -119,10 +119,8 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
 
         case = every.of(parameter)
         chosen = not parameter.run.calls and elements.chooses(parameter.names[0])
-        idle = _is_idle(context, parameter, held)
-        ends = case.kind == "open" and _ends_a_stack(context, parameter.names[0])
-        quiet = case.kind in QUIET or idle or chosen or ends
-        alarming = not (quiet or context.guessed)
+        quiet = chosen or _is_idle(context, parameter, held)
+        alarming = not (quiet or context.guessed or _is_usual(context, case))
         place = case.source if case.answer.cut is not None else None
         key = parameter.model if alarming else None, alarming, case.kind, place
         groups.setdefault(key, []).append(case)
@@ -135,6 +133,12 @@ def _is_idle(context: BackwardCall, parameter: Parameter, held: set[str]) -> boo
     """
     by_hand = not context.run.by_hand.isdisjoint(parameter.names)
     return by_hand or bool(held and held.isdisjoint(parameter.names))
+
+
+def _is_usual(context: BackwardCall, case: Case) -> bool:
+    """Whether a case is one that correct programs have, too."""
+    name = case.parameter.names[0]
+    return case.kind in QUIET or (case.kind == "open" and _ends_a_stack(context, name))
 
 
 def _ends_a_stack(context: BackwardCall, name: str) -> bool:
