@@ -234,13 +234,11 @@ def _first_turn(group: Section) -> Child:
 
 
 def together(paths: Sequence[str]) -> str:
-    """`blocks.1–11` for what differs in the last number, `attention.query, key, value`
-    for what lies in one module, else the first and the last.
+    """What lies in one list or module: `blocks.1–11` for numbers that follow each other,
+    else `attention.query, key, value`.
     """
     if len(paths) == 1:
         return paths[0]
-    if len({path.rpartition(".")[0] for path in paths}) > 1:
-        return f"{paths[0]} … {paths[-1]}"
 
     stem, dot, _ = paths[0].rpartition(".")
     last = [path.rpartition(".")[2] for path in paths]

@@ -218,7 +218,7 @@ class Recorded:
             outer = scopes[outer_scope].path if outer_scope is not None else None
             candidates = {}
             for module in modules:
-                path = self._path_of(module)
+                path = self._paths.get(id(module))
                 if path is not None and path != outer:
                     candidates[path] = module
 
@@ -238,16 +238,6 @@ class Recorded:
                     frozen=_frozen_elements(module),
                 )
             )
-
-    def _path_of(self, module: torch.nn.Module) -> str | None:
-        """The path of a module that was called, perhaps without recording an op."""
-        if id(module) in self._paths:
-            return self._paths[id(module)]
-        for tree, prefix in self._prefixes.items():
-            for seen, path in tree.paths.items():
-                if seen.ref() is module:
-                    return joined(prefix, path)
-        return None
 
     def _named(self, bare: BareGraph) -> Iterator[tuple[int, str]]:
         for node, variable in bare.variables.items():

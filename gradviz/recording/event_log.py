@@ -164,8 +164,6 @@ class NodeLog(IntervalMap[T]):
 
 
 _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, some 70 MB
-# entries of a list or dict that is searched for modules which torch does not know
-_MOST_HELD = 1000
 _EVALUATIONS = 1000  # calls of outermost modules that are kept until somebody asks
 _ARGUMENTS = 1000  # tensors without gradient that modules were given last
 _BACKWARDS = 1000  # calls of backward that are kept
@@ -251,14 +249,10 @@ class ModuleTree:
         return name if reference is not None and reference() is parameter else None
 
     def _unregistered(self, call: ModuleCall) -> str:
-        """A module that is not registered below the outermost one is named as its
-        caller holds it, or else by its class.
-        """
-        if call.parent is None:
-            return call.module.type
-        caller = call.parent.module
-        attribute = _held_as(call.module.ref(), caller.ref())
-        return joined(self.paths.get(caller, ""), attribute or call.module.type)
+        """A module that is not registered below the outermost one is named by its class."""
+        caller = call.parent
+        around = self.paths.get(caller.module, "") if caller is not None else ""
+        return joined(around, call.module.type)
 
     def _own(self, prefix: str, module: torch.nn.Module) -> None:
         # and not named_parameters(), which may be the user's
@@ -268,31 +262,6 @@ class ModuleTree:
                     id(parameter),
                     (weakref.ref(parameter), joined(prefix, joined(path, name))),
                 )
-
-
-def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> str:
-    """The attribute of `caller` that holds `module` past torch: itself, or in a list,
-    tuple or dict; "" when there is none.
-    """
-    if module is None or caller is None:
-        return ""
-
-    for name, value in list(vars(caller).items()):
-        if value is module:
-            return name
-        if (
-            name.startswith("_")
-            or type(value) not in (list, tuple, dict)
-            or len(value) > _MOST_HELD
-        ):
-            continue  # torch's own tables, and what a replay buffer may hold
-        for key, item in list(
-            value.items() if type(value) is dict else enumerate(value)
-        ):
-            if item is module:
-                return f"{name}[{key!r}]" if type(key) in (int, str) else name
-
-    return ""
 
 
 @dataclass(slots=True, eq=False)

@@ -99,11 +99,6 @@ class DataReader:
             ):
                 continue
             entity = self._entity(living, operand, "")
-            for source in self._sources(operand):
-                # a part of it that an op of the call saved is what was given
-                is_part = operand.text.startswith(f"{source.names[0]}[")
-                for taker in source.uses.keys() & {*nodes} if is_part else ():
-                    entity.uses[taker] = source.uses.pop(taker)
             if node is not None and entity.uses.keys().isdisjoint(nodes):
                 taken[node] += 1
                 self.numbers.pop(node, None)

@@ -325,9 +325,7 @@ class Description:
             # `x + attention(x)`
             made = metadata_info(self._live.nodes[node]._input_metadata[0])
             alike = [one for one in data if tuple(one.shape) == made.shape]
-        if len({id(one) for one in alike}) == 1:
-            return alike[:1]
-        return [one for one in data if self._is_mask(one)] if kind in _MASKED else ()
+        return alike[:1] if len({id(one) for one in alike}) == 1 else ()
 
     def _alike(
         self, data: Sequence[torch.Tensor], kind: str, saved: Sequence[SavedTensor]
@@ -339,10 +337,6 @@ class Description:
             if slot.tensor is not None and is_input:
                 alike += [one for one in data if _may_be_copy(slot.tensor, one, kind)]
         return alike
-
-    def _is_mask(self, tensor: torch.Tensor) -> bool:
-        argument = self.places.arguments.get(id(tensor))
-        return argument is not None and argument.name.endswith("mask")
 
     # -- leaves and roots --------------------------------------------------------------
 
