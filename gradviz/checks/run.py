@@ -154,6 +154,10 @@ class OptimizerRow:
     # require no gradient, and were updated all the same
     frozen: set[int] = field(default_factory=set)
     reached: bool = False  # one of them was in the graph of a call
+    # steps with all of it frozen, after a call that reached nothing of any optimizer,
+    # and the line of the last one
+    starved: int = 0
+    starved_at: SourceLine | None = None
 
     def rate(self, rate: float) -> None:
         """A step begins, with this learning rate."""

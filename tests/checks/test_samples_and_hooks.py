@@ -1,4 +1,6 @@
-"""Samples that other layers use, losses that are averaged too early, backward() of modules, what hooks keep, items of a dict."""
+"""Samples that other layers use, losses that are averaged too early, backward() of modules, what hooks keep, items of a dict, steps
+of what is frozen.
+"""
 
 from __future__ import annotations
 
@@ -184,6 +186,32 @@ for step in range(3):
     loss = (meta(cost.detach()).sigmoid() * cost).mean()
     gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
 """
+JUDGES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+maker, judge = nn.Linear(2, 4), nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+opt, judging = torch.optim.SGD(maker.parameters(), lr=0.1), torch.optim.SGD(judge.parameters(), lr=0.1)
+for step in range(6):
+    made, real = maker(torch.randn(8, 2)), torch.randn(8, 4)
+    judge.requires_grad_(True)
+    loss = (judge(real) - 1).square().mean() + judge(made.detach()).square().mean()
+    judging.zero_grad()
+    loss.backward()
+    judging.step()
+    judge.requires_grad_(False)
+    loss = (judge(made) - 1).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    if step % 2 == 0:
+        pass
+        real.requires_grad_(True)
+        (slope,) = torch.autograd.grad(judge(real).sum(), real, create_graph=True)
+        judging.zero_grad()
+        slope.square().sum().backward()
+        judging.step()
+"""
 ADDER = """
 import torch
 from torch import nn
@@ -278,11 +306,22 @@ FAULTS = {
         "        self.student(x)",
         TAPPED,
     ),
+    "a step of what is frozen": Fault(
+        "idle-optimizer",
+        "        judging.step()",
+        "Call requires_grad_(True) of what it holds",
+        "        pass",
+        "        judge.requires_grad_(True)",
+        JUDGES,
+    ),
     "an item of a dict": Fault(
         "unused-parameter", 'made["code"].detach()', "remove .detach()", 'made["code"].detach()', 'made["code"]', CODES
     ),
 }
 RIGHT = {
+    "all optimizers step, whatever is frozen": JUDGES.replace(
+        "    opt.step()", "    opt.step(); judging.step()"
+    ).partition("    if step % 2")[0],
     "an action that is judged by its probability": POLICY,
     "a layer of its own backward()": REVERSED.replace(
         "return -gradient\nclass Adv", "gradient.sum().backward()\nclass Adv"

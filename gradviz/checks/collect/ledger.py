@@ -121,6 +121,12 @@ class Ledger:
             row.first_call = row.first_call or recorder.number
             if row.steps < CLOSELY or row.steps % APART == 0:
                 self._look_at(optimizer, row)
+                reached = recorder.reached_last
+                held = set[int]().union(*(each.held for each in self._run.optimizers))
+                is_frozen = not any(t.requires_grad for t in optimized(optimizer))
+                if is_frozen and reached and held.isdisjoint(reached):
+                    row.starved += 1
+                    row.starved_at = recorder.line(frame.f_back)
 
     def _passes(self, optimizer: torch.optim.Optimizer) -> None:
         """A step begins that nobody watches: what has a gradient now and then."""

@@ -183,6 +183,12 @@ class Recorder:
         if self._backward is not None:
             self._backward.tensors = frozenset(leaves)
 
+    @property
+    def reached_last(self) -> frozenset[int]:
+        """The leaves that the last call led to, as far as that is known."""
+        reached = self._backward.tensors if self._backward is not None else None
+        return reached or frozenset()
+
     def left(
         self, gradients: Sequence[LeafGradient], leaves: Mapping[int, torch.Tensor]
     ) -> None:

@@ -39,6 +39,12 @@ _NOTHING = Row(
     "through{cuts}",
     "{mend}",
 )
+_STARVED = Row(
+    "{names} takes steps with all that it holds frozen, after a backward() for nothing",
+    "{code} runs while requires_grad is False of everything that {names} holds, and the backward() before it leads to nothing that "
+    "an optimizer holds",
+    "Call requires_grad_(True) of what it holds before the loss is computed that is to train it.",
+)
 _NEW = Row(
     "{names} is made anew for each step, so that it knows nothing of the steps before",
     "{code} ran {times}, for the same parameters, and each {type} took one step: its averages begin at 0 each time",
@@ -64,7 +70,8 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     scheduler goes on with one whose place another one has taken; it is made anew for
     each step; no optimizer took a step while gradients were reset
     twice, or until the script ended, as where `step()` waits for more batches than there
-    are; or none of the tensors that it holds had a gradient in any of its steps, as when
+    are; or it steps what is frozen, after a `backward()` that leads to nothing of any
+    optimizer; or none of the tensors that it holds had a gradient in any of its steps, as when
     it was given another model's parameters.
 
     What to do: call `step()` after `backward()`, or give it the parameters that the
@@ -89,6 +96,8 @@ def idle_optimizer(context: BackwardCall) -> Diagnoses:
     yield from _made_anew(run)
     yield from _scheduled_in_vain(run)
     for optimizer in run.optimizers:
+        if optimizer.starved >= HABIT and optimizer.given:
+            yield _STARVED.filled(optimizer.subject, optimizer.starved_at)
         idle = optimizer.steps >= HABIT and not (optimizer.given or optimizer.reached)
         if idle and not run.scaled:
             yield _updates_nothing(context, optimizer)
