@@ -143,11 +143,19 @@ class AssignedNames:
         callees = _between(run.site, self._moments[node].site)
         if not all(spot and is_returned(spot) for spot in callees):
             return None
-        # a distribution computes its parameters when they are first asked for
-        if not callees and run.spot.called in METHODS:
+        if not callees and self._makes_another(node, run):
             return None
         is_changed = self._is_replaced(node, run) or self._is_passed_on(node, run)
         return None if is_changed or not self._fits(node, run) else node
+
+    def _makes_another(self, node: int, run: AssignedOps) -> bool:
+        """Whether a call of a library's gives no result of an op that it runs: an object,
+        or what has no graph. A distribution computes its parameters when they are first
+        asked for.
+        """
+        called = run.spot.called
+        is_module = _call_from(run.site, self._moments[node].module) is not None
+        return called in METHODS or (called[:1].isupper() and not is_module)
 
     def _fits(self, node: int, run: AssignedOps) -> bool:
         """Whether an op has as many results as there are names."""

@@ -320,7 +320,7 @@ FAULTS = {
 }
 RIGHT = {
     "all optimizers step, whatever is frozen": JUDGES.replace(
-        "    opt.step()", "    opt.step(); judging.step()"
+        "    opt.step()", "    judging.zero_grad(); opt.step(); judging.step()"
     ).partition("    if step % 2")[0],
     "an action that is judged by its probability": POLICY,
     "a layer of its own backward()": REVERSED.replace(
