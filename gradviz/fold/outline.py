@@ -260,14 +260,16 @@ class _Outline:
         tree = self.tree
         calls: dict[_Name, list[int]] = {}
         head_of: dict[str, str] = {}
-        for caller in callers:
-            siblings = tree.outermost if caller is None else tree.children[caller]
-            siblings = [scope for scope in siblings if tree.members[scope]]
-            around = "" if caller is None else f"{tree.scopes[caller].path}."
-
-            if caller == callers[0]:  # all others have the same lists
-                for paths in self.alike(siblings):
-                    head_of |= {path.removeprefix(around): paths[0] for path in paths}
+        inside = {caller: self.called(caller) for caller in callers}
+        first = callers[0]
+        is_turn = first is not None and tree.scopes[first].kind == "turn"
+        # turns call one element each; all other calls have the same lists
+        siblings = [*chain(*inside.values())] if is_turn else inside[first]
+        around = self.around(first)
+        for paths in self.alike(siblings):
+            head_of |= {path.removeprefix(around): paths[0] for path in paths}
+        for caller, siblings in inside.items():
+            around = self.around(caller)
             for scope in siblings:
                 path = tree.scopes[scope].path.removeprefix(around)
                 name = head_of.get(path, path), self.written_at(scope)
@@ -279,6 +281,16 @@ class _Outline:
             for (path, _), scopes in calls.items()
         ]
         return sorted(groups, key=lambda group: tree.place[group.scopes[0]])
+
+    def called(self, caller: int | None) -> list[int]:
+        """What a call calls directly that made something."""
+        tree = self.tree
+        siblings = tree.outermost if caller is None else tree.children[caller]
+        return [scope for scope in siblings if tree.members[scope]]
+
+    def around(self, caller: int | None) -> str:
+        """How paths inside a call begin."""
+        return "" if caller is None else f"{self.tree.scopes[caller].path}."
 
     def written_at(self, scope: int) -> object:
         """Where a loop or a statement stands; None of what is told by its name."""

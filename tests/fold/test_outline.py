@@ -116,3 +116,22 @@ def test_rows_sum_what_their_text_says_and_nothing_else() -> None:
     assert ("for _ in range(turns)", 0, 4, 30) in told and ("x = x.sin() * x.exp()", 0, 10, 30) in told
     # what only the first turn does is not said of all
     assert ("sigmoid to tanh", 0, 1, 4) in told
+
+
+class Activated(nn.Module):
+    """A loop of which each turn calls one of alike modules, and computes something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).tanh()
+        return x
+
+
+def test_modules_that_the_turns_of_a_loop_call_are_joined() -> None:
+    rows = list(modules(recorded(Activated(), torch.randn(2, 4))))
+    assert [(row.path, row.alike, row.ops) for row in rows if row.alike > 1] == [("net.layers.0–4", 5, 10)]
+    assert "tanh" in {row.beside for row in rows}
