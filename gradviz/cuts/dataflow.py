@@ -48,6 +48,9 @@ class FunctionCode:
     ) -> None:
         self._file = file
         self.node, self.outer, self.owner = node, outer, owner
+        self._inside: list[FunctionCode] = []
+        if outer is not None:
+            outer._inside.append(self)
         self.syntax = file.text.syntax_of(node)
         self.bindings = Bindings(self.syntax, file.changes)
         self.name: str = getattr(node, "name", "<module>")
@@ -91,8 +94,7 @@ class FunctionCode:
 
     def all_inflows_of(self, name: str) -> list[Inflow]:
         """All that it, or a function inside it, gives a name."""
-        inside = [each for each in self._file.functions if each.outer is self]
-        parts = (each.all_inflows_of(name) for each in inside)
+        parts = (each.all_inflows_of(name) for each in self._inside)
         return [*self.inflows_of(name), *chain.from_iterable(parts)]
 
     def parameter(self, call: Call, argument: AST, skips: int) -> ast.arg | None:

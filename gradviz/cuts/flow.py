@@ -23,6 +23,8 @@ DEEPEST = 12
 Calls = tuple[Call, ...]
 Visit = tuple[AST, Calls]
 """A value, and the calls inside which it is looked at, the outermost first."""
+_CUT_OFF = ast.Pass()
+"""In place of what loses its graph on the way to where an item of it is read."""
 NO_GRAD_KINDS = ("no_grad", "inference")
 _COMPUTING = (Call, ast.BinOp, ast.UnaryOp, ast.AugAssign, ast.Subscript)
 
@@ -45,6 +47,7 @@ class Flow:
         self._recorded, self._reads = recorded, reads
         self._inflows: dict[AST, Sequence[Inflow]] = {}
         self._has_graph: dict[AST, bool] = {}
+        self._given: dict[tuple[int, str], list[Inflow]] = {}
 
     # -- what goes into a value ----------------------------------------------------
 
@@ -61,7 +64,7 @@ class Flow:
 
         file = self._recorded.file_of(value)
         written = [*self._results(value)] or self._item(value)
-        written = written or [*self._of_object(value)] or file.inflows(value)
+        written = written or self._of_object(value) or file.inflows(value)
         inflows = [part for inflow in written for part in self._elements(inflow)]
 
         no_grad = file.no_grad(value) if isinstance(value, _COMPUTING) else None
@@ -110,23 +113,31 @@ class Flow:
 
     def _handed_on(self, value: AST) -> Iterator[AST]:
         for inflow in self.inflows(value) if self._hands_on(value) else ():
-            yield inflow.value if inflow.kind is None else ast.Pass()
+            yield inflow.value if inflow.kind is None else _CUT_OFF
 
-    def _of_object(self, value: AST) -> Iterator[Inflow]:
+    def _of_object(self, value: AST) -> Sequence[Inflow]:
         """What the methods of another object give its attribute that is read."""
         if not isinstance(value, ast.Attribute) or not dotted(value):
-            return
+            return []
         around = self._recorded.function_around(value)
         if dotted(value.value) == around.first_parameter:
-            return
-        held = self._reads.object_at(value.value)
-        for kind in type(held).__mro__ if held is not None else ():
-            for method in list(vars(kind).values()):
+            return []
+        kind = type(self._reads.object_at(value.value))
+        # by identity: a metaclass of the user's may say what is equal
+        key = id(kind), value.attr
+        if key not in self._given:
+            self._given[key] = [*self._given_by(kind, value.attr)]
+        return self._given[key]
+
+    def _given_by(self, kind: type, attribute: str) -> Iterator[Inflow]:
+        """What the methods of a class, and functions inside them, give an attribute."""
+        for base in kind.__mro__:
+            for method in list(vars(base).values()):
                 is_function = type(method) is FunctionType
                 code = method.__code__ if is_function else None
                 function = self._recorded.function_of(code)
                 if function is not None:
-                    name = f"{function.first_parameter}.{value.attr}"
+                    name = f"{function.first_parameter}.{attribute}"
                     yield from function.all_inflows_of(name)
 
     def upstream(self, value: AST, through_no_grad: bool) -> list[AST]:

@@ -255,10 +255,15 @@ def _kind(read: _Called) -> DetachKind | None:
     if name in _NEW and first is not None:
         joins = isinstance(first, (ast.List, ast.Tuple))
         return "new" if joins or name != "as_tensor" else None
-    return "parameter" if name == "Parameter" and read.owner is None else None
+    return _BY_NAME.get((name, read.owner is not None))
 
 
 _MODULES: dict[str, DetachKind] = {"np": "numpy", "numpy": "numpy", "math": "number"}
+_BY_NAME: dict[tuple[str, bool], DetachKind] = {
+    ("Parameter", False): "parameter",
+    ("sample", True): "sample",
+}
+"""By the name, and whether it is a method."""
 _TORCH = frozenset(
     ("argmax", "argmin", "argsort", "detach", "bernoulli", "multinomial")
 )

@@ -331,10 +331,8 @@ class RecordedCode:
                 if any(recording_off(head) for head in map(_head, blocks)):
                     return
                 for loop in loops_around(name, line):
-                    through = (
-                        [*ast.walk(loop.iter)] if isinstance(loop, ast.For) else []
-                    )
-                    running |= {called(part) for part in through}
+                    if isinstance(loop, ast.For):
+                        running |= {called(part) for part in ast.walk(loop.iter)}
                 for value in local_variables(frame).values():
                     if type(value) is GeneratorType and value.gi_frame is not None:
                         running.add(value.gi_code.co_name)

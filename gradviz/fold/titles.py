@@ -65,10 +65,8 @@ def title(group: Section) -> str:
 
 def _of_scope(group: Section, scope: Scope) -> str:
     if scope.kind == "turn":
-        calls = scopes_in(group)
-        if len(calls) == 1 and group.parent is not None and not group.parent.feeds:
-            # of siblings, what each calls says which it is
-            return calls[0].path + _call_number(calls[0])
+        if call := _told_by(group):
+            return call.path + _call_number(call)
         construct = group.construct
         return f"turn {construct.turn if construct is not None else 1:,}"
     if scope.kind in ("loop", "statement", "call"):
@@ -78,6 +76,13 @@ def _of_scope(group: Section, scope: Scope) -> str:
     if group.part:
         words += f" (part {group.part} of {group.parts})"
     return words + _call_number(scope)
+
+
+def _told_by(turn: Section) -> Scope | None:
+    """The call that says which of its siblings a turn is, where it makes one."""
+    calls = scopes_in(turn)
+    is_sibling = turn.parent is not None and not turn.parent.feeds
+    return calls[0] if len(calls) == 1 and is_sibling else None
 
 
 def _call_number(scope: Scope) -> str:
@@ -125,20 +130,28 @@ def _of_several(group: Section) -> str:
     where these are known: `12 ops, lines 41–58`, else by its ends:
     `12 ops, matmul to softmax`.
     """
-    first, calls = _first_turn(group), scopes_in(group)
-    modules = [scope for scope in calls if scope.type]
-    paths = list(dict.fromkeys(scope.path for scope in modules))
-    types = {scope.type for scope in modules}
-    if not _is_loose(first) and is_list(paths):
+    first, named = _first_turn(group), _named(group)
+    if named:
+        types = {scope.type for scope in named}
+        paths = list(dict.fromkeys(scope.path for scope in named))
         return titled(together(paths), types.pop() if len(types) == 1 else "")
 
-    functions = {scope.path for scope in calls if not scope.type}
-    if len(functions) == 1 and not paths and len(list(parts_in(first))) == 1:
-        return functions.pop()
     if isinstance(first, int) or first.op is not None:
         first = group  # turns of one op each may differ: `[1]`, `[2]`
     words = _counted(first)
     return f"… {words}" if group.kind == "segment" else words
+
+
+def _named(group: Section) -> list[Scope]:
+    """The calls that the title of several names, of modules or of one function; none
+    where it counts ops.
+    """
+    first, calls = _first_turn(group), scopes_in(group)
+    modules = [scope for scope in calls if scope.type]
+    if not _is_loose(first) and is_list(list({scope.path for scope in modules})):
+        return modules
+    is_one = len({scope.path for scope in calls}) == len(list(parts_in(first))) == 1
+    return [] if modules or not is_one else calls
 
 
 def _counted(group: Section) -> str:
@@ -290,9 +303,12 @@ def _kind_of_run(group: Section) -> GroupKind:
 
 def names_calls(group: Section) -> bool:
     """Whether a title names the one module or function that a group calls."""
-    paths = {scope.path for scope in scopes_in(group)}
-    words = f"{title(group)} ".replace(",", " ")
-    return len(paths) == 1 and words.startswith(f"{paths.pop()} ")
+    if group.record is not None:
+        kind = group.record.kind
+        is_told = kind == "turn" and _told_by(group) is not None
+        return is_told or kind in ("module", "function", "gradient")
+    is_of_loop = bool(turns_beside(group))
+    return not is_of_loop and len({scope.path for scope in _named(group)}) == 1
 
 
 def turns_beside(group: Section) -> list[Section]:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from gradviz.packages import CallSite
 from gradviz.recording.event_log import ModuleCall, Moment
-from gradviz.source.cut import METHODS
 from gradviz.source.results import Assignment, assignment_of, is_returned, rearranges
 from gradviz.source.spots import Spot, spots_of
 from gradviz.walker.places import BareGraph
@@ -149,13 +148,13 @@ class AssignedNames:
         return None if is_changed or not self._fits(node, run) else node
 
     def _makes_another(self, node: int, run: AssignedOps) -> bool:
-        """Whether a call of a library's gives no result of an op that it runs: an object,
-        or what has no graph. A distribution computes its parameters when they are first
-        asked for.
+        """Whether a call of a library's gives no result of an op that it runs: it makes an
+        object, or draws from a distribution, which computes its parameters when they are
+        first asked for.
         """
         called = run.spot.called
         is_module = _call_from(run.site, self._moments[node].module) is not None
-        return called in METHODS or (called[:1].isupper() and not is_module)
+        return called == "sample" or (called[:1].isupper() and not is_module)
 
     def _fits(self, node: int, run: AssignedOps) -> bool:
         """Whether an op has as many results as there are names."""

@@ -40,7 +40,7 @@ METHODS: dict[str, DetachKind] = {
     **dict.fromkeys(("__float__", "__int__", "__index__", "__complex__"), "number"),
     **dict.fromkeys(("argmax", "argmin", "argsort", *COMPARISONS), "integer"),
     **dict.fromkeys(("long", "int", "short", "byte", "bool"), "integer"),
-    **dict.fromkeys(("bernoulli", "multinomial", "sample"), "sample"),
+    **dict.fromkeys(("bernoulli", "multinomial"), "sample"),
 }
 """Methods and operators of tensors that cut, and how."""
 

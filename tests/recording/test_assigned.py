@@ -378,3 +378,8 @@ def test_a_sample_is_not_what_it_was_drawn_from(tmp_path: Path) -> None:
         "return dist.log_prob(x) + dist.entropy() + x"
     )
     assert "x" not in assigned(tmp_path, body).values()
+
+
+def test_a_mask_that_is_drawn_with_a_graph_is_the_variable(tmp_path: Path) -> None:
+    body = "def f(t):\n    m = torch.bernoulli(t.sigmoid())\n    return m.sum()\nreturn f(a) + f(a * 2)"
+    assert assigned(tmp_path, body)["Bernoulli"] == "m"

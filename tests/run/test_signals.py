@@ -65,6 +65,7 @@ def test_no_handler_is_lost_and_the_result_comes(tmp_path: Path, what: str, comm
     arguments = [sys.executable, "-m", "gradviz", command[0], str(script), *command[1:]]
     done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=100, env=dict(os.environ))
     told = done.stdout + done.stderr
+    assert done.returncode == ("[no-update]" in told), done.stderr[-2000:]
     assert "raised 60 lost 0" in told or "until the time limit" in told
     # on a slow machine every turn ends before its step(), which check tells
     assert "x.svg" in told or "Nothing found" in told or "[no-update]" in told

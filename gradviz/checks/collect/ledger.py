@@ -121,10 +121,7 @@ class Ledger:
             row.first_call = row.first_call or recorder.number
             if row.steps < CLOSELY or row.steps % APART == 0:
                 self._look_at(optimizer, row)
-                reached = recorder.reached_last
-                held = set[int]().union(*(each.held for each in self._run.optimizers))
-                is_frozen = not any(t.requires_grad for t in optimized(optimizer))
-                if is_frozen and reached and held.isdisjoint(reached):
+                if self._starves(optimizer):
                     row.starved += 1
                     row.starved_at = recorder.line(frame.f_back)
 
@@ -152,6 +149,16 @@ class Ledger:
         row.frozen.update(id(t) for t in updated if not t.requires_grad)
         self._stepped |= fed
         self._modes.stepped(fed)
+
+    def _starves(self, optimizer: torch.optim.Optimizer) -> bool:
+        """A step begins: whether all of it is frozen, and the call before it led to
+        nothing of any optimizer.
+        """
+        if any(tensor.requires_grad for tensor in optimized(optimizer)):
+            return False
+        reached = self._recorder.reached_last
+        rows = self._run.optimizers
+        return bool(reached) and all(row.held.isdisjoint(reached) for row in rows)
 
     @uninterrupted
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:

@@ -33,7 +33,7 @@ from gradviz.checks.collect.squares import squared
 from gradviz.checks.run import Kind
 from gradviz.checks.words import made_at
 from gradviz.graph import SourceLine
-from gradviz.packages import definition_of
+from gradviz.packages import definition_of, package_of
 from gradviz.source.search import freezes, matching
 from gradviz.source.statements import (
     assigned,
@@ -223,7 +223,8 @@ def _never_asked(reading: Reading, files: Iterable[str]) -> Iterator[Note]:
             continue
         code, body = backward.__code__, body_of(backward.__code__)
         returned = [s.value for s in body.statements if isinstance(s, ast.Return)]
-        if code.co_argcount not in (2, 3) or not any(returned):
+        takes_one = code.co_argcount in (2, 3)  # perhaps behind ctx
+        if package_of(code.co_filename) or not takes_one or not any(returned):
             continue
         given = r"\bbackward\((?!\)|\w+=)"
         if not any(any(matching(file, given)) for file in {code.co_filename, *files}):

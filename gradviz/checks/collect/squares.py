@@ -38,9 +38,8 @@ def squared(reading: Reading) -> Iterator[Note]:
         if len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] == 1:
             continue
         column, row = (sizes[0], 1), sizes[:1]
-        if data.text in seen or not any(
-            _takes(graph, node, row) for node in data.nodes
-        ):
+        takers = [node for node in data.nodes if _takes(graph, node, row)]
+        if data.text in seen or not takers:
             continue
         seen.add(data.text)
         body = body_of(frame.f_code)
@@ -48,11 +47,8 @@ def squared(reading: Reading) -> Iterator[Note]:
             sides = value.left, value.right
             shapes = [_shape(side, body, reading.live.variables) for side in sides]
             if {*shapes} == {column, row}:
-                both, operation = (
-                    " and ".join(map(str, shapes)),
-                    _MEETING[type(value.op)],
-                )
-                yield Kind.SQUARED, body.source(value), both, operation, str(sizes[0])
+                about = " and ".join(map(str, shapes)), _MEETING[type(value.op)]
+                yield Kind.SQUARED, body.source(value), *about, str(sizes[0])
 
 
 def _takes(graph: Graph, node: int, row: Sequence[object]) -> bool:

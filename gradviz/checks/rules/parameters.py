@@ -106,6 +106,7 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
     held = {
         name for optimizer in context.at_work for name in all_names(optimizer.tensors)
     }
+    reached = _reached(context)
     elements = _UsedElements(context)
     # later, as in another phase, an optimizer found a gradient of theirs
     given = (optimizer.given for optimizer in context.run.optimizers)
@@ -120,7 +121,7 @@ def _alike(context: BackwardCall) -> dict[tuple[object, ...], list[Case]]:
         case = every.of(parameter)
         chosen = not parameter.run.calls and elements.chooses(parameter.names[0])
         quiet = chosen or _is_idle(context, parameter, held)
-        alarming = not (quiet or context.guessed or _is_usual(context, case))
+        alarming = not (quiet or context.guessed or _is_usual(case, reached))
         place = case.source if case.answer.cut is not None else None
         key = parameter.model if alarming else None, alarming, case.kind, place
         groups.setdefault(key, []).append(case)
@@ -135,28 +136,31 @@ def _is_idle(context: BackwardCall, parameter: Parameter, held: set[str]) -> boo
     return by_hand or bool(held and held.isdisjoint(parameter.names))
 
 
-def _is_usual(context: BackwardCall, case: Case) -> bool:
+def _reached(context: BackwardCall) -> dict[str, bool]:
+    """Every parameter, and whether the graph leads to it."""
+    return {each.names[0]: each.node is not None for each in context.parameters}
+
+
+def _is_usual(case: Case, reached: dict[str, bool]) -> bool:
     """Whether a case is one that correct programs have, too."""
     name = case.parameter.names[0]
-    return case.kind in QUIET or (case.kind == "open" and _ends_a_stack(context, name))
+    return case.kind in QUIET or (case.kind == "open" and _ends_a_stack(name, reached))
 
 
-def _ends_a_stack(context: BackwardCall, name: str) -> bool:
+def _ends_a_stack(name: str, reached: dict[str, bool]) -> bool:
     """Whether the last of alike layers has a parameter, and all layers before it get a
-    gradient for theirs: it computes what only another layer would use.
+    gradient for theirs: it computes what only another layer would use. `reached` has
+    every parameter, and whether it gets one.
     """
-    reached = {each.names[0]: each.node is not None for each in context.parameters}
-    parts = name.split(".")
-    for place, part in enumerate(parts):
-        if part.isdecimal():
-            alike = [
-                reached.get(
-                    ".".join((*parts[:place], str(number), *parts[place + 1 :]))
-                )
-                for number in range(int(part) + 2)
-            ]
-            if alike[:-2] and all(alike[:-2]) and alike[-1] is None:
-                return True
+    for number in re.finditer(r"(?<=\.)\d+(?=\.)", name):
+        before, last, after = (
+            name[: number.start()],
+            int(number[0]),
+            name[number.end() :],
+        )
+        is_last = last > 0 and f"{before}{last + 1}{after}" not in reached
+        if is_last and all(reached.get(f"{before}{i}{after}") for i in range(last)):
+            return True
     return False
 
 
